@@ -28,6 +28,7 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.retention import StoreLimits
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.observe.disk_thread import AtOnce
 from twisted_exec.testing.console import FakeConsole
 
 MACHINES = 1000
@@ -71,6 +72,7 @@ class Simulation:
             limits=StoreLimits(total_bytes=1 << 50, free_bytes=0),
             now=lambda: int((began + self.clock.seconds()) * 1e9),
             in_thread=maybeDeferred,
+            thread=AtOnce(),
             layer=layer,
         )
         self.store.open()

@@ -21,7 +21,7 @@ TABLES = {
     "Resumed sessions": 12,
     "Forwarded requests": 9,
     "Bytes from peers": 15,
-    "Hosts and transports": 15,
+    "Hosts and transports": 16,
     "Output to people": 19,
     "The web console": 11,
 }

@@ -5,11 +5,15 @@ A disk for journals without a store.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from twisted_exec.journal.files import Files, Place
+from twisted_exec.journal.front import Unwritten
+from twisted_exec.journal.interfaces import Event
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.sealed_segment import seal
+from twisted_exec.observe.disk_thread import AtOnce
 
 
 def close_segments() -> None:
@@ -31,17 +35,40 @@ class ManualDisk:
     """
     The place of one journal; the test seals and forces output to the disk when it wants.
 
+    Output is written to the files at once.
+
     :ivar full: files with a segment that can be sealed.
     :ivar failures: the reasons that the journal reported.
     """
 
     def __init__(self, path: str, layer: Any = os, run: int = 1, cut: int = 0) -> None:
         self.place = Place(layer, path, run, cut)
+        self.thread, self.most_bytes = AtOnce(), 192 << 10
         self.full: list[Files] = []
+        self.files: Files | None = None
         self.failures: list[str] = []
 
     def open(self, journal: Journal) -> Files:
-        return Files(self.place, journal.now(), self.full.append, journal.memory_epoch)
+        self.files = Files(self.place, journal.now(), self.full.append, journal.memory_epoch)
+        return self.files
+
+    def left(self, files: Files) -> Sequence[Unwritten]:
+        return ()
+
+    def printed(self, epoch: bytes, offset: int, time_ns: int, data: bytes) -> None:
+        """Nothing: it is written at once."""
+
+    def happened(self, epoch: bytes, event: Event) -> None:
+        """Nothing: it is written at once."""
+
+    def behind(self, journal: Journal) -> None:
+        write(journal)
+
+    def settle(self, journal: Journal) -> bool:
+        return write(journal) is not None
+
+    def refused(self, journal: Journal) -> None:
+        """Nothing: this disk always answers."""
 
     def changed(self, journal: Journal) -> None:
         """Nothing: the test calls :func:`sync`."""
@@ -51,17 +78,52 @@ class ManualDisk:
 
     def seal_all(self) -> None:
         """Seal every full segment."""
+        if self.files is not None:
+            self.files.tell_full()
         for files in self.full:
             for first in list(files.pending):
                 seal_one(files, first)
         self.full.clear()
 
 
+def write(journal: Journal, *, is_again: bool = False) -> int | None:
+    """
+    Write what the files of a journal lack, as the store does.
+
+    :param is_again: the disk has failed.
+    :return: the number of lost bytes; ``None`` if that failed.
+    """
+    lost = 0
+    while (writing := journal.writing(is_again=is_again)) is not None:
+        is_again = False
+        writing.run()
+        journal.wrote(writing)
+        if writing.error is not None:
+            return None
+        lost += writing.lost
+    journal.still_behind()
+    return lost
+
+
+def retry(journal: Journal) -> int | None:
+    """
+    Write to a disk that has failed, as the store does.
+
+    :return: the number of lost bytes; ``None`` if it still fails.
+    """
+    lost = write(journal, is_again=True) if journal.open_again() else None
+    if lost is not None:
+        journal.works_again()
+    return lost
+
+
 def seal_one(files: Files, first: int) -> None:
     """Seal one segment, as the store does in a thread."""
     place = files.place
     seal(place.layer, files.path(first, "open"), files.path(first, "sealed"), first, files.epoch)
-    files.sealed(first)
+    path = files.sealed(first)
+    if path is not None:
+        place.layer.unlink(path)
 
 
 def sync(journal: Journal) -> None:

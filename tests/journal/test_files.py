@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.journal.support import ManualDisk, close_segments, contents, seal_one, sync
+from tests.journal.support import ManualDisk, close_segments, contents, retry, seal_one, sync
 from twisted_exec.journal.files import UNSYNCED_BYTES
 from twisted_exec.journal.interfaces import Kind, missing_bytes
 from twisted_exec.journal.journal import Journal
@@ -362,7 +362,7 @@ class UnreadableTests(Case):
         journal.booted("Started")
         layer.unreadable = 0
         self.assertEqual(journal.read(0, 4), b"y\ny\n")
-        self.assertIsNotNone(journal.retry())
+        self.assertIsNotNone(retry(journal))
         self.assertEqual([each.number for each in journal.boots()], [1, 2])
         self.assertEqual(missing_bytes(journal, 0, journal.end), 0)
 
@@ -395,7 +395,7 @@ class RefusedTests(Case):
         self.assertGreater(start, 1 << 40)
         (event,) = journal.events(0, journal.end)
         self.assertEqual((event.kind, event.offset, event.data["bytes"]), (Kind.GAP, start, None))
-        self.assertIsNone(journal.retry())
+        self.assertIsNone(retry(journal))
 
     def check_entry(self, replace: Callable[[str], object]) -> None:
         """
@@ -439,7 +439,7 @@ class RefusedTests(Case):
         at = again.start
         os.unlink(self.path)
         os.rename(f"{self.path}.moved", self.path)
-        self.assertEqual(again.retry(), 0)
+        self.assertEqual(retry(again), 0)
         again.append(b"after\n")
         for each in (again, self.journal(run=3)):
             self.assertEqual(contents(each), b"before\nduring\nafter\n")
@@ -681,11 +681,11 @@ class FullDiskTests(Case):
         for each in output:
             journal.append(each)
         self.assertTrue(self.disk.failures)
-        self.assertIsNone(journal.retry())
+        self.assertIsNone(retry(journal))
         journal.rest()
         self.assertEqual(contents(journal)[: len(whole)], whole)
         layer.error = 0
-        lost = journal.retry()
+        lost = retry(journal)
         journal.append(b"after\n")
         self.assertEqual([each.number for each in journal.boots()], [1, 2])
         again = self.journal(run=3)
@@ -770,10 +770,10 @@ class FullDiskTests(Case):
         journal.booted("Started")
         journal.append(b"during\n")
         self.assertEqual(self.disk.failures, ["No space left on device"])
-        self.assertIsNone(journal.retry())
+        self.assertIsNone(retry(journal))
         self.assertEqual(contents(journal), b"before\nduring\n")
         layer.error = 0
-        self.assertEqual(journal.retry(), 0)
+        self.assertEqual(retry(journal), 0)
         journal.append(b"after\n")
         again = self.journal(run=2)
         self.assertEqual(contents(again), b"before\nduring\nafter\n")
@@ -793,7 +793,7 @@ class FullDiskTests(Case):
         self.assertEqual(missing_bytes(journal, 0, at), at - 7)
         self.assertEqual(journal.last_lines(9), 0)
         layer.error = 0
-        lost = journal.retry()
+        lost = retry(journal)
         self.assertEqual(lost, at - 7)
         self.assertGreater(journal.end - at, 190_000)
         again = self.journal(run=2)
@@ -826,7 +826,7 @@ class FullDiskTests(Case):
         journal.append(b"early\n")
         epoch = journal.epoch
         layer.error = 0
-        self.assertEqual(journal.retry(), 0)
+        self.assertEqual(retry(journal), 0)
         journal.append(b"late\n")
         again = self.journal(run=2)
         self.assertEqual((contents(again), again.epoch), (b"early\nlate\n", epoch))
@@ -1029,11 +1029,11 @@ class TortureTests(Case):
             elif step == "rest":
                 journal.rest()
             elif step == "retry":
-                if journal.failure and (journal.retry() is not None or layer.error != errno.EROFS):
+                if journal.failure and (retry(journal) is not None or layer.error != errno.EROFS):
                     unnoted = 0
             else:
                 if journal.failure and layer.error != errno.EROFS:
-                    journal.retry()
+                    retry(journal)
                     unnoted = 0
                 if unnoted:
                     continue  # nothing can note what viewers saw of a disk that became read-only

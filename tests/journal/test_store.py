@@ -21,6 +21,8 @@ from tests.journal.test_files import FailingLayer
 from twisted_exec.journal.interfaces import missing_bytes
 from twisted_exec.journal.retention import Retention, StoreLimits
 from twisted_exec.journal.store import FormatError, JournalStore
+from twisted_exec.journal.writer import WRITE_SECONDS
+from twisted_exec.observe.disk_thread import AtOnce, Files
 from twisted_exec.program.tasks import REST_SECONDS
 
 DAY = 86_400
@@ -33,7 +35,8 @@ class Case(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.addCleanup(close_segments)
-        self.path = self.mktemp()
+        self.path, self.memory = self.mktemp(), self.mktemp()
+        os.mkdir(self.memory)
         self.clock = Clock()
         self.ahead = 1_700_000_000.0
         self.layer = FailingLayer()
@@ -47,6 +50,7 @@ class Case(SynchronousTestCase):
         path: str = "",
         limits: StoreLimits | None = None,
         in_thread: Callable[[Callable[[], Any]], Deferred[Any]] = maybeDeferred,
+        thread: Files | None = None,
     ) -> JournalStore:
         store = JournalStore(
             path or self.path,
@@ -54,6 +58,8 @@ class Case(SynchronousTestCase):
             limits=limits or StoreLimits(total_bytes=1 << 40, free_bytes=0),
             now=self.now,
             in_thread=in_thread,
+            thread=thread or AtOnce(),
+            memory=self.memory,
             layer=self.layer,
             kernel=kernel,
         )
@@ -148,6 +154,7 @@ class DiskTests(Case):
         self.wait(5)
         self.assertEqual(journal.files.unsynced_bytes, 0)
         journal.append(b"not\n")
+        self.clock.advance(WRITE_SECONDS)
         self.assertEqual(journal.files.unsynced_bytes, 4)
 
     def test_idle(self) -> None:
@@ -155,6 +162,7 @@ class DiskTests(Case):
         store = self.store()
         journal = store.journal(KEY)
         journal.append(b"output\n")
+        self.clock.advance(WRITE_SECONDS)
         self.assertTrue(journal.has_descriptor)
         self.wait(70)
         self.assertFalse(journal.is_awake or journal.has_descriptor)
@@ -341,6 +349,7 @@ class RetentionTests(Case):
         journal = store.journal(KEY, Retention(0, 1 << 20))
         for number in range(64):
             journal.append(os.urandom(65_536))
+            self.clock.advance(WRITE_SECONDS)
             size = sum(os.path.getsize(os.path.join(self.path, KEY, name)) for name in self.names())
             self.assertLess(size, 2_300_000, number)
         self.assertGreater(journal.start, 0)

@@ -17,10 +17,13 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from tests.observe.disks import FreezableThread
+from twisted_exec.observe import audit
 from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit, Rotation, Trail, to_line
 from twisted_exec.observe.interfaces import IAuditSink
 
@@ -287,6 +290,21 @@ class JSONLinesAuditTests(SynchronousTestCase):
         self.addCleanup(os.close, reader)
         with self.assertRaises(AuditUnavailable):
             self.audit.check()
+
+    def test_stalled_disk(self) -> None:
+        """Records wait for a disk that does not answer, in order; too many go to the log."""
+        thread = FreezableThread()
+        sink = JSONLinesAudit(self.path, thread=thread)
+        thread.is_frozen = True
+        with mock.patch.object(audit, "MOST_WAITING", 3), capturedLogs() as logs:
+            for number in range(4):
+                sink.record({"session": str(number)})
+        self.assertEqual([each["line"] for each in logs if "line" in each], ['{"session":"3"}'])
+        self.assertFalse(os.path.exists(self.path))
+        thread.thaw()
+        self.assertEqual([each["session"] for each in self.lines()], ["0", "1", "2"])
+        sink.record({"session": "4"})
+        self.assertEqual(self.lines()[-1]["session"], "4")
 
     def test_full_disk(self) -> None:
         """A torn record does not spoil the next one, and nothing is raised."""

@@ -8,6 +8,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.observe.disks import FreezableThread
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
@@ -40,6 +41,21 @@ class MachineStorageTests(SynchronousTestCase):
         self.assertEqual(os.stat(os.path.join(self.path, A, "machine")).st_mode & 0o777, 0o600)
         self.storage().remove(A)
         self.assertEqual(self.storage().open(), [])
+
+    def test_stalled(self) -> None:
+        """A disk that does not answer refuses a machine, and removes another when it answers."""
+        thread = FreezableThread()
+        storage = MachineStorage(self.path, keep=True, thread=thread)
+        storage.open()
+        storage.write(self.record())
+        thread.is_frozen = True
+        with self.assertRaises(ServiceUnavailable) as raised:
+            storage.write(self.record(B))
+        self.assertIn("the disk does not answer", str(raised.exception))
+        storage.remove(A)
+        self.assertTrue(os.path.exists(storage.directory(A)))
+        thread.thaw()
+        self.assertFalse(os.path.exists(storage.directory(A)))
 
     def test_leftovers(self) -> None:
         """A directory of no machine is removed, and nothing else."""

@@ -100,6 +100,7 @@ class TroubleTests(MachineCase):
         stream = self.attach(runtime, id)
         stream.viewer.data_received(b"echo a$((40+2))a\n")
         await self.until(lambda: b"a42a" in stream.got)
+        await self.until(lambda: runtime.journals.failing)
         reasons = [event.spec.reason for event in runtime._machines.events]
         self.assertEqual(reasons.count("JournalFull"), 1)
         layer.error = 0

@@ -26,6 +26,7 @@ from twisted_exec.apiserver.node_pods.options import check as check_kubelets
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.apiserver.signing.signer import CAPair
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.observe.disk_thread import DiskThread
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.program.audit_options import AuditOptions
 from twisted_exec.program.config_file import ConfigError
@@ -304,7 +305,7 @@ def makeService(options: Options) -> IService:
 
 
 def _server(options: Options, reactor: Any) -> APIServer:
-    audit = options.audit()
+    audit = options.audit(DiskThread(reactor))
     metrics = new_registry(reactor)
     ExpiryMetrics(metrics, Expiry(options.certificates()).ends)
     store = options["storage"](reactor, limits=limits_of(options))

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from zope.interface import implementer
@@ -36,22 +38,35 @@ class FileCursor:
     A small file beside the segments, with epoch and offset.
 
     :param path: of the file.
+    :param call: calls a function that uses files.
     """
 
-    def __init__(self, layer: Any, path: str, epoch: str) -> None:
-        self._layer, self._path, self._epoch = layer, path, epoch
+    def __init__(
+        self,
+        layer: Any,
+        path: str,
+        epoch: str,
+        call: Callable[[Callable[[], Any]], Any] = lambda function: function(),
+    ) -> None:
+        self._layer, self._path, self._epoch, self._call = layer, path, epoch, call
 
     def load(self) -> int | None:
         try:
-            with opened(self._layer, self._path) as descriptor:
-                match = _CONTENT.fullmatch(self._layer.pread(descriptor, 100, 0))
+            match = self._call(self._load)
         except OSError:
             return None
         if match is None or match[1].decode() != self._epoch:
             return None
         return int(match[2])
 
+    def _load(self) -> re.Match[bytes] | None:
+        with opened(self._layer, self._path) as descriptor:
+            return _CONTENT.fullmatch(self._layer.pread(descriptor, 100, 0))
+
     def save(self, offset: int) -> None:
+        self._call(partial(self._save, offset))
+
+    def _save(self, offset: int) -> None:
         # A new file, because a full disk could leave the old one empty.
         new = f"{self._path}.new"
         content = f"{self._epoch} {offset}\n".encode()

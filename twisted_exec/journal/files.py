@@ -82,11 +82,11 @@ class Files:
     The segments of one journal.
 
     They can be read at once, also on a disk that is full or read-only.  :meth:`begin` comes before
-    anything is written.
+    anything is written.  Methods that use files may run in a thread, as long as there is one at a time.
 
     :param now: the time, in nanoseconds since the epoch.
     :param epoch: that of a new journal.
-    :param full: called with this object when a segment is full and can be sealed.
+    :param full: called by :meth:`tell_full` with this object, for each full segment that can be sealed.
     :ivar firsts: the offsets at which the segments begin.
     :ivar unsynced: those of them that are not known to be on the disk.
     :ivar has_new_names: the directory has names that are not forced to the disk.
@@ -100,7 +100,7 @@ class Files:
         self, place: Place, now: int, full: Callable[[Files], None], epoch: str = ""
     ) -> None:
         self.place, self._layer = place, place.layer
-        self._full = full
+        self._full, self._newly_full = full, 0
         self.firsts: list[int] = []
         self.pending: dict[int, OpenSegment] = {}
         self._sealed: OrderedDict[int, SealedSegment | None] = OrderedDict()
@@ -296,8 +296,7 @@ class Files:
         if not self._has_epoch:
             self._write_epoch()  # last: an epoch without a segment says that output was lost
         self._has_begun = True
-        for _ in list(self.pending):
-            self._full(self)
+        self._newly_full += len(self.pending)
 
     @property
     def has_begun(self) -> bool:
@@ -476,7 +475,13 @@ class Files:
     def _retire(self, old: OpenSegment) -> None:
         self.pending[old.first] = self.unsynced[old.first] = old
         old.close()
-        self._full(self)
+        self._newly_full += 1
+
+    def tell_full(self) -> None:
+        """Report the segments that became full; in the thread of the reactor."""
+        count, self._newly_full = self._newly_full, 0
+        for _ in range(count):
+            self._full(self)
 
     @property
     def unsynced_bytes(self) -> int:
@@ -500,14 +505,19 @@ class Files:
         self._newest = self._create(offset, old.last_time, old.boots, gap)
         self._retire(old)
 
-    def sealed(self, first: int) -> None:
-        """Use the sealed file of a segment from now on, and remove the open one."""
+    def sealed(self, first: int) -> str | None:
+        """
+        Use the sealed file of a segment from now on.
+
+        :return: the path of the open one, which the caller removes; ``None`` if there is none.
+        """
         segment = self.pending.pop(first, None)
-        if segment is not None:
-            segment.close()
-            self.unsynced.pop(first, None)
-            self._sealed.pop(first, None)
-            self._layer.unlink(segment.path)
+        if segment is None:
+            return None
+        segment.close()
+        self.unsynced.pop(first, None)
+        self._sealed.pop(first, None)
+        return segment.path
 
     def drop(self, first: int) -> None:
         """Remove the oldest segment, if it is still the one that begins at ``first``."""

@@ -4,10 +4,10 @@ The journal of one console.
 All viewers, logs, alerts and shippers read the same journal, each at its own offset, so output is
 stored once for any number of readers.
 
-The newest output is in memory.  With a disk, everything is also in files, and memory has only what
-readers are likely to want next; an idle journal has nothing in memory.  If the disk fails, the
-journal continues in memory, and writes what is left of that when the disk works again; the rest
-becomes a gap.  The line never waits.
+The newest output is in memory.  With a disk, everything is soon in files as well, and memory has only
+what they lack, and what readers are likely to want next; an idle journal has nothing in memory.  If the
+disk fails or does not answer, the journal continues in memory, and writes what is left of that when the
+disk works again; the rest becomes a gap.  The line never waits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ from base64 import b64encode
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
 from zope.interface import implementer
 
+from twisted_exec.observe.disk_thread import Files as DiskFiles
+from twisted_exec.observe.disk_thread import Unanswered
+
 from .cursors import FileCursor, MemoryCursor
 from .files import UNSYNCED_BYTES, Files, ahead_of_all
+from .front import Unwritten
 from .interfaces import Boot, Event, ICursor, IJournal, Kind, of_kind
 from .reading import Reading
 from .records import NewerFormat
@@ -41,15 +47,44 @@ _MARK_NANOSECONDS = 10_000_000
 _TAIL_BYTES, _TAIL_SEGMENT_BYTES = 24 << 10, 8 << 10
 _LAGGING_TAIL_BYTES = 1 << 20
 _FAILING_TAIL_BYTES = 192 << 10
+_WRITING_BYTES, _PIECE_BYTES = 64 << 10, 32 << 10
 _CURSOR = re.compile(r"[a-z0-9-]{1,63}")
 _OFFSET = attrgetter("offset")
 
 
 class Disk(Protocol):
-    """The place of a journal in a store."""
+    """
+    The place of a journal in a store.
+
+    :ivar thread: where files are used.
+    """
+
+    thread: DiskFiles
+
+    @property
+    def most_bytes(self) -> int:
+        """Output that a journal may have in memory because it is not in files."""
 
     def open(self, journal: Journal) -> Files:
         """:raises OSError: the files cannot be used."""
+
+    def left(self, files: Files) -> Sequence[Unwritten]:
+        """Return what an earlier run has left to be written, once."""
+
+    def printed(self, epoch: bytes, offset: int, time_ns: int, data: bytes) -> None:
+        """Retain output until it is in the files."""
+
+    def happened(self, epoch: bytes, event: Event) -> None:
+        """Retain an event until it is in the files."""
+
+    def behind(self, journal: Journal) -> None:
+        """Handle the first output or event that the files lack; :meth:`Journal.writing` comes later."""
+
+    def settle(self, journal: Journal) -> bool:
+        """Write what the files lack now; return whether they lack nothing."""
+
+    def refused(self, journal: Journal) -> None:
+        """Handle that a reader got nothing because the disk does not answer; it waits for a change."""
 
     def changed(self, journal: Journal) -> None:
         """Handle the first output since :attr:`Journal.is_dirty` became false."""
@@ -66,7 +101,8 @@ class Journal:
     :param now_nanoseconds: returns the time of day, in nanoseconds since the epoch.
     :param disk: opened at the first use.
     :ivar memory_epoch: the epoch of a new journal.
-    :ivar is_dirty: there is output that is not forced to the disk.
+    :ivar is_behind: there is output, or an event, that the files lack.
+    :ivar is_dirty: there is output in files that is not forced to the disk.
     :ivar used_at: time of the last output.
     :ivar failure: why the disk is not used at present; empty while it is.
     """
@@ -87,6 +123,7 @@ class Journal:
         "_watchers",
         "closed",
         "failure",
+        "is_behind",
         "is_dirty",
         "memory_epoch",
         "now",
@@ -99,7 +136,7 @@ class Journal:
         self.now = now_nanoseconds
         self.memory_epoch = secrets.token_hex(8)
         self.closed = False
-        self.is_dirty = False
+        self.is_behind = self.is_dirty = False
         self.used_at = 0
         self.failure = ""
         self._disk = disk
@@ -122,41 +159,77 @@ class Journal:
         """The segments; ``None`` without a disk, and if they cannot be used."""
         if self._files is None and self._disk is not None and not self.failure:
             try:
-                files = self._disk.open(self)
+                files, failure = self._disk.thread.call(self._open, is_long=True)
             except (OSError, NewerFormat) as error:
                 self._start_unread(error)
             else:
                 self._use(files)
-                self._begin(files)
+                files.tell_full()
+                if failure is not None:
+                    self.fail(failure)
         return self._files
 
-    def _begin(self, files: Files) -> None:
-        """Prepare the disk for writing, or continue in memory."""
+    def _open(self) -> tuple[Files, OSError | None]:
+        """Open the files, and prepare them for writing; in the thread of the disk."""
+        assert self._disk is not None
+        files = self._disk.open(self)
         try:
             files.begin()
         except OSError as error:
             if not files.reserve(files.end + UNSYNCED_BYTES):
                 # Another run may have had this problem, and used the next offsets.
                 files.go_ahead(ahead_of_all(self.now()), self.now())
-                self._tail = Tail(files.end, _TAIL_SEGMENT_BYTES)
-            self.fail(error)
+            return files, error
+        return files, None
 
     def _start_unread(self, error: Exception) -> None:
         """Continue in memory, at offsets that the disk cannot have, because it cannot be read."""
         self._unread = ahead_of_all(self.now())
-        self._tail = Tail(self._unread, _TAIL_SEGMENT_BYTES)
+        self._tail = _tail(self._unread)
         self.fail(error)
         self.missed()
 
     def _use(self, files: Files) -> None:
-        self._files, self._reading = files, Reading(files)
+        self._files, self._reading = files, Reading(files, self._call)
         if not self._tail.end:
-            self._tail = Tail(files.end, _TAIL_SEGMENT_BYTES)
+            self._tail = _tail(files.end)
+            self._take_over(files)
         self._last_time = max(self._last_time, files.open.last_time)
+
+    def _take_over(self, files: Files) -> None:
+        """Take over what an earlier run did not write."""
+        assert self._disk is not None
+        left = self._disk.left(files)
+        written = {
+            (each.kind, each.offset, each.time_ns)
+            for each in (files.events(files.open.first) if left else ())
+        }
+        for each in left:
+            self._last_time = max(self._last_time, each.time_ns)
+            if isinstance(each.entry, Event):
+                if (each.entry.kind, each.offset, each.time_ns) not in written:
+                    self._retain(each.entry)
+                continue
+            if self._tail.end < each.offset:
+                self._tail = _tail(each.offset)  # what is between them is a gap
+            data = each.entry[max(0, self._tail.end - each.offset) :]
+            if data:
+                self._tail.append(data, each.time_ns)
+        if self._is_behind(files):
+            self._be_behind()
+
+    def _call(self, function: Callable[[], Any]) -> Any:
+        """Use the files; :raises Unanswered: that is not possible at present."""
+        assert self._disk is not None
+        try:
+            return self._disk.thread.call(function)
+        except Unanswered:
+            self._disk.refused(self)
+            raise
 
     def reread(self) -> None:
         """Read the files again at the next use: another process may have written them."""
-        if self._files is None or self.failure:
+        if self._files is None or self.failure or self.is_behind:
             return
         self._files.rest()
         self._files = self._reading = self._boots = None
@@ -179,8 +252,8 @@ class Journal:
 
     def close_descriptor(self) -> None:
         """Close the descriptor until the next output."""
-        if self._files is not None:
-            self._files.open.close()
+        if self._files is not None and self._disk is not None:
+            self._run(self._files.open.close)
 
     def shrink(self, limit_bytes: int) -> None:
         """Remove the oldest segments of a journal that is larger than its limit."""
@@ -190,82 +263,131 @@ class Journal:
             for first, size in sizes[:-1]:
                 if excess <= 0:
                     break
-                self.drop(first)
+                with suppress(Unanswered):  # then the next full segment tries again
+                    self.drop(first)
                 excess -= size
 
     def drop(self, first: int) -> None:
-        """Remove the oldest segment, if it is still the one that begins at ``first``."""
+        """
+        Remove the oldest segment, if it is still the one that begins at ``first``.
+
+        :raises OSError: that failed.
+        :raises Unanswered: the disk does not answer.
+        """
         files = self.files
         if files is not None and self._reading is not None:
-            if first == files.open.first and not self.failure:
-                files.roll()
-            files.drop(first)
+            may_roll = first == files.open.first and not self.failure
+
+            def drop() -> None:
+                if may_roll:
+                    files.roll()
+                files.drop(first)
+
+            self._call(drop)
+            files.tell_full()
             self._reading.rest()
 
+    def _run(self, function: Callable[[], Any]) -> None:
+        """Use the files without waiting for it; an error shows at the next use."""
+        assert self._disk is not None
+        self._disk.thread.run(function).addErrback(lambda failure: failure.trap(OSError))
+
     def fail(self, error: Exception) -> None:
-        """Continue in memory, because the disk is full or not writable."""
+        """Continue in memory, because the disk is full, not writable, or does not answer."""
         assert self._disk is not None
         self.failure = getattr(error, "strerror", None) or str(error)
+        self.is_behind = False
         self._reserve()
         self._disk.failed(self, self.failure)
 
     def _reserve(self) -> None:
         """Note on disk that viewers may have seen more; best effort."""
         self._reserved = self.end + UNSYNCED_BYTES
-        if self._files is not None:
-            self._files.reserve(self._reserved)
+        if self._files is not None and self._disk is not None:
+            self._run(partial(self._files.reserve, self._reserved))
 
-    def retry(self) -> int | None:
+    def writing(self, *, is_again: bool = False) -> Writing | None:
         """
-        Write to the disk again, after it failed.
+        Return the next output and events that the files lack.
 
-        :return: the number of lost bytes; ``None`` if the disk still fails.
+        :param is_again: the disk has failed, so even if there is nothing to write.
         """
-        assert self._disk is not None
-        try:
-            if self._files is None:
-                self._adopt(self._disk.open(self))
-            lost = self._write_back()
-        except (OSError, NewerFormat) as error:
-            self.failure = getattr(error, "strerror", None) or str(error)
-            self._reserve()
+        files, tail = self._files, self._tail
+        if files is None or not (is_again or self._is_behind(files)):
             return None
-        self.failure, self._reserved = "", 0
-        self._trim()
-        return lost
+        return Writing(files, tail, self._events or (), is_again=is_again)
 
-    def _adopt(self, files: Files) -> None:
-        """Use files that could not be read when the journal began in memory."""
+    def wrote(self, writing: Writing) -> None:
+        """Handle that the thread of the disk has written, or that it failed."""
+        for event in writing.recorded:
+            if self._events and self._events[0] is event:
+                self._events.popleft()
+        writing.files.tell_full()
+        self._changed()
+        if writing.error is not None and not self.failure:
+            self.fail(writing.error)
+        elif writing.error is not None:
+            self._still_failing(writing.error)
+        else:
+            self._trim()
+
+    def still_behind(self) -> bool:
+        """Return whether the files lack something now."""
+        self.is_behind = bool(self._files and not self.failure and self._is_behind(self._files))
+        return self.is_behind
+
+    def _is_behind(self, files: Files) -> bool:
+        return bool(self._tail.end > files.end or self._events)
+
+    def _be_behind(self) -> None:
+        if not self.is_behind and self._disk is not None:
+            self.is_behind = True
+            self._disk.behind(self)
+
+    def open_again(self) -> bool:
+        """
+        Use the files after the disk failed; :meth:`writing` then returns what they lack.
+
+        :return: whether they can be used.
+        """
+        if self._files is None:
+            try:
+                self._adopt(self._call(self._open_ahead))
+            except (OSError, NewerFormat) as error:
+                self._still_failing(error)
+                return False
+        return True
+
+    def _open_ahead(self) -> Files:
+        assert self._disk is not None
+        files = self._disk.open(self)
         files.go_ahead(self._unread, self.now())
         if files.end != self._unread:
             raise OSError(errno.EEXIST, "its offsets are in use", files.place.path)
+        return files
+
+    def _still_failing(self, error: Exception) -> None:
+        self.failure = getattr(error, "strerror", None) or str(error)
+        if not isinstance(error, Unanswered):
+            self._reserve()
+
+    def works_again(self) -> None:
+        """Handle that the files have everything, after the disk failed."""
+        assert self._disk is not None
+        self.failure, self._reserved = "", 0
+        if self._files is not None:
+            self._run(partial(self._files.reserve, 0))
+        if self._reading is not None:
+            self._reading.rest()  # the boots may be more
+        self._trim()
+
+    def _adopt(self, files: Files) -> None:
+        """Use files that could not be read when the journal began in memory."""
         missed = Kind.GAP, self._unread  # a record of the files now says this
         events = [each for each in self._events or () if (each.kind, each.offset) != missed]
         self._events = deque(_after(files.open.boots, events), maxlen=_MAX_EVENTS)
         self._use(files)
         self._notify()
-
-    def _write_back(self) -> int:
-        files, tail = self._files, self._tail
-        assert files is not None
-        files.begin()
-        files.open.truncate()
-        lost = max(0, tail.start - files.end)
-        if lost:
-            files.skip(tail.start, lost)
-        for first, last, time_ns in list(tail.runs(files.end)):
-            while first < last:
-                data = tail.read(first, min(last - first, _TAIL_BYTES))
-                files.append(data, max(time_ns, files.open.last_time))
-                first += len(data)
-        while self._events:
-            files.record(self._events[0])
-            self._events.popleft()
-        files.reserve(0)
-        if self._reading is not None:
-            self._reading.rest()  # the boots may be more
-        self._changed()
-        return lost
 
     def _changed(self) -> None:
         if not self.is_dirty and self._disk is not None:
@@ -274,10 +396,12 @@ class Journal:
 
     def rest(self) -> None:
         """Free the memory and the descriptor of an idle journal; the next use takes them again."""
-        if self._files is not None and self._reading is not None and not self.failure:
-            self._files.rest()
+        if self._files is None or self._reading is None or self.failure or self.is_behind:
+            return
+        if self._disk is not None:
+            self._run(self._files.rest)
             self._reading.rest()
-            self._tail = Tail(self._files.end, _TAIL_SEGMENT_BYTES)
+            self._tail = _tail(self._files.end)
 
     # Output.
 
@@ -311,16 +435,14 @@ class Journal:
             now = self._mark
         else:
             self._mark = now
-        if files is not None and not self.failure:
-            try:
-                files.append(data, now)
-            except OSError as error:
-                self.fail(error)
+        offset = self._tail.end
         self._tail.append(data, now)
         if self._disk is not None:
+            if files is not None:
+                self._disk.printed(files.epoch, offset, now, data)
+                if not (self.is_behind or self.failure):
+                    self._be_behind()
             self._trim()
-            if not self.is_dirty:
-                self._changed()
         self._notify()
 
     def _trim(self) -> None:
@@ -330,11 +452,17 @@ class Journal:
                 needed = tail.end - _TAIL_BYTES
                 if self._slowest is not None and self._slowest < needed:
                     needed = max(self._slowest, tail.end - _LAGGING_TAIL_BYTES)
+                if self.is_behind and self._files is not None and self._files.end < needed:
+                    needed = max(self._files.end, tail.end - self._most_bytes)
                 tail.discard_before(needed)
             return
-        tail.discard_before(tail.end - _FAILING_TAIL_BYTES)
+        tail.discard_before(tail.end - self._most_bytes)
         if self._reserved and tail.end > self._reserved - UNSYNCED_BYTES // 2:
             self._reserve()
+
+    @property
+    def _most_bytes(self) -> int:
+        return _FAILING_TAIL_BYTES if self._disk is None else self._disk.most_bytes
 
     def _time(self) -> int:
         """Return the time for the next event: never before that of the last entry."""
@@ -346,11 +474,19 @@ class Journal:
             self.closed = True
             self._notify()
 
+    def reopen(self) -> None:
+        """Undo :meth:`close`: the machine exists again."""
+        self.closed = False
+
     def watch(self, changed: Callable[[], None]) -> None:
         self._watchers[changed] = None
 
     def unwatch(self, changed: Callable[[], None]) -> None:
         self._watchers.pop(changed, None)
+
+    def is_readable(self) -> None:
+        """Tell readers that they may read again what the disk did not answer."""
+        self._notify()
 
     def _notify(self) -> None:
         for changed in list(self._watchers):
@@ -427,10 +563,20 @@ class Journal:
 
     def _boot_list(self) -> list[Boot]:
         if self.files is not None and self._reading is not None:
-            return self._reading.boots()
+            is_new = not self._reading.has_boots
+            boots = self._reading.boots()
+            if is_new:
+                newest = boots[-1].number if boots else 0
+                boots += [each for each in self._unwritten_boots() if each.number > newest]
+            return boots
         if self._boots is None:
             self._boots = []
         return self._boots
+
+    def _unwritten_boots(self) -> Iterator[Boot]:
+        for each in self._events or ():
+            if each.kind == Kind.BOOT:
+                yield Boot(each.data["number"], each.offset, each.time_ns)
 
     def booted(self, reason: str) -> None:
         boots = self._boot_list()
@@ -459,7 +605,11 @@ class Journal:
 
     def typed(self, session: str, data: bytes, *, echoed: bool) -> bool:
         files = self.files
-        if self.closed or files is None or self.failure or not files.takes_events:
+        if self.closed or files is None or self.failure or self._disk is None:
+            return False
+        if not files.takes_events or len(self._events or ()) >= _MAX_EVENTS // 2:
+            self._disk.settle(self)
+        if self.failure or not files.takes_events or len(self._events or ()) >= _MAX_EVENTS:
             return False
         text = b64encode(data).decode("ascii")
         self._record(Kind.INPUT, session=session, data=text, echoed=echoed)
@@ -468,17 +618,17 @@ class Journal:
     def _record(self, kind: Kind, **data: Any) -> Event:
         event = Event(self.end, self._time(), kind, data)
         self._mark = -_MARK_NANOSECONDS
-        if self.files is not None and not self.failure:
-            try:
-                self.files.record(event)
-                self._changed()
-                return event
-            except OSError as error:
-                self.fail(error)
+        self._retain(event)
+        if self._files is not None and self._disk is not None:
+            self._disk.happened(self._files.epoch, event)
+            if not self.failure:
+                self._be_behind()
+        return event
+
+    def _retain(self, event: Event) -> None:
         if self._events is None:
             self._events = deque(maxlen=_MAX_EVENTS)
         self._events.append(event)
-        return event
 
     def events(self, first: int, last: int, kind: Kind | None = None) -> Iterator[Event]:
         events: list[Event] = []
@@ -498,10 +648,73 @@ class Journal:
         files = self.files
         if files is not None:
             path = os.path.join(files.place.path, f"cursor.{name}")
-            return FileCursor(files.place.layer, path, self.epoch)
+            return FileCursor(files.place.layer, path, self.epoch, self._call)
         if self._cursors is None:
             self._cursors = {}
         return self._cursors.setdefault(name, MemoryCursor())
+
+
+class Writing:
+    """
+    Output and events that the thread of a disk writes to the files of a journal.
+
+    :ivar lost: size of the gap before the output.
+    :ivar is_all: nothing is left when this is written.
+    :ivar recorded: the events that are written.
+    :ivar error: why the rest is not.
+    """
+
+    def __init__(
+        self, files: Files, tail: Tail, events: Iterable[Event], *, is_again: bool
+    ) -> None:
+        self.files, self._is_again = files, is_again
+        self._begin = max(files.end, tail.start)
+        self.lost = self._begin - files.end
+        self.size, self.is_all = 0, False
+        self.recorded: list[Event] = []
+        self.error: OSError | None = None
+        self._entries: list[tuple[int, bytes] | Event] = []
+        self._take(tail, deque(events))
+
+    def _take(self, tail: Tail, events: deque[Event]) -> None:
+        """Copy what is due, because the journal goes on while the thread writes."""
+        for first, last, time_ns in tail.runs(self._begin):
+            while first < last:
+                while events and events[0].offset <= first:
+                    self._entries.append(events.popleft())
+                limit = min(last, events[0].offset) - first if events else last - first
+                data = tail.read(first, min(limit, _PIECE_BYTES))
+                self._entries.append((time_ns, data))
+                first += len(data)
+                self.size += len(data)
+                if self.size >= _WRITING_BYTES:
+                    return
+        self._entries += events
+        self.is_all = True
+
+    def run(self) -> None:
+        """Write; in the thread of the disk."""
+        files = self.files
+        try:
+            if self._is_again:
+                files.begin()
+                files.open.truncate()
+            if self.lost:
+                files.skip(self._begin, self.lost)
+            for entry in self._entries:
+                if isinstance(entry, Event):
+                    files.record(entry)
+                    self.recorded.append(entry)
+                else:
+                    time_ns, data = entry
+                    files.append(data, max(time_ns, files.open.last_time))
+        except OSError as error:
+            self.error = error
+
+
+def _tail(start: int) -> Tail:
+    """Return the memory of a journal with files, to which it gives the times as well."""
+    return Tail(start, _TAIL_SEGMENT_BYTES, _MARK_NANOSECONDS)
 
 
 def _after(boots: int, events: Iterable[Event]) -> Iterator[Event]:

@@ -53,8 +53,8 @@ def open_file(layer: Any, path: str, flags: int) -> int:
 
 
 def is_passing(error: OSError) -> bool:
-    """Return whether an error is of the program's own limits, so that reading again may work."""
-    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+    """Return whether reading again may work: it is a limit of the program, or the disk is slow."""
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ETIMEDOUT)
 
 
 def read_output(layer: Any, descriptor: int, size: int, position: int) -> bytes:

@@ -24,11 +24,11 @@ class JournalMetrics(Collector):
         """Return the present values; called by the registry."""
         yield GaugeMetricFamily(
             "twisted_exec_journals_failing",
-            "Consoles whose output is in memory only, because the disk is full or not writable.",
+            "Consoles whose output is in memory only, because their disk fails or does not answer.",
             self._store.failing,
         )
         yield CounterMetricFamily(
             "twisted_exec_journal_lost_bytes",
-            "Console output that was lost because the disk was full or not writable.",
+            "Console output that was lost because the disk failed or did not answer.",
             self._store.lost_bytes,
         )

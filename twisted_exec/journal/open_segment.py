@@ -13,7 +13,7 @@ from typing import Any
 
 from .blocks import Block, Times
 from .interfaces import Event, Kind
-from .layer import open_file, opened, read_output
+from .layer import is_passing, open_file, opened, read_output
 from .records import (
     FIRST_RECORD,
     MAX_RECORD_BYTES,
@@ -355,7 +355,9 @@ class OpenSegment:
             try:
                 _, time_ns, payload = self._record_at(position)
                 first, previous, newlines = decode_index(payload)
-            except Damaged:
+            except (Damaged, OSError) as error:
+                if isinstance(error, OSError) and is_passing(error):
+                    raise
                 break  # blocks before this one become one large block
             blocks.append((position, first, newlines, time_ns))
             position = previous if previous < position else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 from .blocks import Block
@@ -26,16 +26,17 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 def _unless_unreadable(default: Any) -> Callable[[_Method], _Method]:
     """
-    Return ``default`` if a file cannot be opened at present, for example for want of descriptors.
+    Return ``default`` if a file cannot be opened at present, for example for want of descriptors, or
+    because the disk does not answer.
 
     A reader must not fail with that: the error would end the line that prints.
     """
 
     def decorate(method: _Method) -> _Method:
         @wraps(method)
-        def call(*arguments: Any) -> Any:
+        def call(self: Reading, *arguments: Any) -> Any:
             try:
-                return method(*arguments)
+                return self._call(partial(method, self, *arguments))
             except OSError:
                 return default
 
@@ -52,10 +53,11 @@ class Reading:
     The output of the segments of a journal.
 
     :param files: the segments.
+    :param call: calls a function that uses files; raises :class:`OSError` if the disk does not answer.
     """
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
+    def __init__(self, files: Files, call: Callable[[Callable[[], Any]], Any]) -> None:
+        self._files, self._call = files, call
         self._cached: tuple[tuple[int, int], Block] | None = None
         self._boots: list[Boot] | None = None
 
@@ -70,18 +72,27 @@ class Reading:
 
     # Bytes.
 
-    @_unless_unreadable(b"")
     def read(self, offset: int, limit: int) -> bytes:
         """Return 1 to ``limit`` bytes, none at a gap and at the end."""
-        block = self._block_at(offset)
+        block = self._cached_at(offset) or self._found_at(offset)
         if block is None:
             return b""
         at = offset - block.first
         return block.data[at : at + limit]
 
+    def _cached_at(self, offset: int) -> Block | None:
+        cached = self._cached
+        if cached is not None and cached[1].first <= offset < cached[1].last:
+            return cached[1]
+        return None
+
+    @_unless_unreadable(None)
+    def _found_at(self, offset: int) -> Block | None:
+        return self._block_at(offset)
+
     def _block_at(self, offset: int) -> Block | None:
-        if self._cached is not None and self._cached[1].first <= offset < self._cached[1].last:
-            return self._cached[1]
+        if (block := self._cached_at(offset)) is not None:
+            return block
         files = self._files
         segment = files.at(offset)
         if segment is None or not segment.first <= offset < segment.end:
@@ -109,8 +120,15 @@ class Reading:
 
     def next_available(self, offset: int) -> int:
         """See :meth:`.IJournal.next_available`."""
+        offset = max(self._files.start, offset)
+        if self._cached_at(offset) is not None:
+            return offset
+        available = self._next_available(offset)
+        return offset if available is None else available
+
+    @_unless_unreadable(None)
+    def _next_available(self, offset: int) -> int | None:
         files = self._files
-        offset = max(files.start, offset)
         try:
             while offset < files.end and self._block_at(offset) is None:
                 begin, end = self._hole(offset)
@@ -228,16 +246,19 @@ class Reading:
         events = [each for each in events if first <= each.offset <= last]
         return sorted(events, key=lambda each: each.offset)
 
+    @property
+    def has_boots(self) -> bool:
+        """True if :meth:`boots` need not read files."""
+        return self._boots is not None
+
     def boots(self) -> list[Boot]:
         """Return the newest boots."""
         if self._boots is None:
-            try:
-                self._boots = self._read_boots()
-            except OSError:
-                return []  # not readable at present
-        return self._boots
+            self._boots = self._read_boots()
+        return [] if self._boots is None else self._boots
 
-    def _read_boots(self) -> list[Boot]:
+    @_unless_unreadable(None)
+    def _read_boots(self) -> list[Boot] | None:
         """Read the segments with boots: those after which another number follows."""
         files = self._files
         boots: list[Boot] = []
@@ -257,9 +278,3 @@ class Reading:
             # Its record is in a segment that was removed.
             boots.insert(0, Boot(oldest.boots, files.start, oldest.time_ns))
         return boots[-_MAX_BOOTS:]
-
-    def booted(self, boot: Boot) -> None:
-        """Add a boot that was just recorded."""
-        if self._boots is not None:
-            self._boots.append(boot)
-            del self._boots[:-_MAX_BOOTS]

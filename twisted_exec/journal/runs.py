@@ -2,7 +2,8 @@
 The file ``run``: whether the last run of the program lost output in a power cut.
 
 Each start has a number.  A run that did not stop cleanly, on a kernel that has been booted since,
-ended by a power cut: output that viewers saw in its last seconds may not be on the disk.
+ended by a power cut: output that viewers saw in its last seconds may not be on the disk.  The same is
+true if its file in memory (:mod:`.front`) is gone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Run:
     :param clean: the run ended, and everything is on the disk.
     :param cut: number of the last run that a power cut ended; 0 if there was none.
     :param time_ns: when the file was written.
+    :param front: name of the file in memory that the run has; empty for releases without such a file,
+        which wrote output before anybody saw it.
     """
 
     number: int
@@ -33,6 +36,7 @@ class Run:
     clean: bool
     cut: int
     time_ns: int
+    front: str = ""
 
 
 def kernel_boot() -> str:
@@ -44,20 +48,30 @@ def kernel_boot() -> str:
         return ""
 
 
-def next_run(last: Run | None, kernel: str, now: int, *, is_new: bool) -> Run:
+def next_run(
+    last: Run | None,
+    kernel: str,
+    now: int,
+    *,
+    is_new: bool,
+    front: str = "",
+    has_lost: bool = False,
+) -> Run:
     """
     Return the run that begins now.
 
     :param last: the last run; ``None`` if there was none, or its file is damaged.
     :param is_new: there are no journals yet.
+    :param front: name of the file in memory of the run that begins.
+    :param has_lost: the file in memory of the last run is gone.
     """
     if last is None:
         if is_new:
-            return Run(1, kernel, False, 0, now)
+            return Run(1, kernel, False, 0, now, front)
         number = max(2, now // 1_000_000_000)  # beyond every number before
-        return Run(number, kernel, False, number - 1, now)  # assume the worst
-    was_cut = not last.clean and (last.kernel != kernel or not kernel)
-    return Run(last.number + 1, kernel, False, last.number if was_cut else last.cut, now)
+        return Run(number, kernel, False, number - 1, now, front)  # assume the worst
+    was_cut = not last.clean and (last.kernel != kernel or not kernel or has_lost)
+    return Run(last.number + 1, kernel, False, last.number if was_cut else last.cut, now, front)
 
 
 def read_run(layer: Any, path: str) -> Run | None:
@@ -77,7 +91,10 @@ def write_run(layer: Any, path: str, run: Run) -> None:
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with opened(layer, f"{path}.new", flags) as descriptor:
-        layer.write(descriptor, json.dumps(asdict(run)).encode())
+        fields = asdict(run)
+        if not run.front:  # earlier releases refuse names that they do not know
+            del fields["front"]
+        layer.write(descriptor, json.dumps(fields).encode())
         layer.fsync(descriptor)
     layer.rename(f"{path}.new", path)
     sync_directory(layer, os.path.dirname(path))

@@ -80,7 +80,12 @@ class Sealer:
             # The open segment is as good; the next full segment, or start, tries again.
             self._log.warn("journal {path}: {why}", path=files.place.path, why=str(error))
             return
-        files.sealed(first)
+        path = files.sealed(first)
+        if path is not None:
+            try:
+                await self._in_thread(partial(files.place.layer.unlink, path))
+            except OSError as error:  # the next start removes it
+                self._log.warn("journal {path}: {why}", path=path, why=str(error))
 
     def _level(self) -> int:
         """Return the level of compression: fast while more than a segment per second is full."""

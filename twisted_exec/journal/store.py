@@ -1,18 +1,20 @@
 """
 The journals of one runtime on disk.
 
-The reactor writes output with one system call for each read of a line.  Everything that may wait is
-done by one thread: forcing output to the disk, sealing full segments (:mod:`.sealing`), and looking
-for what can be removed.
+Files are used in threads.  One reads and writes (:mod:`twisted_exec.observe.disk_thread`): output is collected for a tenth of
+a second, and is in a file in memory meanwhile (:mod:`.front`).  Everything that takes long is done by
+another: forcing output to the disk, sealing full segments (:mod:`.sealing`), and looking for what can be
+removed.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,12 +24,16 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.threadpool import ThreadPool
 
+from twisted_exec.observe.disk_thread import DiskThread
+from twisted_exec.observe.disk_thread import Files as DiskFiles
 from twisted_exec.program.descriptors import descriptor_limit
 from twisted_exec.program.tasks import ShortTurns, SingleRun
 from twisted_exec.tls.unix import private_directory
 
+from . import front
 from .directories import Directories, is_key
 from .files import Files, Place
+from .interfaces import Event
 from .journal import Journal
 from .layer import opened
 from .open_segment import OpenSegment
@@ -43,14 +49,19 @@ from .retention import (
 )
 from .runs import Run, kernel_boot, next_run, read_run, write_run
 from .sealing import Sealer
+from .writer import Writer
 
 FORMAT = "1"
 SYNC_SECONDS = 5.0
 """Output is forced to the disk after this time."""
+STOP_SECONDS = 10.0
+"""A stop waits so long for a disk that does not answer."""
 _QUIET_PASSES = 12
 _RETENTION_SECONDS = 60.0
 _RETRY_SECONDS = 1.0, 30.0
 _HURRY_BYTES = 24 << 20
+_MEMORY_BYTES, _MEMORY_BYTES_EACH = 64 << 20, (192 << 10, 4 << 20)
+_FRONT = re.compile(r"twisted-exec-[0-9a-f]{32}")
 
 _Result = TypeVar("_Result")
 
@@ -66,7 +77,9 @@ class JournalStore:
     :param path: private directory; created if missing.
     :param limits: of all journals together.
     :param now: the time of day, in nanoseconds since the epoch.
-    :param in_thread: runs a function that may wait; a thread of the store by default.
+    :param in_thread: runs a function that takes long; a thread of the store by default.
+    :param thread: where files are read and written; another thread of the store by default.
+    :param memory: a file system in memory, for output that is not written yet.
     :param layer: the module ``os``, or a stand-in.
     :param kernel: identifies the boot of the kernel.
     :ivar failed: called with the key of a journal and the reason when its disk fails.
@@ -83,6 +96,8 @@ class JournalStore:
         limits: StoreLimits = DEFAULT_LIMITS,
         now: Callable[[], int] = time.time_ns,
         in_thread: Callable[[Callable[[], Any]], Deferred[Any]] | None = None,
+        thread: DiskFiles | None = None,
+        memory: str = front.MEMORY,
         layer: Any = os,
         kernel: str | None = None,
     ) -> None:
@@ -90,9 +105,13 @@ class JournalStore:
         self.limits = limits
         self.failed: Callable[[str, str], None] = lambda key, reason: None
         self.recovered: Callable[[str, int], None] = lambda key, lost: None
-        self.lost_bytes = 0
+        self._lost_bytes = 0
         self._clock, self._now, self._layer = clock, now, layer
         self._in_thread = in_thread or self._defer
+        self.thread: DiskFiles = thread or DiskThread(clock)
+        self._memory = memory
+        self._front: front.Front | None = None
+        self._left: dict[str, list[front.Unwritten]] = {}
         self._kernel = kernel_boot() if kernel is None else kernel
         self._run: Run | None = None
         self._is_run_written = False
@@ -100,6 +119,7 @@ class JournalStore:
         self._places: dict[str, _Place] = {}
         self._directories = Directories(layer, self.path)
         self._is_closing = False
+        self.writer = Writer(self.path, clock, self.thread, self._all_written, self._answered)
         self._syncing = SingleRun(self._sync, "forcing journals to the disk")
         self._sealer = Sealer(clock, self._in_thread)
         self._removing = SingleRun(self.remove_old, "removing old output of journals")
@@ -125,15 +145,46 @@ class JournalStore:
             place.journal.reread()
         last = read_run(self._layer, self._directories.file("run"))
         is_new = not any(self._directories.keys())
-        self._run = next_run(last, self._kernel, self._now(), is_new=is_new)
+        left = self._read_front(last)
+        self._front = front.Front(self._memory)
+        self._run = next_run(
+            last,
+            self._kernel,
+            self._now(),
+            is_new=is_new,
+            front=self._front.name,
+            has_lost=left is None,
+        )
         try:
             self._write_run()
         except OSError as error:
             self._log.warn("journals are not on disk at present: {why}", why=error.strerror)
+        self._take_over(left or (), last)
         last_ns = last.time_ns if last is not None else None
         self._clock_trust.begin(self._clock.seconds(), self._now(), last_ns)
         self._later(SYNC_SECONDS, self._sync_pass)
         self._later(_RETENTION_SECONDS, self._retention_pass)
+
+    def _read_front(self, last: Run | None) -> Sequence[front.Unwritten] | None:
+        """Return what the last run did not write; ``None`` if that is lost."""
+        if last is None or last.clean or last.kernel != self._kernel or not last.front:
+            return ()
+        if not _FRONT.fullmatch(last.front):
+            return None
+        return front.read(os.path.join(self._memory, last.front))
+
+    def _take_over(self, left: Iterable[front.Unwritten], last: Run | None) -> None:
+        """Write what the last run did not write."""
+        assert self._front is not None
+        self._left = {}
+        for each in left:
+            if is_key(each.key):
+                self._left.setdefault(each.key, []).append(each)
+                self._front.add(each)
+        for key in list(self._left):
+            self.journal(key).files  # noqa: B018 - opens them
+        if last is not None and self._is_run_written and _FRONT.fullmatch(last.front):
+            front.remove(os.path.join(self._memory, last.front))
 
     def _check_format(self) -> None:
         path = self._directories.file("format")
@@ -167,10 +218,13 @@ class JournalStore:
         await self._sealer.stop()
         for work in (self._syncing, self._removing, self._retrying):
             await work.ended()
-        await self._sync()
+        is_written = await self._write_all()
+        if is_written:
+            await self._sync()
         for place in self._places.values():
             place.journal.rest()
-        if self._run is not None and self._is_run_written and not self._failing:
+        is_clean = is_written and not self._failing
+        if self._run is not None and self._is_run_written and is_clean:
             run = Run(self._run.number, self._kernel, True, self._run.cut, self._now())
             try:
                 await self._in_thread(
@@ -178,7 +232,24 @@ class JournalStore:
                 )
             except OSError as error:
                 self._log.warn("journals: {why}", why=error.strerror)
+            else:
+                if self._front is not None:
+                    self._front.remove()
         self._stop_pool()
+        self.writer.close()
+        self.thread.stop()
+
+    async def _write_all(self) -> bool:
+        """Write everything; return whether the disk answered in time."""
+        ended: Deferred[bool] = Deferred()
+
+        def written(_: Any) -> None:
+            if not ended.called:
+                ended.callback(True)
+
+        Deferred.fromCoroutine(self.writer.write_now()).addBoth(written)
+        ended.addTimeout(STOP_SECONDS, self._clock, onTimeoutCancel=lambda *_: False)
+        return await ended
 
     def _stop_pool(self) -> None:
         pool, self._pool = self._pool, None
@@ -226,11 +297,12 @@ class JournalStore:
         """The machine with this key exists again; its journal continues."""
         place = self._places.get(key)
         if place is not None and place.journal.closed:
-            del self._places[key]  # readers of the old journal have seen its end
-        try:
-            self._directories.unmark_deleted(key)
-        except OSError:
-            pass
+            if self.writer.settle(place.journal):
+                del self._places[key]  # readers of the old journal have seen its end
+            else:
+                place.journal.reopen()
+        unmarking = self.thread.run(partial(self._directories.unmark_deleted, key))
+        unmarking.addErrback(lambda failure: None)
 
     def deleted(self, key: str, facts: Mapping[str, str] | None = None) -> None:
         """
@@ -243,16 +315,23 @@ class JournalStore:
             return
         place.journal.close()
         if place.journal.files is not None:
-            try:
-                self._directories.mark_deleted(key, facts or {}, self._now())
-            except OSError as error:
-                self._log.warn("journal {key}: {why}", key=key, why=error.strerror)
+            mark = partial(self._directories.mark_deleted, key, facts or {}, self._now())
+            self.thread.run(mark).addErrback(
+                lambda failure: self._log.warn(
+                    "journal {key}: {why}", key=key, why=failure.getErrorMessage()
+                )
+            )
         place.journal.close_descriptor()
 
     @property
     def failing(self) -> int:
         """The number of journals that cannot be written at present."""
         return len(self._failing)
+
+    @property
+    def lost_bytes(self) -> int:
+        """Output that was lost because the disk failed or did not answer."""
+        return self._lost_bytes + self.writer.lost_bytes
 
     def _require_run(self) -> Run:
         if self._run is None:
@@ -297,9 +376,30 @@ class JournalStore:
 
     async def sync(self) -> None:
         """Force what was printed until now to the disk, as far as the disk works."""
+        await self.writer.write_now()
         await self._syncing.ended()
         self._syncing.start()
         await self._syncing.ended()
+
+    def _all_written(self) -> None:
+        if self._front is not None and not self._failing:
+            self._front.clear()
+
+    def _answered(self) -> None:
+        if self._failing and not self.writer.is_late:
+            self._retrying.start()
+
+    @property
+    def stalled(self) -> str:
+        """Why the disk is not used at present; empty unless it does not answer."""
+        return self.writer.stalled
+
+    @property
+    def most_bytes(self) -> int:
+        """Output that each journal may have in memory because it is not in files."""
+        least, most = _MEMORY_BYTES_EACH
+        journals = len(self.writer) + len(self._failing)
+        return max(least, min(most, _MEMORY_BYTES // max(1, journals)))
 
     # Forcing output to the disk.
 
@@ -320,6 +420,8 @@ class JournalStore:
                 self._active.pop(journal, None)
 
     async def _sync(self) -> None:
+        if self.writer.is_late:
+            return  # a thread is still writing
         jobs: list[tuple[Journal, OpenSegment, Checkpoint]] = []
         directories: list[Files] = []
         for place in self._places.values():
@@ -374,11 +476,11 @@ class JournalStore:
             await turns.breathe()
             if self._is_closing:
                 return
-            lost = journal.retry()
+            lost = await self._write_again(journal)
             if lost is None:
                 continue  # the others may have another problem
             del self._failing[key]
-            self.lost_bytes += lost
+            self._lost_bytes += lost
             self._log.info("journal {key} is on disk again; {lost} bytes lost", key=key, lost=lost)
             self.recovered(key, lost)
         if not self._failing:
@@ -386,6 +488,27 @@ class JournalStore:
             return
         self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS[1])
         self._later(self._retry_seconds, self._retrying.start)
+
+    async def _write_again(self, journal: Journal) -> int | None:
+        """
+        Write to a disk that has failed.
+
+        :return: the number of lost bytes; ``None`` if the disk still fails.
+        """
+        lost = 0
+        writing = journal.writing(is_again=True) if journal.open_again() else None
+        if writing is None:
+            return None
+        while writing is not None:
+            if self.writer.is_late or not await self.writer.finish(writing.run):
+                return None
+            journal.wrote(writing)
+            if writing.error is not None:
+                return None
+            lost += writing.lost
+            writing = journal.writing()
+        journal.works_again()
+        return lost
 
     # Removing.
 
@@ -418,6 +541,7 @@ class JournalStore:
             if place is not None:
                 place.journal.rest()
                 del self._places[removal.key]
+                self.writer.forget(place.journal)
             await self._in_thread(partial(self._directories.remove, removal.key))
         elif place is not None:
             place.journal.drop(removal.first)
@@ -439,10 +563,11 @@ class JournalStore:
 class _Place:
     """One journal of a store; see :class:`.journal.Disk`."""
 
-    __slots__ = ("_key", "_store", "journal", "quiet_passes", "retention")
+    __slots__ = ("_key", "_store", "journal", "quiet_passes", "retention", "thread")
 
     def __init__(self, store: JournalStore, key: str) -> None:
         self._store, self._key = store, key
+        self.thread = store.thread
         self.retention = Retention()
         self.quiet_passes = 0
         self.journal = Journal(store._now, self)
@@ -461,6 +586,32 @@ class _Place:
 
     def _is_full(self, files: Files) -> None:
         self._store.is_full(self, files)
+
+    @property
+    def most_bytes(self) -> int:
+        return self._store.most_bytes
+
+    def left(self, files: Files) -> Sequence[front.Unwritten]:
+        left = self._store._left.pop(self._key, ())
+        return [each for each in left if each.epoch == files.epoch]
+
+    def printed(self, epoch: bytes, offset: int, time_ns: int, data: bytes) -> None:
+        if self._store._front is not None:
+            self._store._front.add_output(self._key, epoch, offset, time_ns, data)
+        self._store.writer.printed(len(data))
+
+    def happened(self, epoch: bytes, event: Event) -> None:
+        if self._store._front is not None:
+            self._store._front.add_event(self._key, epoch, event)
+
+    def behind(self, journal: Journal) -> None:
+        self._store.writer.behind(journal)
+
+    def settle(self, journal: Journal) -> bool:
+        return self._store.writer.settle(journal)
+
+    def refused(self, journal: Journal) -> None:
+        self._store.writer.refused(journal)
 
     def changed(self, journal: Journal) -> None:
         self._store.opened(journal)

@@ -6,7 +6,7 @@ would need fifty times the memory.
 
 Times are marks: output from this offset on was printed at that time.  A mark per byte would need
 more memory than the bytes.  So output within 10 ms shares a mark, and within a line output within
-one second; if there are still more than 8192 marks, every second one is deleted and the intervals
+one second, unless the output goes to files; if there are still more than 8192 marks, every second one is deleted and the intervals
 double.  A time may therefore be too early by that interval; at the start of a line it is exact
 unless output comes fast.
 """
@@ -32,17 +32,23 @@ class Tail:
 
     :param start: offset of the first byte.
     :param segment_bytes: the unit in which memory is freed.
+    :param mid_line_ns: nanoseconds within which output within a line shares a time.
     :ivar start: offset of the oldest byte in memory.
     :ivar end: offset of the next byte.
     """
 
     __slots__ = ("_marks", "_segment_bytes", "_segments", "end", "start")
 
-    def __init__(self, start: int = 0, segment_bytes: int = _SEGMENT_BYTES) -> None:
+    def __init__(
+        self,
+        start: int = 0,
+        segment_bytes: int = _SEGMENT_BYTES,
+        mid_line_ns: int = _MID_LINE_NANOSECONDS,
+    ) -> None:
         self.start = self.end = start
         self._segments: deque[bytearray] = deque()
         self._segment_bytes = segment_bytes
-        self._marks = _Marks()
+        self._marks = _Marks(mid_line_ns)
 
     def append(self, data: bytes, now: int) -> None:
         """
@@ -128,9 +134,10 @@ def after_newline(data: bytes | bytearray, number: int) -> int:
 class _Marks:
     """Offsets with times, in order of both."""
 
-    __slots__ = ("_interval_factor", "_last", "_offsets", "_times")
+    __slots__ = ("_interval_factor", "_last", "_mid_line_ns", "_offsets", "_times")
 
-    def __init__(self) -> None:
+    def __init__(self, mid_line_ns: int) -> None:
+        self._mid_line_ns = mid_line_ns
         self._offsets, self._times = array("q"), array("q")
         self._last = 0
         self._interval_factor = 1
@@ -142,7 +149,7 @@ class _Marks:
         :param has_line: the output contains the start of a line.
         """
         self._last = now
-        interval = _LINE_START_NANOSECONDS if has_line else _MID_LINE_NANOSECONDS
+        interval = _LINE_START_NANOSECONDS if has_line else self._mid_line_ns
         interval *= self._interval_factor
         if self._times and 0 <= now - self._times[-1] < interval:
             return

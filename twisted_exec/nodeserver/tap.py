@@ -34,6 +34,7 @@ from twisted_exec.nodeserver.recordings.options import FILES as RECORDING_FILES
 from twisted_exec.nodeserver.recordings.options import RecordingOptions
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.syncer.service import Syncer
+from twisted_exec.observe.disk_thread import DiskThread
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.config_file import ConfigError
 from twisted_exec.program.service import ServiceWithCleanup
@@ -69,7 +70,7 @@ def makeService(options: Options) -> IService:
 def _program(options: Options, reactor: Any) -> ServiceWithCleanup[NodeServer]:
     config = ReloadingConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
-    audit = options.audit()
+    audit = options.audit(DiskThread(reactor))
     registry = Registry(options.registry(), client, reactor)
     leader = _leader(options, config, client, registry, reactor, lambda: server)
     server = NodeServer(

@@ -16,12 +16,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol, TextIO
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.observe.disk_thread import AtOnce, Files, Unanswered
 from twisted_exec.observe.interfaces import IAuditSink
 
 SUBJECT_KEYS = (
@@ -43,6 +46,8 @@ OPTIONAL_KEYS = ("recording", "recording_uid")
 _FACTS = {"declared_reason": "reason"}
 """Keys whose fact has another name: ``reason`` of a record is why the session ended."""
 _LONGEST_VALUE = 2048
+MOST_WAITING = 10_000
+"""Records that wait for a disk that does not answer; further ones go to the log."""
 _JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 
 
@@ -73,12 +78,18 @@ class JSONLinesAudit:
         symbolic link.
     :param rotation: rotation of a file; several processes may write and rotate the same file, if
         all have a limit.
+    :param thread: where the file is written.
     """
 
     _log = Logger()
 
-    def __init__(self, target: str | TextIO, rotation: Rotation = Rotation()) -> None:
-        self._rotation = rotation
+    def __init__(
+        self,
+        target: str | TextIO,
+        rotation: Rotation = Rotation(),
+        thread: Files | None = None,
+    ) -> None:
+        self._rotation, self._thread, self._waiting = rotation, thread or AtOnce(), 0
         self._path = target if isinstance(target, str) else ""
         if self._path not in ("", "-"):
             # Absolute, because twistd changes the working directory when it becomes a daemon.
@@ -108,18 +119,40 @@ class JSONLinesAudit:
         Write one line.
 
         On failure the log gets the record and the error: a full disk must not end a console
-        session.
+        session.  While the disk does not answer, up to 10 000 records wait in memory.
         """
         line = to_line(event)
+        write = partial(self._write, line)
         try:
-            self._write(line)
+            self._thread.call(write)
+        except Unanswered as late:
+            if late.answer is None and self._waiting >= MOST_WAITING:
+                self._unwritten(line, late)
+                return
+            self._waiting += 1
+            answer = late.answer or self._thread.run(write)
+            answer.addCallbacks(self._written, partial(self._failed_late, line))
+            answer.addBoth(self._no_longer_waits)
         except OSError as problem:
-            if not self._broken:
-                self._broken = True
-                self._log.critical("audit records cannot be written: {problem}", problem=problem)
-            self._log.error("unwritten audit record: {line}", line=line.decode("ascii").rstrip())
+            self._unwritten(line, problem)
         else:
             self._broken = False
+
+    def _written(self, _: object) -> None:
+        self._broken = False
+
+    def _failed_late(self, line: bytes, failure: Failure) -> None:
+        failure.trap(OSError)
+        self._unwritten(line, failure.value or OSError())
+
+    def _no_longer_waits(self, _: object) -> None:
+        self._waiting -= 1
+
+    def _unwritten(self, line: bytes, problem: BaseException) -> None:
+        if not self._broken:
+            self._broken = True
+            self._log.critical("audit records cannot be written: {problem}", problem=problem)
+        self._log.error("unwritten audit record: {line}", line=line.decode("ascii").rstrip())
 
     def _write(self, line: bytes) -> None:
         if self._stream is not None:

@@ -26,6 +26,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.observe.disk_thread import DiskThread
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.consoles.dialling import place
@@ -319,7 +320,7 @@ def _program(options: Options, reactor: Any) -> Program:
         trusted_uids=options["runtime-uid"],
         revision=options["iri-revision"] or options["dialect"].iri_revision,
     )
-    audit = options.audit()
+    audit = options.audit(DiskThread(reactor))
     shared = (runtime, audit, reactor)
     if not options["bootstrap-kubeconfig"]:
         client = _client(config.current, reactor)

@@ -5,6 +5,7 @@ Options of the audit log, named as kube-apiserver's.
 from __future__ import annotations
 
 from twisted_exec.observe.audit import JSONLinesAudit, Rotation
+from twisted_exec.observe.disk_thread import Files
 from twisted_exec.program.options import ProgramOptions
 
 _MEGABYTE = 1 << 20
@@ -42,7 +43,11 @@ class AuditOptions(ProgramOptions):
         ["audit-log-maxbackup", None, 10, "Number of old files, from 1 to 1000.", _files],
     ]
 
-    def audit(self) -> JSONLinesAudit:
-        """Return the sink for session records; nothing is opened yet."""
+    def audit(self, thread: Files | None = None) -> JSONLinesAudit:
+        """
+        Return the sink for session records; nothing is opened yet.
+
+        :param thread: where the file is written.
+        """
         rotation = Rotation(self["audit-log-maxsize"] * _MEGABYTE, self["audit-log-maxbackup"])
-        return JSONLinesAudit(self["audit-log"], rotation)
+        return JSONLinesAudit(self["audit-log"], rotation, thread)

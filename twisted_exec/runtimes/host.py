@@ -293,8 +293,14 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
 
     # Probes.
 
-    def _probe_state(self) -> None:
+    def _probe_state(self) -> Deferred[object]:
         """Write a file: without records on disk, a crash would leave machines running."""
+        journals = self.runtime.journals
+        if journals.stalled:
+            raise OSError(f"{self.settings.state_directory}: {journals.stalled}")
+        return journals.thread.run(self._write_probe)
+
+    def _write_probe(self) -> None:
         path = os.path.join(self.settings.state_directory, "probe")
         with open(path, "w", opener=owner_only) as file:
             file.write("x")

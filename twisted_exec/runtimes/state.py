@@ -43,7 +43,9 @@ class RuntimeState:
         self._reactor = reactor
         self.journals = journals
         self.id = self.directory = ""
-        self.storage = MachineStorage(os.path.join(path, "machines"), keep=keep)
+        self.storage = MachineStorage(
+            os.path.join(path, "machines"), keep=keep, thread=journals.thread
+        )
         self.keeper: Keeper | None = None
         self._held: set[str] = set()
         self._records: RunRecords | None = None

@@ -15,12 +15,14 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from google.protobuf.message import DecodeError
 from twisted.logger import Logger
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.observe.disk_thread import AtOnce, Files, Unanswered
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import owner_only
 from twisted_exec.tls.pki.authority import write_private
@@ -84,13 +86,15 @@ class MachineStorage:
 
     :param path: private directory; created if missing.
     :param keep: machines outlive the runtime.
+    :param thread: where machines are written.
     """
 
     _log = Logger()
 
-    def __init__(self, path: str, *, keep: bool) -> None:
+    def __init__(self, path: str, *, keep: bool, thread: Files | None = None) -> None:
         self._path = os.path.abspath(path)
         self.keep = keep
+        self._thread = thread or AtOnce()
 
     def directory(self, machine_id: str) -> str:
         """Return the path of a machine's directory; drivers create it on demand."""
@@ -156,11 +160,19 @@ class MachineStorage:
             return
         content = record.export().SerializeToString()
         try:
-            os.makedirs(self.directory(record.id), mode=0o700, exist_ok=True)
-            write_private(self._file(record.id), content)
+            self._thread.call(partial(self._write, record.id, content), is_long=True)
         except (OSError, TLSConfigError) as error:
             raise ServiceUnavailable(f"the machine cannot be kept: {error}") from None
 
+    def _write(self, machine_id: str, content: bytes) -> None:
+        os.makedirs(self.directory(machine_id), mode=0o700, exist_ok=True)
+        write_private(self._file(machine_id), content)
+
     def remove(self, machine_id: str) -> None:
-        """Delete a machine's directory with its disks."""
-        shutil.rmtree(self.directory(machine_id), ignore_errors=True)
+        """Delete a machine's directory with its disks, as soon as the disk answers."""
+        removing = partial(shutil.rmtree, self.directory(machine_id), ignore_errors=True)
+        try:
+            self._thread.call(removing)
+        except Unanswered as late:
+            if late.answer is None:
+                self._thread.run(removing)

@@ -154,7 +154,9 @@ class SupervisedMachines:
         """Search the output of all machines, once poollets have sent their patterns."""
         self.stop_alerts()
         path = os.path.join(self.state.path, "alerts.json")
-        self.alerts = ConsoleAlerts(path, self._reactor, self._now_nanoseconds)
+        self.alerts = ConsoleAlerts(
+            path, self._reactor, self._now_nanoseconds, thread=self._journals.thread
+        )
         for record in self.records:
             self.alerts.add(record.uid, self.supervisors[record.id].journal)
 

@@ -11,6 +11,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.iri.target import TargetError
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
+from twisted_exec.observe.disk_thread import DiskThread
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.options import Required, days, size, whole_seconds
 from twisted_exec.program.start import make_service
@@ -149,7 +150,7 @@ def makeService(options: Options) -> IService:
 
 
 def _host(options: Options, reactor: Any) -> RuntimeHost:
-    audit = options.audit()
+    audit = options.audit(DiskThread(reactor))
     host = RuntimeHost(settings(options), audit, reactor, checks=[audit.check])
     ExpiryMetrics(host.streams.registry, Expiry(options.certificates()).ends)
     return host

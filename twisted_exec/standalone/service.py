@@ -36,6 +36,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
 from twisted_exec.observe.audit import JSONLinesAudit, Rotation
+from twisted_exec.observe.disk_thread import DiskThread
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.program.descriptors import SessionLimits
@@ -203,7 +204,9 @@ class Standalone(AsyncService):
             self._state.remove(KUBECONFIG)
         certificates = self._prepared()
         self._sockets = runtime_directory(self._state.path)
-        audit = JSONLinesAudit(self._state.file("audit.jsonl"), _AUDIT_ROTATION)
+        audit = JSONLinesAudit(
+            self._state.file("audit.jsonl"), _AUDIT_ROTATION, DiskThread(self._reactor)
+        )
         audit.check()
 
         runtime = self._runtime(certificates, audit)

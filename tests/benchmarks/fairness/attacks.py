@@ -47,7 +47,8 @@ _CROWD = 64
 OPENS = "opens"
 """The row in which the quiet user opens consoles, too."""
 _OPENERS = 20
-DISK_FAULTS = ("read-only-disk",)
+FROZEN = "frozen-disk"
+DISK_FAULTS = (FROZEN, "read-only-disk")
 """Rows in which the journals' disk of the attacked chain fails while a machine prints."""
 
 

@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from .attacks import (
     COPIED_KEYS,
     DISK_FAULTS,
     EDITOR,
+    FROZEN,
     LOUD,
     OPENS,
     ROWS,
@@ -183,6 +185,14 @@ class MeasuredDeployment(Deployment):
         """Unmount the disk, if there is one; after the runtime has ended."""
         if self.disk:
             subprocess.run(("umount", "--lazy", self.disk), check=True)
+
+    def freeze_disk(self, seconds: float) -> threading.Timer:
+        """Let writes to the disk wait for a time; the timer ends when that is over."""
+        subprocess.run(("fsfreeze", "--freeze", self.disk), check=True)
+        command = ("fsfreeze", "--unfreeze", self.disk)
+        timer = threading.Timer(seconds, partial(subprocess.run, command, check=True))
+        timer.start()
+        return timer
 
     def fail_disk(self) -> None:
         """Make the disk read-only, as an error of the file system does; it remains so."""
@@ -329,13 +339,16 @@ class Bench:
         before = {hop: procfs.cpu_seconds(attacked.pid(hop)) for hop in HOPS}
         self._chain.turns()
         self._tell_attacker(row, attacked)
-        if row in DISK_FAULTS:
+        frozen = attacked.freeze_disk(SECONDS * 0.75) if row == FROZEN else None
+        if row in DISK_FAULTS and frozen is None:
             attacked.fail_disk()
         openings = Openings(self._chain)
         if row == OPENS:
             openings.begin(SECONDS)
         trips = self._typist.type_for(SECONDS)
         opens = openings.wait()
+        if frozen is not None:
+            frozen.join()
         turns = self._chain.turns()
         cpu = {hop: procfs.cpu_seconds(attacked.pid(hop)) - before[hop] for hop in HOPS}
         report = json.loads(self._attacker_says())

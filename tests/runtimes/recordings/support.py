@@ -19,6 +19,7 @@ from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.retention import StoreLimits
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.observe.disk_thread import AtOnce
 from twisted_exec.recording.chain import Head, decode_head
 from twisted_exec.recording.signatures import Signer, UnusableCertificate
 from twisted_exec.recording.verification import Report, verify
@@ -70,6 +71,8 @@ class Case(SynchronousTestCase):
             limits=StoreLimits(total_bytes=1 << 40, free_bytes=0),
             now=self.now,
             in_thread=at_once,
+            thread=AtOnce(),
+            memory=self.path,
             kernel="k1",
         )
         self.store.open()

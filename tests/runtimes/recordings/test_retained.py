@@ -9,10 +9,11 @@ import os
 from twisted.internet.defer import Deferred
 
 from twisted_exec.journal.retention import ClockTrust, Retention
+from twisted_exec.journal.writer import WRITE_SECONDS
 
 from .support import KEY, OTHER, UID, Case
 
-SEGMENT = 1_100_000
+SEGMENT = 1 << 20
 
 
 class RetainedCase(Case):
@@ -22,6 +23,7 @@ class RetainedCase(Case):
         """Print the content of one segment."""
         data = b"%07d\n" % number * (SEGMENT // 8)
         self.journal.append(data)
+        self.clock.advance(WRITE_SECONDS)
         return data
 
     def shrink(self) -> None:
@@ -160,6 +162,7 @@ class ShareTests(RetainedCase):
         quiet.append(printed)
         for _ in range(2):
             quiet.append(b"x" * SEGMENT)
+        self.clock.advance(WRITE_SECONDS)
         self.shrink()
         self.wait(60)
         self.assertEqual(self.status().state, "Failed")

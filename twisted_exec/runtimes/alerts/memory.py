@@ -10,10 +10,12 @@ import json
 import os
 from collections import OrderedDict
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from twisted.logger import Logger
 
+from twisted_exec.observe.disk_thread import Files
 from twisted_exec.tls.files import owner_only
 
 MOST_REPORTS = 20_000
@@ -39,12 +41,13 @@ class Unhealthy:
 class Memory:
     """
     :param path: of the file, which is read at once and written by :meth:`save`.
+    :param thread: where it is written.
     """
 
     _log = Logger()
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, thread: Files) -> None:
+        self._path, self._thread = path, thread
         self._reports: OrderedDict[str, dict[str, int]] = OrderedDict()
         self._count = 0
         self._unhealthy: OrderedDict[str, Unhealthy] = OrderedDict()
@@ -97,11 +100,8 @@ class Memory:
             "reports": self._reports,
             "unhealthy": {uid: asdict(why) for uid, why in self._unhealthy.items()},
         }
-        temporary = f"{self._path}.new"
         try:
-            with open(temporary, "w", encoding="utf-8", opener=owner_only) as file:
-                json.dump(document, file)
-            os.replace(temporary, self._path)
+            self._thread.call(partial(self._write, json.dumps(document)))
         except OSError as error:
             if not self._has_failed:
                 why = error.strerror
@@ -109,6 +109,12 @@ class Memory:
             self._has_failed = True
         else:
             self._is_changed = self._has_failed = False
+
+    def _write(self, text: str) -> None:
+        temporary = f"{self._path}.new"
+        with open(temporary, "w", encoding="utf-8", opener=owner_only) as file:
+            file.write(text)
+        os.replace(temporary, self._path)
 
     def _load(self) -> None:
         """Read the file.  A missing or damaged one is empty: some Events may then be repeated."""

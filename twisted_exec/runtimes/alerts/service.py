@@ -30,6 +30,7 @@ from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.observe.disk_thread import AtOnce, Files
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
 from twisted_exec.runtimes.alerts.memory import Memory, Unhealthy
@@ -149,6 +150,7 @@ class ConsoleAlerts:
 
     :param path: of the file of :class:`Memory`.
     :param make_jobs: makes the processes that search.
+    :param thread: where the file is written.
     """
 
     _log = Logger()
@@ -159,11 +161,12 @@ class ConsoleAlerts:
         reactor: Any,
         now_nanoseconds: Callable[[], int],
         make_jobs: Callable[[Any], IJobs] = search_processes,
+        thread: Files | None = None,
     ) -> None:
         self._path, self._reactor, self._now = path, reactor, now_nanoseconds
         self._instance = secrets.token_hex(8)
         self._number = 0
-        self._memory = Memory(path)
+        self._memory = Memory(path, thread or AtOnce())
         self._owners: dict[str, _Owner] = {}
         self._machines: dict[str, _Searched] = {}
         self._new: dict[_Searched, None] = {}

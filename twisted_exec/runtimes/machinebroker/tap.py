@@ -19,6 +19,7 @@ from twisted_exec.iri.target import TargetError
 from twisted_exec.kube.client import KubeClient, kube_client_factory
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.observe.disk_thread import DiskThread
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.options import Required
 from twisted_exec.program.service import ServiceWithCleanup
@@ -188,7 +189,7 @@ def makeService(options: Options) -> IService:
 def _program(options: Options, reactor: Any) -> ServiceWithCleanup[BrokerHost]:
     config = ReloadingConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
-    audit = options.audit()
+    audit = options.audit(DiskThread(reactor))
     target = _target(options, client, reactor)
     host = BrokerHost(
         settings(options),

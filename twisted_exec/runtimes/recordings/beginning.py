@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted_exec.api.recordings import CANNOT_BE_RECORDED
@@ -13,6 +14,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.interfaces import Kind
 from twisted_exec.journal.journal import Journal
+from twisted_exec.observe.disk_thread import Files
 from twisted_exec.recording.ranges import Position
 from twisted_exec.recording.signatures import Signer, UnusableCertificate
 
@@ -56,6 +58,7 @@ class Beginning:
     :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
     :param now: the time of day, in nanoseconds since the epoch.
     :param count: returns the number of recordings that there are.
+    :param thread: where files are written.
     :ivar refusals: how often a recording could not begin.
     """
 
@@ -66,8 +69,9 @@ class Beginning:
         now: Callable[[], int],
         clock: Any,
         count: Callable[[], int],
+        thread: Files,
     ) -> None:
-        self._files, self._signer, self._now = files, signer, now
+        self._files, self._signer, self._now, self._thread = files, signer, now, thread
         self._clock, self._count = clock, count
         self._unusable, self._next_look = "", 0.0
         self.refusals = 0
@@ -117,7 +121,7 @@ class Beginning:
                 user=desired.user,
             )
             head = facts.range.begin(position, signer, self._now())
-            self._files.create(facts, head)
+            self._thread.call(partial(self._files.create, facts, head), is_long=True)
         except (UnusableCertificate, OSError) as error:
             why = getattr(error, "strerror", None) or str(error)
             self.refusals += 1

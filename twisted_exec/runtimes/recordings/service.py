@@ -84,7 +84,12 @@ class ConsoleRecordings:
         self._machines: dict[str, RecordedMachine] = {}
         self._by_machine: defaultdict[str, dict[str, Recording]] = defaultdict(dict)
         self._beginning = Beginning(
-            self._files, signer, now_nanoseconds, reactor, self._recordings.__len__
+            self._files,
+            signer,
+            now_nanoseconds,
+            reactor,
+            self._recordings.__len__,
+            journals.thread,
         )
         self._desired = DesiredRecordings(self._is_set, reactor)
         self._changed: list[Callable[[str], None]] = []

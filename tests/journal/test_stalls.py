@@ -1,0 +1,295 @@
+"""
+Tests for a disk that does not answer: what :mod:`twisted_exec.journal.writer` does then; and for
+:mod:`twisted_exec.journal.front`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.journal import test_store
+from tests.journal.support import contents
+from tests.journal.test_store import KEY, OTHER
+from tests.observe.disks import FreezableThread
+from twisted_exec.journal import front
+from twisted_exec.journal.interfaces import Event, Kind, missing_bytes
+from twisted_exec.journal.store import STOP_SECONDS
+from twisted_exec.journal.writer import STALL_SECONDS, WRITE_SECONDS
+
+
+class StallCase(test_store.Case):
+    """A store on a disk that freezes."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.ahead = 1_800_000_000.0
+        self.thread = FreezableThread()
+        self.events: list[tuple[str, str]] = []
+
+    def store(self, **options: Any) -> Any:
+        store = super().store(thread=self.thread, **options)
+        store.failed = lambda key, why: self.events.append((key, why))
+        store.recovered = lambda key, lost: self.events.append((key, f"lost {lost}"))
+        return store
+
+    def thaw(self) -> None:
+        self.thread.thaw()
+        self.clock.pump([0, 0.1, 0.1, 0.1])
+
+
+class StallTests(StallCase):
+    """Consoles go on while the disk does not answer."""
+
+    def test_short(self) -> None:
+        """A pause of the disk is not noticed."""
+        store = self.store()
+        journal = store.journal(KEY)
+        journal.append(b"one\n")
+        self.clock.advance(WRITE_SECONDS)
+        self.thread.is_frozen = True
+        for number in range(100):
+            journal.append(b"line %d\n" % number)
+            self.clock.advance(STALL_SECONDS / 200)
+        self.assertEqual((journal.failure, store.stalled), ("", ""))
+        self.thaw()
+        self.assertEqual((self.events, journal.failure), ([], ""))
+        self.assertEqual(journal.end, journal.files.end)
+        self.assertEqual(contents(self.store().journal(KEY)).count(b"\n"), 101)
+
+    def test_long(self) -> None:
+        """A stall is reported for each console that prints; when it is over, nothing is lost."""
+        store = self.store()
+        journal, other, quiet = (store.journal(key) for key in (KEY, OTHER, "1" * 32))
+        for each in (journal, other, quiet):
+            each.append(b"one\n")
+        self.clock.advance(WRITE_SECONDS)
+        self.thread.is_frozen = True
+        journal.append(b"two\n")
+        self.clock.pump([WRITE_SECONDS, STALL_SECONDS])
+        why = "the disk does not answer"
+        self.assertEqual((self.events, store.stalled), ([(KEY, why)], why))
+        other.append(b"two\n")
+        self.assertEqual(self.events[1:], [(OTHER, why)])
+        self.assertFalse(journal.typed("s-1", b"x", echoed=False))
+        self.assertEqual((journal.read(4, 99), store.failing), (b"two\n", 2))
+        journal.booted("Started")
+        journal.append(b"three\n")
+        self.assertEqual([each.number for each in journal.boots()], [1])
+        self.thaw()
+        self.assertEqual(sorted(self.events[2:]), [(KEY, "lost 0"), (OTHER, "lost 0")])
+        self.assertEqual((store.failing, store.stalled, journal.failure), (0, "", ""))
+        again = self.store().journal(KEY)
+        self.assertEqual(contents(again), b"one\ntwo\nthree\n")
+        self.assertEqual([each.offset for each in again.boots()], [8])
+
+    def test_much(self) -> None:
+        """What does not fit into memory is a gap with its size."""
+        store = self.store()
+        journal = store.journal(KEY)
+        journal.append(b"one\n")
+        self.clock.advance(WRITE_SECONDS)
+        self.thread.is_frozen = True
+        for number in range(1200):
+            journal.append(b"%07d\n" % number * 1024)
+            self.clock.advance(0.01)
+        end = journal.end
+        self.thaw()
+        (lost,) = [text for _, text in self.events if text.startswith("lost")]
+        size = int(lost.removeprefix("lost "))
+        self.assertGreater(size, 4_000_000)
+        again = self.store().journal(KEY)
+        self.assertEqual(missing_bytes(again, 0, again.end), size)
+        self.assertEqual((again.end, len(contents(again))), (end, end - size))
+        self.assertEqual(again.read(end - 8, 8), b"0001199\n")
+
+    def test_opened(self) -> None:
+        """A console that is opened meanwhile works in memory, and its past is there later."""
+        first = self.store()
+        first.journal(KEY).append(b"past\n")
+        self.stop(first)
+        store = self.store()
+        self.thread.is_frozen = True
+        journal = store.journal(KEY)
+        journal.append(b"present\n")
+        self.assertEqual(journal.read(journal.end - 8, 8), b"present\n")
+        self.clock.advance(STALL_SECONDS)
+        self.thaw()
+        self.clock.pump([1] * 4)
+        self.assertEqual(contents(journal), b"past\npresent\n")
+        self.assertEqual(self.events[-1], (KEY, "lost 0"))
+
+    def test_readers(self) -> None:
+        """A reader of older output waits until the disk answers."""
+        store = self.store()
+        journal = store.journal(KEY)
+        for _ in range(20):
+            journal.append(b"older\n" * 1000)
+        self.clock.advance(WRITE_SECONDS)
+        journal.append(b"newest\n")
+        self.thread.is_frozen = True
+        self.clock.advance(WRITE_SECONDS)
+        told: list[bytes] = []
+        journal.watch(lambda: told.append(journal.read(0, 6)))
+        self.assertEqual((journal.read(0, 6), journal.next_available(0)), (b"", 0))
+        self.assertEqual(journal.read(120_000, 7), b"newest\n")
+        self.thaw()
+        self.assertEqual(told, [b"older\n"])
+
+    def test_stop(self) -> None:
+        """A stop waits a while; the next start writes what is missing."""
+        store = self.store()
+        store.journal(KEY).append(b"one\n")
+        self.thread.is_frozen = True
+        closing = Deferred.fromCoroutine(store.close())
+        self.assertNoResult(closing)
+        self.clock.advance(STOP_SECONDS)
+        self.successResultOf(closing)
+        self.thread = FreezableThread()
+        again = self.store().journal(KEY)
+        self.assertEqual((contents(again), again.end), (b"one\n", 4))
+
+    def test_deleted(self) -> None:
+        """A machine that is deleted and created meanwhile keeps its journal."""
+        store = self.store()
+        journal = store.journal(KEY)
+        journal.append(b"one\n")
+        self.thread.is_frozen = True
+        self.clock.advance(WRITE_SECONDS)
+        store.deleted(KEY)
+        store.revive(KEY)
+        again = store.journal(KEY)
+        again.append(b"two\n")
+        self.assertEqual(contents(again), b"one\ntwo\n")
+        self.thaw()
+        self.clock.pump([1] * 20)
+        self.assertEqual(contents(self.store().journal(KEY)), b"one\ntwo\n")
+
+
+class FrontTests(StallCase):
+    """A program that is killed before its output is on disk."""
+
+    def front_files(self) -> list[str]:
+        return os.listdir(self.memory)
+
+    def test_killed(self) -> None:
+        """The next run has every byte, and every event once, at the same offsets."""
+        journal = self.store().journal(KEY)
+        journal.append(b"one\n")
+        self.clock.advance(WRITE_SECONDS)
+        journal.booted("Started")
+        journal.append(b"two\n")
+        epoch = journal.epoch
+        for _ in range(3):  # and so on, if they are killed as well
+            again = self.store().journal(KEY)
+        self.assertEqual((again.epoch, contents(again)), (epoch, b"one\ntwo\n"))
+        self.assertEqual([(each.number, each.offset) for each in again.boots()], [(1, 4)])
+        self.assertEqual(missing_bytes(again, 0, again.end), 0)
+        self.assertEqual(len(self.front_files()), 1)
+
+    def test_killed_while_frozen(self) -> None:
+        """Whatever viewers have seen of a disk that does not answer is there after a kill."""
+        store = self.store()
+        journal = store.journal(KEY)
+        journal.append(b"one\n")
+        self.clock.advance(WRITE_SECONDS)
+        self.thread.is_frozen = True
+        for number in range(1000):
+            journal.append(b"line %d\n" % number)
+            self.clock.advance(0.01)
+        self.thread = FreezableThread()
+        again = self.store().journal(KEY)
+        self.assertEqual(again.end, journal.end)
+        self.assertTrue(contents(again).endswith(b"line 998\nline 999\n"))
+        self.assertEqual(contents(again).count(b"\n"), 1001)
+
+    def test_lost(self) -> None:
+        """If the file is gone, no offset is used twice, and readers are told of a gap."""
+        journal = self.store().journal(KEY)
+        journal.append(b"one\n")
+        self.clock.advance(WRITE_SECONDS)
+        journal.append(b"two\n")
+        (name,) = self.front_files()
+        os.unlink(os.path.join(self.memory, name))
+        again = self.store().journal(KEY)
+        self.assertGreater(again.end, 8)
+        self.assertIsNone(missing_bytes(again, 0, again.end))
+
+    def test_removed(self) -> None:
+        """A stop leaves no file in memory."""
+        store = self.store()
+        store.journal(KEY).append(b"one\n")
+        self.stop(store)
+        self.assertEqual(self.front_files(), [])
+
+    def test_emptied(self) -> None:
+        """The file has nothing once everything is on disk."""
+        self.store().journal(KEY).append(b"one\n")
+        (name,) = self.front_files()
+        path = os.path.join(self.memory, name)
+        self.assertGreater(os.path.getsize(path), 0)
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        self.clock.advance(WRITE_SECONDS)
+        self.assertEqual(os.path.getsize(path), 0)
+
+    def test_other_journal(self) -> None:
+        """Output of a journal that was removed meanwhile is not put into its successor."""
+        store = self.store()
+        store.journal(OTHER).append(b"other\n")
+        self.clock.advance(WRITE_SECONDS)
+        store.journal(KEY).append(b"old\n")
+        os.rename(os.path.join(self.path, KEY), self.mktemp())
+        again = self.store().journal(KEY)
+        again.append(b"new\n")
+        self.assertEqual(contents(again), b"new\n")
+
+    def test_no_memory(self) -> None:
+        """Without a file system in memory, the journals work, and a kill counts as a power cut."""
+        os.rmdir(self.memory)
+        store = self.store()
+        store.journal(KEY).append(b"one\n")
+        self.clock.advance(WRITE_SECONDS)
+        self.assertGreater(self.store().journal(KEY).end, 1 << 20)
+
+
+class FrontFileTests(SynchronousTestCase):
+    """The file by itself."""
+
+    def setUp(self) -> None:
+        self.directory = self.mktemp()
+        os.mkdir(self.directory)
+
+    def test_content(self) -> None:
+        """Output and events are read as they were written, up to the first damage."""
+        file = front.Front(self.directory)
+        epoch = bytes(8)
+        event = Event(3, 7, Kind.BOOT, {"number": 1, "reason": "Started"})
+        file.add_output(KEY, epoch, 3, 5, b"x" * 70_000)
+        file.add_event(KEY, epoch, event)
+        file.add_output(OTHER, epoch, 0, 9, b"last")
+        read = front.read(file.path)
+        assert read is not None
+        self.assertEqual(
+            b"".join(e.entry for e in read[:3] if isinstance(e.entry, bytes)), b"x" * 70_000
+        )
+        self.assertEqual([each.offset for each in read], [3, 3 + 32768, 3 + 65536, 3, 0])
+        self.assertEqual((read[3].entry, read[3].time_ns), (event, 7))
+        self.assertEqual((read[4].key, read[4].entry), (OTHER, b"last"))
+        with open(file.path, "r+b") as damaged:
+            damaged.truncate(os.path.getsize(file.path) - 1)
+        self.assertEqual(front.read(file.path), read[:-1])
+        file.remove()
+        self.assertIsNone(front.read(file.path))
+
+    def test_full(self) -> None:
+        """A file that is too large is removed."""
+        self.patch(front, "MOST_BYTES", 10_000)
+        file = front.Front(self.directory)
+        for _ in range(3):
+            file.add_output(KEY, bytes(8), 0, 0, bytes(5000))
+        self.assertEqual(os.listdir(self.directory), [])
+        file.clear()
+        file.remove()

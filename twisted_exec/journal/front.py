@@ -1,0 +1,164 @@
+"""
+A file in memory, with the output that the files of journals do not have yet.
+
+Output waits for the disk for a tenth of a second, or for as long as the disk does not answer.  Viewers
+see it at once.  If the program is killed meanwhile, the next run finds in this file what it still has
+to write, and uses no offset a second time.  A power cut ends the file together with the program.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.logger import Logger
+
+from .interfaces import Event
+from .layer import open_file, opened
+from .records import Damaged, decode_event, encode, encode_event, records
+
+MEMORY = "/dev/shm"
+"""A file system in memory, which the kernel has and every user may write."""
+MOST_BYTES = 64 << 20
+"""A file beyond this size is given up: the next start then assumes that output was lost."""
+
+_PREFIX = struct.Struct("<36s8sQ")
+_OUTPUT, _EVENT = 1, 2
+_PIECE_BYTES = 32 << 10
+_SEED = 0x54584A46
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """
+    Output or an event of a journal that may not be in its files.
+
+    :param epoch: of the journal.
+    :param offset: of the output's first byte.
+    :param time_ns: nanoseconds since the epoch.
+    """
+
+    key: str
+    epoch: bytes
+    offset: int
+    time_ns: int
+    entry: bytes | Event
+
+
+class Front:
+    """
+    The file of one run.
+
+    :param directory: where it is; a file system in memory.
+    """
+
+    _log = Logger()
+
+    def __init__(self, directory: str = MEMORY) -> None:
+        self.name = f"twisted-exec-{secrets.token_hex(16)}"
+        self.path = os.path.join(directory, self.name)
+        self._descriptor: int | None = None
+        self._size = 0
+        try:
+            self._descriptor = open_file(os, self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        except OSError as error:
+            self._given_up(error.strerror or str(error))
+
+    def add_output(self, key: str, epoch: bytes, offset: int, time_ns: int, data: bytes) -> None:
+        """Add output of a journal."""
+        if self._descriptor is None:
+            return
+        for at in range(0, len(data), _PIECE_BYTES):
+            prefix = _PREFIX.pack(key.encode("ascii"), epoch, offset + at)
+            piece = data[at : at + _PIECE_BYTES]
+            self._add(encode(_OUTPUT, time_ns, prefix + piece, _SEED))
+
+    def add_event(self, key: str, epoch: bytes, event: Event) -> None:
+        """Add an event of a journal."""
+        if self._descriptor is not None:
+            prefix = _PREFIX.pack(key.encode("ascii"), epoch, event.offset)
+            record = prefix + encode_event(event, 0, _SEED)
+            self._add(encode(_EVENT, event.time_ns, record, _SEED))
+
+    def add(self, each: Unwritten) -> None:
+        """Add what an earlier run has left."""
+        if isinstance(each.entry, Event):
+            self.add_event(each.key, each.epoch, each.entry)
+        else:
+            self.add_output(each.key, each.epoch, each.offset, each.time_ns, each.entry)
+
+    def _add(self, record: bytes) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            if self._size + len(record) > MOST_BYTES:
+                raise OSError(0, "it is full")
+            if os.pwrite(self._descriptor, record, self._size) < len(record):
+                raise OSError(0, "its file system is full")
+        except OSError as error:
+            self._given_up(error.strerror or str(error))
+        else:
+            self._size += len(record)
+
+    def _given_up(self, why: str) -> None:
+        self.remove()
+        self._log.info(
+            "output that is not on disk would be lost if the program was killed now: {path}: {why}",
+            path=self.path,
+            why=why,
+        )
+
+    def clear(self) -> None:
+        """All journals have written their output."""
+        if self._descriptor is not None and self._size:
+            self._size = 0
+            os.ftruncate(self._descriptor, 0)
+
+    def remove(self) -> None:
+        """Remove the file; nothing is added any more."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+            remove(self.path)
+
+
+def remove(path: str) -> None:
+    """Remove the file of an earlier run, if it is there."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def read(path: str) -> list[Unwritten] | None:
+    """Return what a run left in its file, in the order of time; ``None`` if there is no file."""
+    try:
+        with opened(os, path) as descriptor:
+            data = os.pread(descriptor, MOST_BYTES, 0)
+    except OSError:
+        return None
+    return list(_decoded(data))
+
+
+def _decoded(data: bytes) -> Iterator[Unwritten]:
+    for kind, time_ns, first, last in records(data, _SEED):
+        if last - first < _PREFIX.size:
+            return
+        key, epoch, offset = _PREFIX.unpack_from(data, first)
+        content: Any = data[first + _PREFIX.size : last]
+        entry: bytes | Event | None = content if kind == _OUTPUT else _event(content)
+        if entry is not None:
+            name = key.rstrip(b"\0").decode("ascii", "replace")
+            yield Unwritten(name, epoch, offset, time_ns, entry)
+
+
+def _event(data: bytes) -> Event | None:
+    for kind, time_ns, first, last in records(data, _SEED):
+        try:
+            return decode_event(kind, time_ns, data[first:last])[0]
+        except Damaged:
+            return None
+    return None

@@ -1,0 +1,225 @@
+"""
+Writing the output of a store's journals to their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from twisted_exec.observe.disk_thread import Files, Unanswered
+from twisted_exec.program.tasks import ShortTurns, SingleRun
+
+from .journal import Journal, Writing
+
+WRITE_SECONDS = 0.1
+"""Output is written to files after this time."""
+STALL_SECONDS = 1.0
+"""A disk that does not answer for this time has failed."""
+_SLICE_BYTES, _SLICE_JOURNALS = 128 << 10, 64
+
+
+class Writer:
+    """
+    Writes what was printed in the last tenth of a second, many journals with one call of the thread.
+
+    :param path: of the store, for the log.
+    :param thread: where files are used.
+    :param written: called when the files of all journals have everything.
+    :param answered: called when the disk answers again.
+    :ivar lost_bytes: output for which there was not enough memory.
+    :ivar is_late: the disk does not answer at present.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        path: str,
+        clock: Any,
+        thread: Files,
+        written: Callable[[], None],
+        answered: Callable[[], None],
+    ) -> None:
+        self._path, self._clock, self._thread = path, clock, thread
+        self._all_written, self._goes_on = written, answered
+        self.lost_bytes = 0
+        self.is_late = self._has_stalled = False
+        self._behind: dict[Journal, None] = {}
+        self._due: dict[Journal, None] = {}
+        self._refused: dict[Journal, None] = {}
+        self._waiting: list[Deferred[None]] = []
+        self._printed_bytes = 0
+        self._writing = SingleRun(self._write, "writing journals")
+        self._timers: dict[Callable[[], None], IDelayedCall] = {}
+        thread.late, thread.answered = self._late, self._answered
+
+    def __len__(self) -> int:
+        """The number of journals whose files lack something."""
+        return len(self._behind) + len(self._due)
+
+    def close(self) -> None:
+        """Stop the timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _later(self, seconds: float, function: Callable[[], None]) -> None:
+        def call() -> None:
+            del self._timers[function]
+            function()
+
+        if function not in self._timers:
+            self._timers[function] = self._clock.callLater(seconds, call)
+
+    def printed(self, size: int) -> None:
+        """Note that so many bytes were printed, which the files lack."""
+        self._printed_bytes += size
+        if self._printed_bytes > _SLICE_BYTES:
+            self._printed_bytes = 0
+            self._later(0, self._hurry)
+
+    def _hurry(self) -> None:
+        self._writing.start()
+
+    def behind(self, journal: Journal) -> None:
+        """Write to the files of a journal soon."""
+        if self._has_stalled:
+            journal.fail(Unanswered())
+            return
+        self._behind[journal] = None
+        self._later(WRITE_SECONDS, self._writing.start)
+
+    async def _write(self) -> None:
+        turns = ShortTurns(self._clock, is_urgent=True)
+        self._printed_bytes = 0
+        self._due, self._behind = self._behind, {}
+        while self._due:
+            await turns.breathe()
+            writings = self._next()
+            if writings and not await self.finish(partial(_run, writings)):
+                continue  # the same is due again
+            for journal, writing in writings:
+                journal.wrote(writing)
+                if writing.lost and not writing.error:
+                    self._lost(writing.lost)
+                if writing.is_all or journal.failure:
+                    self._due.pop(journal, None)
+                    if journal.still_behind():
+                        self._behind[journal] = None
+        if self._behind:
+            self._later(WRITE_SECONDS, self._writing.start)
+        else:
+            self._all_written()
+
+    def _next(self) -> list[tuple[Journal, Writing]]:
+        """Return what is written with one call of the thread."""
+        found: list[tuple[Journal, Writing]] = []
+        size = 0
+        for journal in list(self._due):
+            writing = None if journal.failure else journal.writing()
+            if writing is None:
+                del self._due[journal]
+                journal.still_behind()
+                continue
+            found.append((journal, writing))
+            size += writing.size
+            if size > _SLICE_BYTES or len(found) > _SLICE_JOURNALS:
+                break
+        return found
+
+    async def finish(self, function: Callable[[], None]) -> bool:
+        """Call a function in the thread; false if it was not called for want of an answer to others."""
+        try:
+            self._thread.call(function)
+        except Unanswered as late:
+            if late.answer is None:
+                answered: Deferred[None] = Deferred()
+                self._waiting.append(answered)
+                await answered
+                return False
+            await late.answer
+        return True
+
+    def _lost(self, lost: int) -> None:
+        self.lost_bytes += lost
+        self._log.warn(
+            "{path}: the disk was too slow; {lost} bytes lost", path=self._path, lost=lost
+        )
+
+    # A disk that does not answer.
+
+    def _late(self) -> None:
+        self.is_late = True
+        self._later(STALL_SECONDS, self._stalled)
+
+    def _stalled(self) -> None:
+        if self.is_late:
+            self._has_stalled = True
+            self._log.warn("{path}: {why}", path=self._path, why=Unanswered().strerror)
+            for journal in [*self._due, *self._behind]:
+                if not journal.failure:
+                    journal.fail(Unanswered())
+
+    def _answered(self) -> None:
+        self.is_late = self._has_stalled = False
+        if (timer := self._timers.pop(self._stalled, None)) is not None:
+            timer.cancel()
+        # Later, because the call that waited longest goes on first.
+        self._later(0, self._go_on)
+
+    def _go_on(self) -> None:
+        """Go on with what waits for the disk."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(None)
+        refused, self._refused = self._refused, {}
+        for journal in refused:
+            journal.is_readable()
+        self._goes_on()
+
+    def refused(self, journal: Journal) -> None:
+        """Tell the readers of a journal when the disk answers."""
+        self._refused[journal] = None
+
+    @property
+    def stalled(self) -> str:
+        """Why the disk is not used at present; empty unless it does not answer."""
+        return (Unanswered().strerror or "") if self._has_stalled else ""
+
+    async def write_now(self) -> None:
+        """Write what was printed until now to files."""
+        await self._writing.ended()
+        self._writing.start()
+        await self._writing.ended()
+
+    def settle(self, journal: Journal) -> bool:
+        """Write what the files of a journal lack; return whether they lack nothing."""
+        while journal.is_behind and (writing := journal.writing()) is not None:
+            try:
+                self._thread.call(writing.run)
+            except Unanswered as late:
+                if late.answer is not None:
+                    late.answer.addCallback(partial(_wrote, journal, writing))
+                return False
+            journal.wrote(writing)
+        self._behind.pop(journal, None)
+        return journal not in self._due and not journal.failure
+
+    def forget(self, journal: Journal) -> None:
+        """Write nothing more of a journal that is removed."""
+        self._behind.pop(journal, None)
+
+
+def _wrote(journal: Journal, writing: Writing, _: object) -> None:
+    journal.wrote(writing)
+
+
+def _run(writings: Iterable[tuple[Journal, Writing]]) -> None:
+    for _, writing in writings:
+        writing.run()

@@ -1,0 +1,192 @@
+"""
+A thread for files, which does not hold the reactor when a disk does not answer.
+
+A healthy disk answers within a fraction of a millisecond, so the reactor waits for the answer: the
+caller goes on as if it had used the file itself.  After :data:`WAIT_SECONDS` it no longer waits: the
+call fails for now, the thread finishes it when the disk answers, and until then all further calls
+fail at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.python.failure import Failure
+
+WAIT_SECONDS = 0.02
+"""The reactor waits so long for an answer of the disk."""
+LONG_WAIT_SECONDS = 0.5
+"""The same for what must not fail because a disk is slow, such as the first use of a journal."""
+
+_Result = TypeVar("_Result")
+
+
+class Unanswered(OSError):
+    """
+    The disk has not answered yet.
+
+    :ivar answer: fires with the result of the call when the disk answers; ``None`` if the call was not
+        begun, because the disk has not answered an earlier one.
+    """
+
+    def __init__(self, answer: Deferred[Any] | None = None) -> None:
+        super().__init__(errno.ETIMEDOUT, "the disk does not answer")
+        self.answer = answer
+
+
+class Files(Protocol):
+    """
+    Where functions that use files run.
+
+    :ivar late: called when the disk does not answer, once until it answers.
+    :ivar answered: called when it answers again.
+    """
+
+    late: Callable[[], None]
+    answered: Callable[[], None]
+
+    def call(self, function: Callable[[], _Result], *, is_long: bool = False) -> _Result:
+        """
+        Run a function, and wait for it a moment.
+
+        :param is_long: wait for :data:`LONG_WAIT_SECONDS`.
+        :raises Unanswered: the disk does not answer.
+        """
+
+    def run(self, function: Callable[[], Any]) -> Deferred[Any]:
+        """Run a function after all earlier ones, however long the disk takes."""
+
+    def stop(self) -> None:
+        """Run no further functions; does not wait."""
+
+
+class AtOnce:
+    """Runs each function where it is called."""
+
+    late = answered = staticmethod(lambda: None)
+
+    def call(self, function: Callable[[], _Result], *, is_long: bool = False) -> _Result:
+        return function()
+
+    def run(self, function: Callable[[], Any]) -> Deferred[Any]:
+        try:
+            return succeed(function())
+        except Exception:
+            return fail()
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+class DiskThread:
+    """
+    One thread, started at the first call.
+
+    :param wait_seconds: the longest wait of a :meth:`call` that is not long.
+    """
+
+    def __init__(self, reactor: Any, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._reactor, self._wait_seconds = reactor, wait_seconds
+        self.late: Callable[[], None] = lambda: None
+        self.answered: Callable[[], None] = lambda: None
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._late = 0
+
+    def call(self, function: Callable[[], _Result], *, is_long: bool = False) -> _Result:
+        """See :meth:`Files.call`.  A function that runs in the thread may call it too."""
+        if threading.current_thread() is self._thread:
+            return function()
+        if self._late:
+            raise Unanswered
+        job = _Job(function)
+        self._submit(job)
+        if job.wait(LONG_WAIT_SECONDS if is_long else self._wait_seconds):
+            return job.result()  # type: ignore[no-any-return]
+        self._late += 1
+        job.answer.addBoth(self._answered)
+        self.late()
+        raise Unanswered(job.answer)
+
+    def _answered(self, result: Any) -> Any:
+        self._late -= 1
+        self.answered()
+        return result
+
+    def run(self, function: Callable[[], Any]) -> Deferred[Any]:
+        """See :meth:`Files.run`."""
+        job = _Job(function)
+        job.is_late = True
+        self._submit(job)
+        return job.answer
+
+    def _submit(self, job: _Job) -> None:
+        if self._thread is None:
+            # A daemon: a program that stops does not wait for a disk that never answers.
+            self._thread = threading.Thread(target=self._work, name="files", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """See :meth:`Files.stop`; a later call starts another thread."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread, self._jobs = None, SimpleQueue()
+
+    def _work(self) -> None:
+        jobs, reactor = self._jobs, self._reactor
+        while (job := jobs.get()) is not None:
+            if job.run():
+                reactor.callFromThread(job.fire)
+
+
+class _Job:
+    """
+    A function that runs in the thread.
+
+    :ivar answer: fires only if the caller no longer waits.
+    """
+
+    __slots__ = ("_done", "_failure", "_function", "_lock", "_value", "answer", "is_late")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._value: Any = None
+        self._failure: Failure | None = None
+        self._lock, self._done = threading.Lock(), threading.Lock()
+        self._done.acquire()
+        self.answer: Deferred[Any] = Deferred()
+        self.is_late = False
+
+    def run(self) -> bool:
+        """Run the function in the thread; return whether its caller no longer waits."""
+        try:
+            self._value = self._function()
+        except BaseException:
+            self._failure = Failure()
+        with self._lock:
+            self._done.release()
+            return self.is_late
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether the function ended in time."""
+        if self._done.acquire(timeout=seconds):
+            return True
+        with self._lock:
+            self.is_late = not self._done.acquire(blocking=False)
+            return not self.is_late
+
+    def result(self) -> Any:
+        """Return the value of the function, or raise its exception."""
+        if self._failure is not None:
+            self._failure.raiseException()
+        return self._value
+
+    def fire(self) -> None:
+        """Tell the result to a caller that did not wait; for the reactor."""
+        self.answer.callback(self._value if self._failure is None else self._failure)
