@@ -16,7 +16,7 @@ from . import pages
 TESTS = Path(__file__).parents[1]
 TABLES = {
     "Identity and permission": 62,
-    "Spaces": 21,
+    "Spaces": 22,
     "Tokens and secrets": 6,
     "Resumed sessions": 12,
     "Forwarded requests": 9,

@@ -46,6 +46,8 @@ class Fleet(Consoles):
     :ivar list_problem: refuses lists.
     :ivar documents: of discovery, in place of those of :class:`Consoles`, by path.
     :ivar frames: the server knows frames.
+    :ivar is_silent: the server answers nothing.
+    :ivar has_silent_logs: the server answers no requests for logs.
     :ivar log_queries: of each request for a log.
     """
 
@@ -57,6 +59,7 @@ class Fleet(Consoles):
         self.list_problem: APIError | None = None
         self.documents: dict[str, Any] = {}
         self.frames = True
+        self.is_silent = self.has_silent_logs = False
         self.listed = 0
         self.log_queries: list[str] = []
         self.sessions = Sessions(Trail(Records(), "apiserver", reactor))
@@ -68,6 +71,9 @@ class Fleet(Consoles):
 
     async def dispatch(self, request: Request) -> None:
         parts = request.path.decode().split("/")
+        if self.is_silent or (self.has_silent_logs and parts[-1] == "log"):
+            self.heads.append(request.requestHeaders)
+            return
         if parts[-1] == "machines":
             self._list(request, parts[5] if parts[4] == "namespaces" else "")
         elif parts[-1] == "screen":

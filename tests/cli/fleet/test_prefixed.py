@@ -11,7 +11,8 @@ from twisted.internet import reactor
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.defer import Deferred
 
-from tests.cli.fleet.support import FleetCase
+from tests.cli.fleet.support import FleetCase, FleetsCase
+from tests.clocks import expire
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.cli.console.stdio import Input
 from twisted_exec.cli.fleet import follower
@@ -253,3 +254,45 @@ class PrefixedTests(FleetCase):
         self.assertEqual(await run.ended, 1)
         self.assertIn("is not a file of --state", self.messages[0])
         self.assertEqual(self.fleet.heads, [])
+
+
+class ClustersTests(FleetsCase):
+    """``kubectl console --all --space '*'``: each cluster is on its own."""
+
+    async def test_silent(self) -> None:
+        """Clusters that do not answer, or whose logs do not open, hold up no lines of others, and are named."""
+        fleet = await self.add_fleet("lab-1", "a")
+        fleet.journals["default/a"].append(b"one\n")
+        (await self.add_fleet("silent")).is_silent = True
+        slow = await self.add_fleet("slow", *(f"vm-{number}" for number in range(20)))
+        slow.has_silent_logs = True
+        run = Run(self, "--all", "--request-timeout", "3600")
+        await run.until(rb"lab-1/a \| one\n")
+        while "waiting for silent" not in self.messages:
+            await self._settle()
+        expire(reactor, 3000)
+        while not any(each.startswith("space silent: the API server") for each in self.messages):
+            await self._settle()
+        fleet.journals["default/a"].append(b"two\n")
+        await run.until(rb"lab-1/a \| two\n")
+        self.assertEqual(await run.interrupt(), 1)
+
+    async def test_failed(self) -> None:
+        """When the machines of all clusters that answered are deleted, a cluster that failed makes the code 1."""
+        fleet = await self.add_fleet("lab-1", "a")
+        (await self.add_fleet("bad")).documents["/apis"] = {"groups": 1}
+        run = Run(self, "--all", "-q")
+        fleet.journals["default/a"].append(b"one\n")
+        await run.until(rb"lab-1/a \| one\n")
+        fleet.journals["default/a"].close()
+        self.assertEqual(await run.ended, 1)
+
+    async def test_none(self) -> None:
+        """When all fail, each is named, and the program ends."""
+        for name in ("bad-1", "bad-2"):
+            (await self.add_fleet(name)).documents["/apis"] = {"groups": 1}
+        run = Run(self, "--all")
+        self.assertEqual(await run.ended, 1)
+        *failed, last = self.messages
+        self.assertEqual(sorted(each[:13] for each in failed), ["space bad-1: ", "space bad-2: "])
+        self.assertEqual(last, "no machine is selected, and 2 clusters failed")

@@ -31,7 +31,7 @@ class ProgressTests(SynchronousTestCase):
         self.informed: list[str] = []
         self.progress = Progress(self.clock, self.said.append, self.informed.append)
         self.machines = [Machine(f"web-{number}") for number in range(6)]
-        self.progress.followers = self.machines
+        self.progress.add(self.machines)
 
     def become(self, state: State, problem: str = "", first: int = 0, end: int = 6) -> None:
         for each in self.machines[first:end]:

@@ -12,7 +12,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.utils import getProcessOutput
 
-from tests.cli.fleet.support import FleetCase
+from tests.cli.fleet.support import FleetCase, FleetsCase
 from tests.clocks import expire
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.fleet import run
@@ -48,8 +48,8 @@ class Shell(RecordingAttachment):
             self.transport.write(output.replace(b"\n", b"\r\n") + b"# ")
 
 
-class RunTests(FleetCase):
-    """``kubectl console -l SELECTOR --run COMMAND``."""
+class RunCase(FleetCase):
+    """Runs the program."""
 
     def add(self, *names: str, make: Callable[[str], RecordingAttachment] = Shell) -> None:
         for name in names:
@@ -68,6 +68,10 @@ class RunTests(FleetCase):
                 return file.read().decode()
 
         return task, ended, read
+
+
+class RunTests(RunCase):
+    """``kubectl console -l SELECTOR --run COMMAND``."""
 
     async def test_equal(self) -> None:
         """Machines with equal outputs are folded, and the exit code is 0."""
@@ -158,3 +162,43 @@ class RunTests(FleetCase):
         task, ended, read = self.run_task("--run", "echo hello")
         task.interrupted(signal.SIGINT)
         self.assertEqual((await ended, read()), (1, ""))
+
+
+class ClustersTests(FleetsCase, RunCase):
+    """``kubectl console --all --space '*' --run COMMAND``: each cluster is on its own."""
+
+    async def test_silent(self) -> None:
+        """
+        The command runs while a cluster is silent, and while machines of another one are; their failures are
+        named, and part of the results.
+        """
+        self.patch(run, "CONCURRENT_RUNS", 1)
+        fleet = await self.add_fleet("lab-1", "a")
+        fleet.machines["default/a"] = partial(Shell, "a")
+        slow = await self.add_fleet("slow", "b", "c")
+        slow.machines["default/b"] = slow.machines["default/c"] = RecordingAttachment
+        (await self.add_fleet("silent")).is_silent = True
+        task, ended, read = self.run_task(
+            "--run", "echo hello", "--timeout", "3600", "--request-timeout", "3600"
+        )
+        while "1 of 3 machines are done" not in self.messages:
+            await self._settle()
+        expire(reactor, 3000)  # also the time limit of the first slow machine
+        while not any(each.startswith("space silent: the API server") for each in self.messages):
+            await self._settle()
+        task.interrupted(signal.SIGINT)
+        self.assertEqual(await ended, 1)
+        self.assertIn("1 machine, exit code 0: lab-1/a\n  | hello\n", read())
+
+    async def test_interrupted(self) -> None:
+        """Ctrl-C while a cluster is silent ends the sessions, and prints the results so far."""
+        attachment = RecordingAttachment()
+        fleet = await self.add_fleet("lab-1", "a")
+        fleet.machines["default/a"] = lambda: attachment
+        (await self.add_fleet("silent")).is_silent = True
+        task, ended, read = self.run_task("--run", "echo hello")
+        while not attachment.attachments:
+            await self._settle()
+        task.interrupted(signal.SIGINT)
+        self.assertEqual(await ended, 1)
+        self.assertIn("exit code 130: lab-1/a\n  | [kubectl console: interrupted]\n", read())

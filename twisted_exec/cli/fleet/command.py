@@ -8,17 +8,22 @@ import argparse
 import gc
 import signal
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, gatherResults
 from twisted.python.failure import Failure
 
 from twisted_exec.cli.cluster_options import config_of
 from twisted_exec.cli.console.messages import one_line
 from twisted_exec.cli.console.terminal import Signals, Terminal
+from twisted_exec.cli.fleet.progress import listed
+from twisted_exec.cli.fleet.targets import MOST_SPACES, Selection, Target
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 
 FAILED = 1
+WAITING_SECONDS = 1.0
+"""Clusters that have not answered after this time are named."""
 
 T = TypeVar("T")
 
@@ -36,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     start_log()
     reactor = the_reactor()
     use_monotonic_clock(reactor)
+    # Threads look names up: one whose DNS is silent must not hold up the others.
+    reactor.suggestThreadPoolSize(MOST_SPACES)
     raise_descriptor_limit()
     gc.enable()
     with Terminal(0) as terminal:
@@ -88,7 +95,7 @@ class Task:
     The work of one run.
 
     :ivar stopping: fires with the exit code when the program is to end.
-    :ivar is_partial: some machines failed.
+    :ivar is_partial: some machines or clusters failed.
     """
 
     is_partial = False
@@ -108,6 +115,48 @@ class Task:
         except Stopped:
             code = await self.stopping
         return code or (FAILED if self.is_partial else 0)
+
+    async def selected(self, found: Callable[[Sequence[Target]], None]) -> None:
+        """
+        Select the machines, and name the clusters that fail.
+
+        :param found: called with the machines of a cluster when that has answered.
+        :raises SelectionError: there are none.
+        :raises Stopped: the program is to end.
+        """
+
+        def failed(name: str, why: str) -> None:
+            self.is_partial = True
+            self.say(f"space {name}: {why}")
+
+        def remind() -> None:
+            if selection.waiting:
+                self.inform(f"waiting for {listed(selection.waiting)}")
+
+        selection = Selection(self.options, self.config, self.reactor, found, failed)
+        timer = self.reactor.callLater(WAITING_SECONDS, remind)
+        try:
+            await self.unless_stopped(Deferred.fromCoroutine(selection.run()))
+        finally:
+            if timer.active():
+                timer.cancel()
+
+    async def follow(self, begin: Callable[[Sequence[Target]], Iterable[Deferred[None]]]) -> None:
+        """
+        Work on all machines that are selected.
+
+        :param begin: starts the work on the machines of a cluster; what it returns is cancelled at the end.
+        :raises SelectionError: there are none.
+        :raises Stopped: the program is to end.
+        """
+        running: list[Deferred[None]] = []
+        try:
+            await self.selected(lambda targets: running.extend(begin(targets)))
+            await self.unless_stopped(gatherResults(running, consumeErrors=True))
+        finally:
+            leaving = gatherResults(running, consumeErrors=True)
+            leaving.addErrback(lambda _: None)
+            leaving.cancel()
 
     async def unless_stopped(self, result: Deferred[T]) -> T:
         """
@@ -150,7 +199,7 @@ class Task:
     def inform(self, line: str) -> None:
         """Print a message about the progress, unless ``--quiet`` forbids it."""
         if not self.options.quiet:
-            say(line)
+            self.say(line)
 
     def say(self, line: str) -> None:
         """Print a message that the user needs."""

@@ -71,6 +71,10 @@ class PrefixedLines:
             text = self._plain.feed(data)
         return self._prefixed(text)
 
+    def rename(self, name: str) -> None:
+        """Print another name from the next line on."""
+        self._name = name.encode()
+
     def remark(self, text: str) -> bytes:
         """Return a line about the machine, which it did not print."""
         # The line before stays as it is; its rest, if it comes, is marked as such.

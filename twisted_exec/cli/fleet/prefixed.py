@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from twisted.internet.defer import (
     Deferred,
     DeferredSemaphore,
     TimeoutError,
-    gatherResults,
     succeed,
 )
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 
@@ -27,7 +28,7 @@ from twisted_exec.cli.fleet.options import DEFAULT_TAIL
 from twisted_exec.cli.fleet.output import FairOutput
 from twisted_exec.cli.fleet.progress import Progress
 from twisted_exec.cli.fleet.state import SavedPosition, StateError, StateFile
-from twisted_exec.cli.fleet.targets import Selection, SelectionError, Target, select
+from twisted_exec.cli.fleet.targets import SelectionError, Target
 from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS
 from twisted_exec.kube.consoles.log import MachineLog
 
@@ -51,16 +52,10 @@ class Prefixed(Task):
         """See :meth:`Task.work`."""
         try:
             state = self._load_state()
-            selecting = Deferred.fromCoroutine(select(self.options, self.config, self.reactor))
-            selection = await self.unless_stopped(selecting)
+            with nonblocking(self.output, os.O_WRONLY) as descriptor:
+                await _Printing(self, state, descriptor).run()
         except (SelectionError, StateError) as problem:
             return complain(str(problem))
-        for name, why in selection.failures:
-            self.say(f"space {name}: {why}")
-        with nonblocking(self.output, os.O_WRONLY) as descriptor:
-            printing = _Printing(self, selection, state, descriptor)
-            self.is_partial = bool(selection.failures)
-            await printing.run()
         return 0
 
     def interrupted(self, number: int) -> None:
@@ -80,9 +75,7 @@ class Prefixed(Task):
 class _Printing:
     """The followers and their output."""
 
-    def __init__(
-        self, task: Task, selection: Selection, state: StateFile | None, descriptor: int
-    ) -> None:
+    def __init__(self, task: Task, state: StateFile | None, descriptor: int) -> None:
         self._task, self._state = task, state
         self._options, self._reactor = task.options, task.reactor
         self._is_terminal = os.isatty(descriptor)
@@ -93,46 +86,60 @@ class _Printing:
         self._sink = Output(descriptor, self._output_lost, self._reactor)
         self._output = FairOutput(self._sink, self._reactor, is_terminal=self._is_terminal)
         self._progress = Progress(self._reactor, task.say, task.inform)
-        self._turns = DeferredSemaphore(CONCURRENT_OPENINGS)
-        widest = max(len(target.label) for target in selection.targets)
-        self._width = min(widest, _WIDEST) if self._is_terminal else 0
-        self._followers = [self._follower(target) for target in selection.targets]
-        self._progress.followers = self._followers
+        self._lines: list[tuple[str, PrefixedLines]] = []
+        self._followers: list[Follower] = []
+        self._timer: IDelayedCall | None = None
 
     async def run(self) -> None:
         """Print until all machines are deleted or the program is to end."""
-        timer = None
-        if self._options.timeout:
-            timer = self._reactor.callLater(self._options.timeout, self._task.stop)
         saver = LoopingCall(self._save)
         saver.clock = self._reactor
         if self._state is not None:
             saver.start(SAVE_SECONDS, now=False).addErrback(self._cannot_save)
-        running = gatherResults([start(each) for each in self._followers])
         try:
-            await self._task.unless_stopped(running)
+            await self._task.follow(self._begin)
             printed: Deferred[None] = Deferred()
             self._output.finish(lambda: printed.callback(None))
             await self._task.unless_stopped(printed)
         finally:
             failed = any(each.is_failed for each in self._followers)
-            if timer is not None and timer.active():
-                timer.cancel()
+            if self._timer is not None and self._timer.active():
+                self._timer.cancel()
             if saver.running:
                 saver.stop()
             self._progress.close()
             await self._leave()
             self._task.is_partial |= failed or self._is_lost
 
-    def _follower(self, target: Target) -> Follower:
+    def _begin(self, targets: Sequence[Target]) -> Iterable[Deferred[None]]:
+        """Follow the machines of a cluster."""
+        if self._timer is None and self._options.timeout:
+            self._timer = self._reactor.callLater(self._options.timeout, self._task.stop)
+        # Of this cluster: one that is slow does not hold up the others.
+        turns = DeferredSemaphore(CONCURRENT_OPENINGS)
+        followers = [self._follower(target, turns) for target in targets]
+        if self._is_terminal:
+            self._align()
+        self._followers += followers
+        self._progress.add(followers)
+        return [start(each) for each in followers]
+
+    def _align(self) -> None:
+        """Print all names as wide as the longest one."""
+        widest = max(len(label) for label, _ in self._lines)
+        for label, lines in self._lines:
+            lines.rename(label.ljust(min(widest, _WIDEST)))
+
+    def _follower(self, target: Target, turns: DeferredSemaphore) -> Follower:
         printed = self._state.machines.get(target.uid) if self._state is not None else None
         tail = self._options.tail
         lines = PrefixedLines(
-            target.label.ljust(self._width),
+            target.label,
             keeps_colours=self._options.colours,
             for_terminal=self._is_terminal,
             inside_line=printed is not None and printed.inside_line,
         )
+        self._lines.append((target.label, lines))
         return Follower(
             target,
             self._output.lane(lines),
@@ -140,7 +147,7 @@ class _Printing:
             self._reactor,
             position=printed.position if printed is not None else None,
             tail_lines=DEFAULT_TAIL if tail is None else tail,
-            turns=self._turns,
+            turns=turns,
             changed=self._progress.changed,
             needs_position=self._state is not None,
         )

@@ -4,7 +4,7 @@ Messages about the machines of a fleet, few at a time however many machines fail
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -40,18 +40,24 @@ class Progress:
     def __init__(
         self, clock: IReactorTime, say: Callable[[str], None], inform: Callable[[str], None]
     ) -> None:
-        self.followers: Sequence[Followed] = ()
+        self._followers: list[Followed] = []
         self._clock, self._say, self._inform = clock, say, inform
         self._begun = clock.seconds()
-        self._is_opening = True
+        self._is_opening = False
         self._reported: dict[Followed, tuple[State, str]] = {}
         self._timer: IDelayedCall | None = None
+
+    def add(self, followers: Iterable[Followed]) -> None:
+        """Report on these machines, too, which are about to be opened."""
+        if not self._is_opening:
+            self._is_opening, self._begun = True, self._clock.seconds()
+        self._followers += followers
 
     def changed(self, follower: Followed) -> None:
         """Note that a machine may have another state."""
         if self._timer is None:
             self._timer = self._clock.callLater(REPORT_SECONDS, self._report)
-        if self._is_opening and self._opened == len(self.followers):
+        if self._is_opening and self._opened == len(self._followers):
             self._report()
 
     def close(self) -> None:
@@ -67,13 +73,13 @@ class Progress:
 
     @property
     def _opened(self) -> int:
-        return sum(each.state in (State.OPEN, State.ENDED) for each in self.followers)
+        return sum(each.state in (State.OPEN, State.ENDED) for each in self._followers)
 
     def _report(self) -> None:
         self._stop()
         if self._is_opening:
-            total, opened = len(self.followers), self._opened
-            if any(each.state is State.OPENING for each in self.followers):
+            total, opened = len(self._followers), self._opened
+            if any(each.state is State.OPENING for each in self._followers):
                 self._inform(f"opened {opened} of {total} consoles")
                 self._timer = self._clock.callLater(REPORT_SECONDS, self._report)
             else:
@@ -81,7 +87,7 @@ class Progress:
                 seconds = self._clock.seconds() - self._begun
                 self._inform(f"following {opened} of {total} machines after {seconds:.1f} s")
         changes: dict[tuple[State, str], list[Followed]] = {}
-        for each in self.followers:
+        for each in self._followers:
             now = each.state, _anonymous(each)
             before = self._reported.get(each)
             if now == before or (before is None and each.state in (State.OPEN, State.OPENING)):

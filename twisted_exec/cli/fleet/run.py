@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,6 @@ from twisted.internet.defer import (
     Deferred,
     DeferredList,
     DeferredSemaphore,
-    gatherResults,
 )
 
 from twisted_exec.cli.console.messages import explain
@@ -32,7 +31,7 @@ from twisted_exec.cli.console.shell import Run
 from twisted_exec.cli.fleet.command import Task, complain
 from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.fleet.results import Result, report
-from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target, select
+from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target
 
 CONCURRENT_RUNS = 50
 SECONDS = 60.0
@@ -54,23 +53,24 @@ class RunTask(Task):
 
     async def work(self) -> int:
         """See :meth:`Task.work`."""
-        self.is_partial = True  # until all results are known
-        try:
-            selecting = Deferred.fromCoroutine(select(self.options, self.config, self.reactor))
-            selection = await self.unless_stopped(selecting)
-        except SelectionError as problem:
-            return complain(str(problem))
-        for name, why in selection.failures:
-            self.say(f"space {name}: {why}")
+        targets: list[Target] = []
         self._results: dict[Target, Result] = {}
         self._active: set[MachineRun] = set()
         self._recorded: dict[str, str] = {}  # messages that are not printed yet, by machine
-        targets = selection.targets
-        turns = DeferredSemaphore(CONCURRENT_RUNS)
-        self._inform_later(len(targets))
-        runs = [turns.run(self._run_on, target) for target in targets]
+
+        def begin(those: Sequence[Target]) -> Iterable[Deferred[None]]:
+            # Of this cluster: one that is slow does not hold up the others.
+            turns = DeferredSemaphore(CONCURRENT_RUNS)
+            targets.extend(those)
+            return [turns.run(self._run_on, target) for target in those]
+
+        is_complete = False
+        self._inform_later(targets)
         try:
-            await self.unless_stopped(gatherResults(runs, consumeErrors=True))
+            await self.follow(begin)
+            is_complete = True
+        except SelectionError as problem:
+            return complain(str(problem))
         finally:
             self._timer.cancel()
             self._inform_recorded()
@@ -79,11 +79,11 @@ class RunTask(Task):
             unfinished = Result("", _INTERRUPTED_CODE, b"", problem="interrupted")
             results = [
                 self._results.get(target) or replace(unfinished, label=target.label)
-                for target in targets
+                for target in sorted(targets, key=lambda target: target.label)
             ]
-            has_failed = any(result.code for result in results)
-            self.is_partial = has_failed or bool(selection.failures)
-            self._print(report(results, for_terminal=os.isatty(self.output)))
+            self.is_partial |= not is_complete or any(result.code for result in results)
+            if results:
+                self._print(report(results, for_terminal=os.isatty(self.output)))
         return 0
 
     def _print(self, text: bytes) -> None:
@@ -96,15 +96,15 @@ class RunTask(Task):
             complain(f"cannot write output: {error.strerror}")
             self.is_partial = True
 
-    def _inform_later(self, total: int) -> None:
-        informed = -1
+    def _inform_later(self, targets: Sequence[Target]) -> None:
+        informed = (0, 0)
 
         def inform() -> None:
             nonlocal informed
             self._inform_recorded()
-            if informed != len(self._results):
-                informed = len(self._results)
-                self.inform(f"{informed} of {total} machines are done")
+            if informed != (now := (len(self._results), len(targets))):
+                informed = now
+                self.inform(f"{now[0]} of {now[1]} machines are done")
             self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)
 
         self._timer = self.reactor.callLater(_PROGRESS_SECONDS, inform)

@@ -1,19 +1,25 @@
 """
 The machines of a fleet: those that a selector matches, in one cluster or in those of several Spaces.
 
-The number of machines is limited, and no console is opened before all clusters have answered.  From a
-cluster with more machines than the limit only one more than the limit is fetched.
+Each cluster is on its own: its machines are there when it has answered, and its failure has its name.  The
+number of machines is limited, and from a cluster with more only one more than the limit is fetched.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, gatherResults
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredSemaphore,
+    gatherResults,
+    succeed,
+)
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import dns_subdomain
@@ -33,13 +39,13 @@ from twisted_exec.wire.stream_options import CONSOLE
 
 MOST_MACHINES = 500
 MOST_SPACES = 500
-_CONCURRENT_CLUSTERS = 8
+_CONCURRENT_VISITS = 8
 
 REMEDY = "narrow the selection with -l, -n or --space"
 
 
 class SelectionError(Exception):
-    """Nothing can be opened; the message is for the user."""
+    """Nothing can be opened, of a cluster or at all; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -74,58 +80,102 @@ class Target:
     label: str = ""
 
 
-@dataclass(frozen=True)
 class Selection:
     """
-    The selected machines.
+    The machines that the options select, as their clusters answer.
 
-    :param failures: the clusters that did not answer, and why.
+    Each cluster has an equal share of the limit.  What others leave of theirs is for clusters with more
+    machines, so that none of them takes the room of another one, however late that one answers.
+
+    :param found: called with the machines of a cluster.
+    :param failed: called with the name of one of several clusters, and why it has no machines here.
+    :ivar waiting: the names of the clusters that have not answered; not that of the only one.
     """
 
-    targets: Sequence[Target]
-    failures: Sequence[tuple[str, str]]
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        config: ClientConfig,
+        reactor: Any,
+        found: Callable[[Sequence[Target]], None],
+        failed: Callable[[str, str], None],
+    ) -> None:
+        self._options, self._config, self._reactor = options, config, reactor
+        self._found, self._failed = found, failed
+        self.waiting: list[str] = []
+        self._is_alone = not options.space
+        self._has_machines = False
+        self._problem, self._lost = "", 0
+        self._share, self._room = 0, MOST_MACHINES
+        self._large: list[tuple[str, Sequence[Target]]] = []
+
+    async def run(self) -> None:
+        """
+        Ask all clusters.
+
+        :raises SelectionError: no machine was found.
+        """
+        options, config, reactor = self._options, self._config, self._reactor
+        if not options.space:
+            asking = [self._asked("", succeed(Cluster("", config)))]
+        else:
+            names = [SpaceName(options.space, options.provider, "")]
+            if any(mark in options.space for mark in "*?["):
+                names = await _spaces(options, config, reactor)
+            self._is_alone = len(names) == 1
+            clusters = _clusters(names, options, config, reactor)
+            asking = [self._asked(label, cluster) for label, cluster in clusters]
+            if not self._is_alone:
+                self.waiting = [label for label, _ in clusters]
+        self._share = MOST_MACHINES // len(asking)
+        self._room -= self._share * len(asking)
+        await gatherResults([Deferred.fromCoroutine(each) for each in asking], consumeErrors=True)
+        for name, machines in self._large:
+            room = f"there is room for {self._room} beside those of the other clusters"
+            self._lose(
+                name, SelectionError(f"{len(machines)} machines match, and {room}; {REMEDY}")
+            )
+        if not self._has_machines:
+            raise SelectionError(self._problem or _nothing(options, config))
+
+    async def _asked(self, name: str, visiting: Deferred[Cluster]) -> None:
+        machines: Sequence[Target] = ()
+        try:
+            cluster = await visiting
+            machines = await _machines(cluster, self._options, self._reactor)
+        except CancelledError:  # the user left
+            raise
+        except Exception as error:
+            # Also an error of ours, such as one that a hostile server's answer provokes: others go on.
+            self._lose(name, error)
+        if name in self.waiting:
+            self.waiting.remove(name)
+        self._answered(name, machines)
+
+    def _answered(self, name: str, machines: Sequence[Target]) -> None:
+        self._room += self._share
+        # The smallest first: most clusters get what they need.
+        waiting = sorted([*self._large, (name, machines)], key=lambda each: len(each[1]))
+        self._large = []
+        for name, machines in waiting:
+            if len(machines) > self._room:
+                self._large.append((name, machines))
+            elif machines:
+                self._room -= len(machines)
+                self._has_machines = True
+                self._found(_labelled(machines, has_spaces=not self._is_alone))
+
+    def _lose(self, name: str, error: Exception) -> None:
+        reason = _reason(error)
+        if self._is_alone:
+            self._problem = f"space {name}: {reason}" if name else reason
+        else:
+            self._lost += 1
+            self._problem = f"no machine is selected, and {self._lost} clusters failed"
+            self._failed(name, reason)
 
 
-async def select(options: argparse.Namespace, config: ClientConfig, reactor: Any) -> Selection:
-    """
-    Return the machines that the options select.
-
-    :raises SelectionError: there are none, or too many, or no cluster answers.
-    """
-    failures: list[tuple[str, str]] = []
-    clusters = await _clusters(options, config, reactor, failures)
-    turns = DeferredSemaphore(_CONCURRENT_CLUSTERS)
-
-    def listed(cluster: Cluster) -> Deferred[list[Target]]:
-        def failed(failure: Any) -> list[Target]:
-            reason = _reason(failure)
-            if cluster.remedy and getattr(failure.value, "code", 0) == Unauthorized.code:
-                reason += f"; {cluster.remedy}"
-            failures.append((cluster.name, reason))
-            return []
-
-        begin = lambda: Deferred.fromCoroutine(_machines(cluster, options, reactor))  # noqa: E731
-        return turns.run(begin).addErrback(failed)
-
-    lists = await gatherResults([listed(cluster) for cluster in clusters])
-    targets = [target for targets in lists for target in targets]
-    if len(targets) > MOST_MACHINES:
-        raise SelectionError(
-            f"more than {MOST_MACHINES} machines match, and the limit is {MOST_MACHINES}; {REMEDY}"
-        )
-    if not targets:
-        raise SelectionError(_nothing(options, config, failures))
-    return Selection(_labelled(targets), failures)
-
-
-def _nothing(
-    options: argparse.Namespace, config: ClientConfig, failures: list[tuple[str, str]]
-) -> str:
-    if failures:
-        name, why = failures[0]
-        where = f"space {name}: " if name else ""
-        more = f" (and {len(failures) - 1} more clusters failed)" if len(failures) > 1 else ""
-        return f"{where}{why}{more}"
+def _nothing(options: argparse.Namespace, config: ClientConfig) -> str:
     selected = f"the selector {options.selector!r}" if options.selector else "--all"
     if options.all_namespaces:
         return f"{selected} matches no machine"
@@ -133,47 +183,32 @@ def _nothing(
     return f'{selected} matches no machine in namespace "{namespace}"; -A selects in all namespaces'
 
 
-def _reason(failure: Any) -> str:
-    error = failure.value
-    if isinstance(error, CancelledError):  # the user left
-        return "interrupted"
-    # Also of an error of ours, such as one that a hostile server's answer provokes: others go on.
-    return str(error) if isinstance(error, TLSConfigError) else explain(error)
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, SelectionError | TLSConfigError) else explain(error)
 
 
-async def _clusters(
-    options: argparse.Namespace,
-    config: ClientConfig,
-    reactor: Any,
-    failures: list[tuple[str, str]],
-) -> list[Cluster]:
-    if not options.space:
-        return [Cluster("", config)]
+def _clusters(
+    names: Sequence[SpaceName], options: argparse.Namespace, config: ClientConfig, reactor: Any
+) -> list[tuple[str, Deferred[Cluster]]]:
+    """Return the clusters of Spaces with their labels."""
     # Imported here: most fleets are in one cluster.
     from twisted_exec.cli.space.console import Visit, visit
 
-    names = [SpaceName(options.space, options.provider, "")]
-    if any(mark in options.space for mark in "*?["):
-        names = await _spaces(options, config, reactor)
-    turns = DeferredSemaphore(_CONCURRENT_CLUSTERS)
-    is_alone = len({each.name for each in names}) == len(names)
+    is_unique = len({each.name for each in names}) == len(names)
+    # For the server with the Spaces, which all share; those of the Spaces do not wait for one another.
+    turns = DeferredSemaphore(_CONCURRENT_VISITS)
 
-    def visited(space: SpaceName) -> Deferred[Cluster | None]:
-        label = space.name if is_alone else f"{space.provider or space.namespace}/{space.name}"
+    def visited(space: SpaceName) -> tuple[str, Deferred[Cluster]]:
+        label = space.name if is_unique else f"{space.provider or space.namespace}/{space.name}"
         provider = space.provider or space.namespace
         own = argparse.Namespace(**{**vars(options), "space": space.name, "provider": provider})
 
-        def failed(failure: Any) -> None:
-            failures.append((label, _reason(failure)))
-
-        def ready(visit: Visit) -> Cluster | None:
+        def ready(visit: Visit) -> Cluster:
             return Cluster(label, visit.config, visit.agent, visit.remedy)
 
-        visiting = turns.run(lambda: visit(config, own, reactor))
-        return visiting.addCallback(ready).addErrback(failed)
+        return label, turns.run(visit, config, own, reactor).addCallback(ready)
 
-    clusters = await gatherResults([visited(space) for space in names])
-    return [cluster for cluster in clusters if cluster is not None]
+    return [visited(space) for space in names]
 
 
 async def _spaces(
@@ -209,7 +244,11 @@ def _seconds(options: argparse.Namespace) -> float:
 
 
 async def _machines(cluster: Cluster, options: argparse.Namespace, reactor: Any) -> list[Target]:
-    """Return the machines of one cluster, at most one more than the limit."""
+    """
+    Return the machines of one cluster.
+
+    :raises SelectionError: there are more than the limit.
+    """
     among = [each for each in DIALECTS if options.dialect in (None, each.name)]
     namespace = "" if options.all_namespaces else cluster.config.namespace
     config, seconds = cluster.config, _seconds(options)
@@ -231,8 +270,16 @@ async def _machines(cluster: Cluster, options: argparse.Namespace, reactor: Any)
             for item in items:
                 target = _target(cluster, dialect, item)
                 targets.setdefault(target.uid, target)
+    except APIError as refused:
+        if refused.code == Unauthorized.code and cluster.remedy:
+            refused.message += f"; {cluster.remedy}"
+        raise
     finally:
         await client.close()
+    if len(targets) > MOST_MACHINES:
+        raise SelectionError(
+            f"more than {MOST_MACHINES} machines match, and the limit is {MOST_MACHINES}; {REMEDY}"
+        )
     return sorted(targets.values(), key=lambda target: (target.namespace, target.name))
 
 
@@ -255,9 +302,8 @@ def _target(cluster: Cluster, dialect: Dialect, machine: Object) -> Target:
     return Target(cluster, dialect, namespace, name, uid)
 
 
-def _labelled(targets: list[Target]) -> list[Target]:
-    """Label machines with as much of their full names as is needed to tell them apart."""
-    has_spaces = len({target.cluster.name for target in targets}) > 1
+def _labelled(targets: Sequence[Target], *, has_spaces: bool) -> list[Target]:
+    """Label machines of a cluster with as much of their full names as is needed to tell them apart."""
     has_namespaces = len({target.namespace for target in targets}) > 1
     has_kinds = len({target.dialect.name for target in targets}) > 1
     labelled = []

@@ -45,6 +45,14 @@ class ScreensTests(SynchronousTestCase):
         self.screens.close()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_clusters(self) -> None:
+        """Screens of a cluster that is silent hold up none of another one."""
+        screens = Screens(
+            self.fetch, self.clock, self.changed.append, lambda index: "ab"[index >= CONCURRENT + 2]
+        )
+        screens.show(range(CONCURRENT + 3))
+        self.assertEqual(self.looks(), [*range(CONCURRENT), CONCURRENT + 2])
+
     def test_pace(self) -> None:
         """A screen that changes is looked at each second, a quiet one less often, down to 4 s."""
         self.screens.show([0])

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Forbidden
-from twisted_exec.cli.fleet.tiles.typing import SETTLE_SECONDS, Sessions
+from twisted_exec.cli.fleet.tiles.typing import CONCURRENT_OPENINGS, SETTLE_SECONDS, Sessions
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.wire.marks import Attendance, OpenRecording
@@ -48,7 +48,7 @@ class SessionsTests(SynchronousTestCase):
         self.changes = 0
         self.sessions = Sessions(
             self.open,  # type: ignore[arg-type]
-            {number: f"web-{number}" for number in range(40)},
+            [f"web-{number}" for number in range(40)],
             self.clock,
             self.printed.append,
             self.change,
@@ -88,6 +88,20 @@ class SessionsTests(SynchronousTestCase):
         self.sessions.type(b"late")
         self.assertEqual([each.typed for each in streams], [b"ls\r", b"ls\r"])
         self.assertTrue(all(each.has_left for each in streams))
+
+    def test_clusters(self) -> None:
+        """Consoles of a cluster that is silent hold up none of another one."""
+        sessions = Sessions(
+            self.open,  # type: ignore[arg-type]
+            [f"web-{number}" for number in range(40)],
+            self.clock,
+            self.printed.append,
+            self.change,
+            self.noticed.append,
+            lambda index: "ab"[index == 39],
+        )
+        sessions.open(set(range(40)))
+        self.assertEqual(list(self.opening), [*range(CONCURRENT_OPENINGS), 39])
 
     def test_refused(self) -> None:
         """A machine that refuses, one with another writer, and one that ends get no keys."""

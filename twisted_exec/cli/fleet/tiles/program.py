@@ -14,10 +14,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api.screens import Form, ScreenOptions
+from twisted_exec.cli.console.messages import one_line
 from twisted_exec.cli.console.stdio import Input, Output
 from twisted_exec.cli.console.terminal import Terminal, nonblocking
 from twisted_exec.cli.fleet.command import Task, complain
-from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target, select
+from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target
 from twisted_exec.cli.fleet.tiles.drawing import ScreenText, draw_tile, fitted
 from twisted_exec.cli.fleet.tiles.keys import Key, first_key
 from twisted_exec.cli.fleet.tiles.model import HELP, Mode, Model, Request
@@ -55,34 +56,51 @@ class Tiled(Task):
             return complain(
                 "--tiled needs a terminal; without it the lines of the machines are printed"
             )
-        try:
-            selecting = Deferred.fromCoroutine(select(self.options, self.config, self.reactor))
-            selection = await self.unless_stopped(selecting)
-        except SelectionError as problem:
-            return complain(str(problem))
-        self.is_partial = bool(selection.failures)
         with nonblocking(0, os.O_RDONLY) as source, nonblocking(1, os.O_WRONLY) as sink:
-            self._terminal.make_raw()
-            self._is_drawn = True
-            output = Output(sink, lambda error: self.stop(1 if error else 0), self.reactor)
-            view = self._view = View(self, selection.targets, output, self._size())
-            keyboard = Input(source, view.typed, lambda: self.stop(1), self.reactor)
-            keyboard.resumeProducing()
-            for name, why in selection.failures:
-                view.model.message = f"space {name}: {why}"
             try:
+                await self.selected(lambda targets: self._found(targets, source, sink))
                 await self.unless_stopped(Deferred())
+            except SelectionError as problem:
+                return complain(str(problem))
             finally:
-                keyboard.stop()
-                self.is_partial |= view.close() > 0
-                output.stopWriting()
-                output.connected = 0
-                self._last_words = [f"space {name}: {why}" for name, why in selection.failures]
-                # The sessions say goodbye, so that their servers need not keep them.
-                left: Deferred[None] = Deferred()
-                self.reactor.callLater(_FAREWELL_SECONDS * view.has_typed, left.callback, None)
-                await left
+                if self._view is not None:
+                    await self._leave(self._view)
         return 0
+
+    def _found(self, targets: Sequence[Target], source: int, sink: int) -> None:
+        """Show the machines of a cluster, beside those of others."""
+        if self._view is not None:
+            self._view.add(targets)
+            return
+        self._terminal.make_raw()
+        self._is_drawn = True
+        self._output = Output(sink, lambda error: self.stop(1 if error else 0), self.reactor)
+        view = self._view = View(self, targets, self._output, self._size())
+        self._keyboard = Input(source, view.typed, lambda: self.stop(1), self.reactor)
+        self._keyboard.resumeProducing()
+
+    async def _leave(self, view: View) -> None:
+        self._keyboard.stop()
+        self.is_partial |= view.close() > 0
+        self._output.stopWriting()
+        self._output.connected = 0
+        # The sessions say goodbye, so that their servers need not keep them.
+        left: Deferred[None] = Deferred()
+        self.reactor.callLater(_FAREWELL_SECONDS * view.has_typed, left.callback, None)
+        await left
+
+    def inform(self, line: str) -> None:
+        """See :meth:`Task.inform`."""
+        if self._view is None:
+            super().inform(line)
+
+    def say(self, line: str) -> None:
+        """See :meth:`Task.say`; a message over the tiles is printed again after they are gone."""
+        if self._view is None:
+            super().say(line)
+        else:
+            self._view.tell(line)
+            self._last_words.append(line)
 
     def resized(self) -> None:
         """See :meth:`Task.resized`."""
@@ -95,7 +113,7 @@ class Tiled(Task):
             with suppress(OSError):
                 os.write(1, _END)
         for line in self._last_words:
-            self.say(line)
+            super().say(line)
 
     def _size(self) -> tuple[int, int]:
         size = self._terminal.size()
@@ -112,19 +130,20 @@ class View:
     def __init__(
         self, task: Task, targets: Sequence[Target], output: Output, size: tuple[int, int]
     ) -> None:
-        self._task, self._targets, self._output = task, targets, output
+        self._task, self._targets, self._output = task, list(targets), output
         self._reactor = task.reactor
-        labels = [target.label for target in targets]
-        self.model = Model(labels, *size, may_type=not task.options.read_only)
+        self._labels = [target.label for target in targets]
+        self.model = Model(self._labels, *size, may_type=not task.options.read_only)
         self.has_typed = False
-        self._screens = Screens(self._fetch, self._reactor, self._draw_tile_later)
+        self._screens = Screens(self._fetch, self._reactor, self._draw_tile_later, self._cluster_of)
         self._sessions = Sessions(
             self._open_console,
-            dict(enumerate(labels)),
+            self._labels,
             self._reactor,
             self._screens.printed,
             self._sessions_changed,
             self._noticed,
+            self._cluster_of,
         )
         self._typed_at = 0.0
         self._dirty: set[int] = set()
@@ -132,6 +151,21 @@ class View:
         self._timer: Any = None
         output.write(_BEGIN)
         self._turned()
+
+    def add(self, targets: Sequence[Target]) -> None:
+        """Show more machines, behind the others."""
+        self._targets += targets
+        self._labels += [target.label for target in targets]
+        self._turned()
+
+    def tell(self, message: str) -> None:
+        """Show a message, unless the row for it is in use."""
+        if self.model.mode is Mode.BROWSE:
+            self.model.message = one_line(message)
+            self._draw_all_later()
+
+    def _cluster_of(self, index: int) -> str:
+        return self._targets[index].cluster.name
 
     def typed(self, data: bytes) -> None:
         """The user has typed."""

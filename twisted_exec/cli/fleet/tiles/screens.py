@@ -7,8 +7,10 @@ a machine, its screen is fetched soon after each output.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -49,11 +51,19 @@ class Screens:
 
     :param fetch: returns the screen of a machine, by its index.
     :param changed: called with the index after each change.
+    :param cluster_of: returns the name of a machine's cluster; those of another cluster do not wait for it.
     """
 
-    def __init__(self, fetch: Fetch, clock: IReactorTime, changed: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        fetch: Fetch,
+        clock: IReactorTime,
+        changed: Callable[[int], None],
+        cluster_of: Callable[[int], str] = lambda index: "",
+    ) -> None:
         self._fetch, self._clock, self._changed = fetch, clock, changed
-        self._turns = DeferredSemaphore(CONCURRENT)
+        self._cluster_of = cluster_of
+        self._turns = defaultdict[str, DeferredSemaphore](partial(DeferredSemaphore, CONCURRENT))
         self._looks: dict[int, _Look] = {}
         self._shown: set[int] = set()
 
@@ -104,7 +114,8 @@ class Screens:
     def _look(self, index: int) -> None:
         look = self._looks[index]
         look.timer, look.is_stale = None, False
-        look.running = running = self._turns.run(self._fetch, index)
+        turns = self._turns[self._cluster_of(index)]
+        look.running = running = turns.run(self._fetch, index)
         running.addCallbacks(
             self._fetched, self._failed, callbackArgs=(index,), errbackArgs=(index,)
         )

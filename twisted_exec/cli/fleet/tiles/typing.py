@@ -6,7 +6,9 @@ The sessions open when the user has confirmed the number of machines, and end wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
@@ -172,17 +174,20 @@ class Sessions:
     :param printed: called with the index when a machine has printed something.
     :param changed: called after each change of a session.
     :param noticed: called with messages for the user.
+    :param cluster_of: returns the name of a machine's cluster; those of another cluster do not wait for it.
     """
 
     def __init__(
         self,
         open_console: Open,
-        labels: Mapping[int, str],
+        labels: Sequence[str],
         clock: IReactorTime,
         printed: Callable[[int], None],
         changed: Callable[[], None],
         noticed: Callable[[str], None],
+        cluster_of: Callable[[int], str] = lambda index: "",
     ) -> None:
+        self._cluster_of = cluster_of
         self._open_console, self._labels, self._clock = open_console, labels, clock
         self._printed, self._changed, self._noticed = printed, changed, noticed
         self._sessions: dict[int, TypingSession] = {}
@@ -216,11 +221,11 @@ class Sessions:
 
     def open(self, indices: set[int]) -> None:
         """Open the consoles of these machines."""
-        turns = DeferredSemaphore(CONCURRENT_OPENINGS)
+        turns = defaultdict[str, DeferredSemaphore](partial(DeferredSemaphore, CONCURRENT_OPENINGS))
         for index in sorted(indices):
             self._sessions[index] = self._session(index)
         for index, session in list(self._sessions.items()):
-            self._open(index, session, turns)
+            self._open(index, session, turns[self._cluster_of(index)])
 
     def type(self, data: bytes) -> None:
         """Send keys to all machines."""
