@@ -134,7 +134,8 @@ class MemoryServer:
         self.site = Site(resource, self.clock, **limits)
 
     def connect(self) -> MemoryClient:
-        """A new connection."""
+        """A new connection, in a turn of the reactor of its own."""
+        self.clock.advance(0)
         return MemoryClient(self.site)
 
     def request(

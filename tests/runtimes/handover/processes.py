@@ -261,7 +261,8 @@ class Runtime:
             pass
 
     def step(self, chunk_bytes: int = 1 << 16) -> bool:
-        """Let each connection deliver once."""
+        """Let each connection deliver once, in a turn of the reactor."""
+        self.clock.advance(0)
         transports = [each for network in self.networks for each in network.transports]
         moved = [each.step(chunk_bytes) for each in transports if each not in self.frozen]
         return any(moved)

@@ -334,6 +334,7 @@ class StopTests(KeptCase):
         self.assertIsInstance(client.hears()[-1], Ending)
         client.lose()
         self.successResultOf(stopped)
+        self.clock.advance(0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_lost_meanwhile(self) -> None:

@@ -207,6 +207,7 @@ class DisabledTests(KeptCase):
         self.assertIsNone(client.answer)
         client.lose()
         self.assertEqual(len(self.attachment.detached_with), 1)
+        self.clock.advance(0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
         header = Resume("k" * 43, "s", Position(EPOCH, 0)).text()
         self.assertEqual(self.refused(header), (404, NO_SESSION))

@@ -10,9 +10,11 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
+from tests.runtimes.serving.kept_case import KeptCase
 from tests.runtimes.serving.test_server import AS_ANN, UPGRADE, StreamCase
 from tests.runtimes.support import open_log
 from tests.screens.doubles import MemoryRenderer
+from tests.streaming.frames import handshake
 from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
@@ -21,7 +23,14 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.screens.history import Screens
 from twisted_exec.streaming.http.routes import UNKNOWN_PATH
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
-from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, SHUTTING_DOWN, Subject
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    MACHINE_DELETED,
+    SHUTTING_DOWN,
+    IAttachment,
+    Subject,
+)
+from twisted_exec.testing.http import MemoryClient
 
 SECOND = 10**9
 
@@ -55,6 +64,47 @@ class LogCase(StreamCase):
         with self.assertRaises(UpgradeRefused) as caught:
             await self.log(query, token, **headers)
         return caught.exception.as_api_error()
+
+
+class TurnTests(KeptCase):
+    """Consoles that several users open in one turn of the reactor."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.users: list[str] = []
+
+    def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
+        self.users.append(grant.user)
+        return super().attach(grant)
+
+    def upgrade(self, user: str) -> bytes:
+        """Return a user's request for a console."""
+        _, request = self.request(user=user)
+        return handshake(*request.pop("lines"), **request)
+
+    def ask(self, request: bytes) -> MemoryClient:
+        """Send a request, in the same turn as before."""
+        client = MemoryClient(self.memory.site)
+        client.send(request)
+        return client
+
+    def test_users(self) -> None:
+        """Users take turns, and each console has a turn of the reactor."""
+        for user in ("ann", "ann", "ann", "ann", "bob", "bob", "eve"):
+            self.ask(self.upgrade(user))
+        self.assertEqual(self.users, ["ann"])
+        self.clock.advance(0)
+        self.assertEqual(self.users, ["ann", "ann", "bob", "eve", "ann", "bob", "ann"])
+
+    def test_left(self) -> None:
+        """A client that leaves before its turn is on record, and its token is free again."""
+        self.ask(self.upgrade("ann"))
+        request = self.upgrade("bob")
+        self.ask(request).lose()
+        self.clock.advance(0)
+        self.assertEqual(self.users, ["ann"])
+        self.assertEqual([each["code"] for each in self.audit("end")], [499])
+        self.assertIn(b" 101 ", self.ask(request).received())
 
 
 class ReadTests(LogCase):

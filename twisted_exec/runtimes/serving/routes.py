@@ -54,7 +54,7 @@ from twisted_exec.runtimes.serving.server_routes import ServerRoutes, header_tex
 from twisted_exec.screens.history import Screens
 from twisted_exec.streaming.enduring_streams import Offer, Owner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
-from twisted_exec.streaming.http.outcomes import CLIENT_LEFT
+from twisted_exec.streaming.http.outcomes import CLIENT_LEFT, outcome
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond
 from twisted_exec.streaming.http.routes import split_path
@@ -70,6 +70,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
+from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.resuming import (
     Resumption,
     rejoin_headers,
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from twisted_exec.runtimes.serving.server import TokenServer
 
 SCREEN = "screen"
+_WAIT_SECONDS = 600.0
 _Prepared = TypeVar("_Prepared")
 
 Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
@@ -126,6 +128,7 @@ class StreamRoutes(ServerRoutes):
         super().__init__(server)
         self._cache, self._sessions = cache, server.sessions
         self._rejoining = Rejoining(server.streams, server.sessions)
+        self._turns = Openings(at_once=1, per_user=1, pace_seconds=0)
         self._resuming = Resuming(kept_sessions, attach)
         self._routes.add(["GET", "POST"], "/exec/{token}", self._exec)
         self._routes.add(["DELETE"], "/exec/{token}", self._end)
@@ -149,7 +152,25 @@ class StreamRoutes(ServerRoutes):
         if rejoin is not None:
             await self._rejoin(request, reservation, rejoin, terms)
         else:
+            await self._wait(request, reservation)
             self._open(request, reservation, terms, resumption, is_offered)
+
+    async def _wait(self, request: Request, reservation: Reservation) -> None:
+        """
+        Wait until it is the user's turn to open a console; release the token if that fails.
+
+        A console is opened without a pause, so the next one waits for the reactor's next turn.
+        """
+        grant, clock = reservation.grant, self._server.clock
+        user = grant.user or request.subject.user
+        try:
+            await self._turns.begin("", user, clock, _WAIT_SECONDS)
+        except (APIError, CancelledError) as problem:
+            reservation.release()
+            subject = replace(request.subject, session=grant.session or request.subject.session)
+            self._sessions.refused(subject, *outcome(problem))
+            raise
+        clock.callLater(0, self._turns.end, "", user)
 
     async def _rejoin(
         self, request: Request, reservation: Reservation, rejoin: Rejoin, terms: Terms
