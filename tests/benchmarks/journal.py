@@ -28,6 +28,7 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.retention import StoreLimits
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.journal.writer import WRITE_SECONDS
 from twisted_exec.observe.disk_thread import AtOnce
 from twisted_exec.testing.console import FakeConsole
 
@@ -111,6 +112,7 @@ def idle(path: str) -> dict[str, float]:
         for console, _ in consoles:
             for at in range(0, len(output), 1024):
                 console.says(output[at : at + 1024])
+            simulation.clock.advance(WRITE_SECONDS)
         busy = procfs.resident_bytes(os.getpid())
         for _ in range(15):
             simulation.clock.advance(5)

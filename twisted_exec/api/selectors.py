@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from twisted_exec.api import names
@@ -21,6 +22,8 @@ _PUNCTUATION = re.compile(r"[(),]")
 _LIMIT_CHARACTERS = 4096
 _LIMIT_TERMS = 256
 """Different terms: each is parsed, and compared with each object."""
+_REMEMBERED = 128
+"""Selectors that are parsed once: clients repeat theirs."""
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
 
 Field = Callable[[Mapping[str, Any]], str]
@@ -88,6 +91,7 @@ def of_object(definition: Mapping[str, Any] | None) -> LabelSelector:
     return LabelSelector(tuple(requirements))
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def parse_labels(text: str) -> LabelSelector:
     """
     Parse a label selector.
@@ -184,6 +188,7 @@ EVERYTHING = FieldSelector()
 """The selector without terms."""
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def parse_fields(text: str) -> FieldSelector:
     """
     Parse a field selector: ``a=b``, ``a==b``, ``a!=b``, joined by commas.

@@ -45,6 +45,9 @@ TURN_SECONDS = 0.002
 REST_SECONDS = 0.006
 """Time for others: a request takes many turns, and would meet such work in each of them."""
 
+SHARED_TURN_SECONDS = 0.001
+"""The same for work that takes a turn in each iteration of the reactor: a key meets two or three."""
+
 URGENT_TURN_SECONDS = 0.004
 """The same for urgent work, such as the withdrawal of rights."""
 URGENT_REST_SECONDS = 0.0005
@@ -115,7 +118,7 @@ class SharedTurns:
         :param began: when that was, in seconds of the clock.
         :return: when the turn has begun that it is now.
         """
-        if self._clock.seconds() - began < TURN_SECONDS:
+        if self._clock.seconds() - began < SHARED_TURN_SECONDS:
             return began
         turn: Deferred[None] = Deferred()
         self.soon(partial(turn.callback, None))

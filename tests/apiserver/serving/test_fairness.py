@@ -313,7 +313,12 @@ class RequestTests(APITestCase):
         """A list with selectors takes turns, and too many comparisons are refused."""
         for number in range(20):
             self.answer("POST", SECRETS, {"metadata": {"name": f"s{number:02}"}}, code=201)
-        self.patch(tasks, "TURN_SECONDS", 0.0)
+        self.patch(verbs, "SHORT_COMPARISONS", 20)
+        client = self.send("GET", f"{SECRETS}?labelSelector=!b&limit=1")
+        self.assertEqual(client.received(), b"")  # it begins in a turn of its own
+        self.clock.advance(0)
+        self.assertEqual(len(client.responses()), 1)
+        self.patch(tasks, "SHARED_TURN_SECONDS", 0.0)
         client = self.send("GET", f"{SECRETS}?labelSelector=!b&limit=12")
         self.assertEqual(client.received(), b"")
         self.answer("GET", MACHINES, user="bob")

@@ -44,6 +44,12 @@ COPIED_KEYS = 200
 _MERGE = "application/merge-patch+json"
 _CROWD = 64
 """Connections that one thread opens at once."""
+CROWD_SIZE = 4000
+"""Machines that name a pool that does not exist."""
+CROWDED = ("selectors", "watches", "strays")
+"""Rows that need this crowd; they are left out unless they are named."""
+CROWD_POOL = "elsewhere"
+_WATCHES = 400
 OPENS = "opens"
 """The row in which the quiet user opens consoles, too."""
 _OPENERS = 20
@@ -271,6 +277,73 @@ def _stored_alerts(*regexes: str, changes: bool) -> Work:
     return work
 
 
+# Machines in great number.
+
+_MACHINES = kinds.MACHINES.resource.path("default")
+
+
+def crowd_machine(name: str, **labels: str) -> dict[str, object]:
+    """A machine whose pool does not exist."""
+    resource = kinds.MACHINES.resource
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "machineClassRef": {"name": "shell"},
+            "machinePoolRef": {"name": CROWD_POOL},
+            "power": "Off",
+        },
+    }
+
+
+def _selector(number: int) -> str:
+    """Terms that every machine of the crowd matches."""
+    return "labelSelector=" + ",".join(f"!{number:x}-{term:x}" for term in range(250))
+
+
+def _selecting() -> Work:
+    """List one machine, for which all are compared with 250 terms."""
+    return _requests(EDITOR, _request("GET", f"{_MACHINES}?limit=1&{_selector(0)},x=y", b""))
+
+
+def _watching(access: Access, done: Done, until: float) -> None:
+    """Watch the machines with long selectors, and change one of them again and again."""
+    with ExitStack() as stack:
+        for number in range(_WATCHES):
+            line = stack.enter_context(access.connect(EDITOR))
+            query = f"watch=true&resourceVersion=0&{_selector(number)}"
+            line.sendall(_request("GET", f"{_MACHINES}?{query},x=y", b""))
+            done.answers[line.recv(12)[9:].decode()] += 1
+            if time.monotonic() > until:
+                return
+        line = stack.enter_context(access.connect(EDITOR))
+        line.settimeout(60)
+        answers = line.makefile("rb")
+        for number in itertools.count():
+            body = json.dumps({"metadata": {"labels": {"n": str(number)}}}).encode()
+            line.sendall(_request("PATCH", f"{_MACHINES}/crowd-0", body, _MERGE))
+            done.answers[_answer(answers)] += 1
+            if time.monotonic() > until:
+                return
+
+
+def _straying(access: Access, done: Done, until: float) -> None:
+    """Create further such machines, and delete them."""
+    with access.connect(EDITOR) as line:
+        line.settimeout(60)
+        answers = line.makefile("rb")
+        while time.monotonic() < until:
+            body = json.dumps(crowd_machine("stray")).encode()
+            for request in (
+                _request("POST", _MACHINES, body),
+                _request("DELETE", f"{_MACHINES}/stray", b"{}"),
+            ):
+                line.sendall(request)
+                done.sent += len(request)
+                done.answers[_answer(answers)] += 1
+
+
 # Bytes without a pause, while the answers are discarded.
 
 
@@ -481,11 +554,14 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     ],
     SLOW: lambda: [_stored_alerts("a[ab]{900}" * 5 + "%d", changes=False)],
     OPENS: lambda: [_again(_opener)] * _OPENERS,
+    "selectors": lambda: [_selecting()] * 8,
+    "watches": lambda: [_watching],
+    "strays": lambda: [_again(_straying)],
     **dict.fromkeys(DISK_FAULTS, lambda: [_again(_reader)]),
 }
 """
 What each row runs side by side.  Those called ``yes`` need the machine to print; so do those in
-:data:`DISK_FAULTS`, which need a file system of their own.
+:data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines.
 """
 
 

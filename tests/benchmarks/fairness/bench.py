@@ -8,8 +8,9 @@ processors.  Rounds are interleaved; percentiles are medians of the rounds, and 
 reactor is the largest of all rounds.
 
 ``python -m tests.benchmarks fairness [ROW ...]``; ``FAIRNESS_SECONDS`` and ``FAIRNESS_ROUNDS`` set
-the length of a run and the number of rounds.  Rows with a disk that fails need root, and are left out
-unless they are named: there the journals of each chain are on an ext4 in a file.
+the length of a run and the number of rounds.  Some rows are left out unless they are named: those with a
+disk that fails need root, and have the journals of each chain on an ext4 in a file; and those with
+4 000 further machines.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ from twisted_exec.api import kinds
 
 from .attacks import (
     COPIED_KEYS,
+    CROWD_SIZE,
+    CROWDED,
     DISK_FAULTS,
     EDITOR,
     FROZEN,
@@ -56,6 +59,7 @@ from .attacks import (
     STRANGER,
     TARGET,
     Access,
+    crowd_machine,
 )
 from .quiet import Trips, Typist, median, percentile
 
@@ -108,6 +112,15 @@ class MeasuredDeployment(Deployment):
         data = {f"key-{number}": "" for number in range(COPIED_KEYS)}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": TARGET}, "data": data}
         await self.client.create(kinds.SECRETS.resource, secret, namespace="default")
+
+    async def crowd(self) -> None:
+        """Create the machines whose pool does not exist."""
+        resource = kinds.MACHINES.resource
+        for first in range(0, CROWD_SIZE, 50):
+            machines = [crowd_machine(f"crowd-{at}", at=str(at)) for at in range(first, first + 50)]
+            await gatherResults(
+                [self.client.create(resource, each, "default") for each in machines]
+            )
 
     def pid(self, hop: str) -> int:
         pid = getattr(self, hop).transport.pid
@@ -448,7 +461,7 @@ def main(directory: Path, *names: str) -> None:
     if unknown:
         sys.exit(f"fairness: no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
 
-    rows = names or tuple(row for row in ROWS if row not in DISK_FAULTS)
+    rows = names or tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED))
 
     async def measured() -> None:
         chains = [MeasuredDeployment(str(directory / name)) for name in ("attacked", "control")]
@@ -456,6 +469,8 @@ def main(directory: Path, *names: str) -> None:
             for each in chains if set(rows) & set(DISK_FAULTS) else ():
                 each.use_disk()
             await gatherResults([Deferred.fromCoroutine(each.prepare()) for each in chains])
+            if set(rows) & set(CROWDED):
+                await gatherResults([Deferred.fromCoroutine(each.crowd()) for each in chains])
             await deferToThread(measure, *chains, rows)
         finally:
             for each in chains:

@@ -9,6 +9,7 @@ a version.
 from __future__ import annotations
 
 import copy
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ _LIMIT_OBJECT_BYTES = 1 << 20
 _ATTEMPTS = 5
 MOST_COMPARISONS = 2_000_000
 """Limit of the terms of a list's selectors, times the objects: half a second, in short turns."""
+SHORT_COMPARISONS = 2000
+"""So many are made at once."""
 _SMALL = 8
 """So many objects are compared with any selectors in much less than a turn."""
 
@@ -182,7 +185,9 @@ class Verbs:
                 f"{MOST_COMPARISONS} comparisons are the limit: use fewer terms"
             )
         found = []
-        began = 0.0 if self._turns is None else self._turns.now
+        is_short = options.terms * len(objects) < SHORT_COMPARISONS
+        # Much work begins in a turn of its own, or requests that come together would share one.
+        began = self._turns.now if self._turns is not None and is_short else -math.inf
         for number, obj in enumerate(objects):
             if number % _SMALL == 0 and self._turns is not None:
                 began = await self._turns.rest(began)
