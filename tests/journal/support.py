@@ -4,13 +4,17 @@ A disk for journals without a store.
 
 from __future__ import annotations
 
+import itertools
 import os
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
+from twisted.trial.unittest import SynchronousTestCase
+
 from twisted_exec.journal.files import Files, Place
 from twisted_exec.journal.front import Unwritten
-from twisted_exec.journal.interfaces import Event
+from twisted_exec.journal.interfaces import Event, Kind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.sealed_segment import seal
 from twisted_exec.observe.disk_thread import AtOnce
@@ -146,3 +150,36 @@ def contents(journal: Journal) -> bytes:
             read += data
             offset += len(data)
     return bytes(read)
+
+
+def check(
+    case: SynchronousTestCase, journal: Journal, shown: dict[str, list[tuple[int, bytes]]]
+) -> None:
+    """Each byte that is read is what was shown at its offset; the others are in gaps."""
+    printed = sorted(shown.get(journal.epoch, []))
+    for (first, data), (second, _) in itertools.pairwise(printed):
+        case.assertLessEqual(first + len(data), second, "an offset was used twice")
+    offset = journal.start
+    gaps = []
+    while offset < journal.end:
+        available = journal.next_available(offset)
+        case.assertLessEqual(offset, available)
+        if available > offset:
+            gaps.append((offset, available))
+            offset = available
+            continue
+        data = journal.read(offset, 1 << 20)
+        case.assertTrue(data, "neither output nor a gap")
+        at = bisect_right(printed, (offset, b"\xff" * 9)) - 1
+        first, text = printed[at]
+        data = data[: first + len(text) - offset]
+        case.assertEqual(data, text[offset - first : offset - first + len(data)])
+        case.assertTrue(data)
+        offset += len(data)
+    events = [each for each in journal.events(0, journal.end) if each.kind == Kind.GAP]
+    for begin, end in gaps:
+        covered = begin
+        for each in events:
+            if each.offset <= covered:
+                covered = max(covered, each.data["end"])
+        case.assertGreaterEqual(covered, end, "output is missing without a notice")

@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 import shutil
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from stat import S_ISREG
@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.journal.support import ManualDisk, close_segments, contents, retry, seal_one, sync
+from tests.journal.support import ManualDisk, check, close_segments, contents, retry, seal_one, sync
 from twisted_exec.journal.files import UNSYNCED_BYTES
 from twisted_exec.journal.interfaces import Kind, missing_bytes
 from twisted_exec.journal.journal import Journal
@@ -966,36 +966,6 @@ class TortureTests(Case):
             make[kind](path)
         return True
 
-    def check(self, journal: Journal, shown: dict[str, list[tuple[int, bytes]]]) -> None:
-        """Each byte that is read is what was shown at its offset; the others are in gaps."""
-        printed = sorted(shown.get(journal.epoch, []))
-        for (first, data), (second, _) in itertools.pairwise(printed):
-            self.assertLessEqual(first + len(data), second, "an offset was used twice")
-        offset = journal.start
-        gaps = []
-        while offset < journal.end:
-            available = journal.next_available(offset)
-            self.assertLessEqual(offset, available)
-            if available > offset:
-                gaps.append((offset, available))
-                offset = available
-                continue
-            data = journal.read(offset, 1 << 20)
-            self.assertTrue(data, "neither output nor a gap")
-            at = bisect_right(printed, (offset, b"\xff" * 9)) - 1
-            first, text = printed[at]
-            data = data[: first + len(text) - offset]
-            self.assertEqual(data, text[offset - first : offset - first + len(data)])
-            self.assertTrue(data)
-            offset += len(data)
-        events = [each for each in journal.events(0, journal.end) if each.kind == Kind.GAP]
-        for begin, end in gaps:
-            covered = begin
-            for each in events:
-                if each.offset <= covered:
-                    covered = max(covered, each.data["end"])
-            self.assertGreaterEqual(covered, end, "output is missing without a notice")
-
     @settings(max_examples=200, deadline=None)
     @given(_FAULTS)
     def test_every_byte(self, steps: list[tuple[str, Any]]) -> None:
@@ -1046,5 +1016,5 @@ class TortureTests(Case):
                     self.damage(step, *value)
                 run += 1
                 journal = self.journal(layer, run=run)
-                self.check(journal, shown)
-        self.check(journal, shown)
+                check(self, journal, shown)
+        check(self, journal, shown)

@@ -5,14 +5,18 @@ Tests for a disk that does not answer: what :mod:`twisted_exec.journal.writer` d
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.journal import test_store
-from tests.journal.support import contents
+from tests.journal.support import check, close_segments, contents
 from tests.journal.test_store import KEY, OTHER
 from tests.observe.disks import FreezableThread
 from twisted_exec.journal import front
@@ -293,3 +297,67 @@ class FrontFileTests(SynchronousTestCase):
         self.assertEqual(os.listdir(self.directory), [])
         file.clear()
         file.remove()
+
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.sampled_from([1, 700, 60_000, 300_000])),
+        st.tuples(st.just("wait"), st.sampled_from([0.0, 0.1, 0.5, 1.0, 5.0, 40.0])),
+        st.tuples(st.just("disk"), st.sampled_from([0, errno.ENOSPC])),
+        st.tuples(st.sampled_from(["boot", "freeze", "thaw", "kill", "stop"]), st.none()),
+    ),
+    max_size=40,
+)
+
+
+class StallTortureTests(StallCase):
+    """A disk that freezes and is full, below a program that is killed: each byte is read, or in a gap."""
+
+    def begin(self) -> Any:
+        """Start a store, whose time goes on where that of the last ended."""
+        self.ahead += self.clock.seconds()
+        self.clock, self.thread = Clock(), FreezableThread()
+        return self.store()
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.pump([min(seconds, 0.1)] * max(1, round(seconds / 0.1)))
+
+    @settings(max_examples=150, deadline=None)
+    @given(_STEPS)
+    def test_every_byte(self, steps: list[tuple[str, Any]]) -> None:
+        """Whatever happens, nothing is lost without a gap, and no offset has two bytes."""
+        self.setUp()
+        self.layer.takes_changes = True
+        store = self.begin()
+        journal, shown = store.journal(KEY), {}
+        for number, (step, value) in enumerate([*steps, ("kill", None), ("append", 9)]):
+            if step == "append":
+                text = (b"%d " % number) * (value // 3 + 1)
+                journal.append(text)
+                shown.setdefault(journal.epoch, []).append((journal.end - len(text), text))
+            elif step == "wait":
+                self.pass_time(value)
+            elif step == "disk":
+                self.layer.error = value
+            elif step == "boot":
+                journal.booted("Started")
+            elif step == "freeze":
+                self.thread.is_frozen = True
+            elif step == "thaw":
+                self.thread.thaw()
+                self.pass_time(0.5)
+            else:
+                if step == "stop":
+                    self.thread.thaw()
+                    closing = Deferred.fromCoroutine(store.close())
+                    self.pass_time(STOP_SECONDS)
+                    self.successResultOf(closing)
+                close_segments()
+                store = self.begin()
+                journal = store.journal(KEY)
+                check(self, journal, shown)
+        self.layer.error = 0
+        self.thread.thaw()
+        self.pass_time(120)
+        self.assertEqual(journal.failure, "")
+        check(self, journal, shown)
