@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,9 @@ from twisted_exec.iri.interfaces import (
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.target import TargetError
+from twisted_exec.journal import writer
 from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit
+from twisted_exec.observe.disk_thread import Unanswered
 from twisted_exec.observe.metrics import metrics_text
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost, Settings
@@ -74,6 +77,27 @@ class HostCase(RuntimeCase):
         except Exception as error:
             return error
         self.fail("it started")
+
+
+class StalledDiskTests(HostCase):
+    """The disk of the state directory does not answer."""
+
+    async def test_ready(self) -> None:
+        """The runtime is not ready, and says why at once."""
+        self.patch(writer, "STALL_SECONDS", 0.0)
+        host = await self.ready()
+        frozen = threading.Event()
+        self.addCleanup(frozen.set)
+        with self.assertRaises(Unanswered) as late:
+            host.runtime.journals.thread.call(lambda: frozen.wait(60))
+        await self.until(lambda: host.runtime.journals.stalled)
+        is_ready, listing = await host.streams.health.ready(with_reasons=True)
+        self.assertFalse(is_ready)
+        self.assertIn("the disk does not answer", listing)
+        frozen.set()
+        assert late.exception.answer is not None
+        await late.exception.answer
+        self.assertEqual(host.runtime.journals.stalled, "")
 
 
 class EmbeddedTests(HostCase):
