@@ -1,77 +1,20 @@
 """
 Tests against foreign programs that not every machine has.
 
-``python -m tests.interop`` (``tox -e interop``) runs every suite, ``python -m tests.interop NAME ...``
-some, and ``--list`` prints their names.  A suite skips itself if its programs are missing.  A program
-is looked up on ``PATH``, or where an environment variable says.  The modules are not called
-``test_...``: a run of all tests must not skip any test, so it leaves these out.
+``python -m tests.interop NAME ...`` (``tox -e interop -- NAME ...``) runs suites, and ``--list`` prints their
+names.  ``--all`` builds the programs, runs every suite in a process of its own and prints a table; after an
+interruption it goes on where it was.  A suite skips itself if its programs are missing.  The modules are
+not called ``test_...``: a run of all tests must not skip any test, so it leaves these out.
 
-Programs and how to build them (in each case ``v=k8s.io/component-base/version``):
+:mod:`tests.interop.builds` is the list of the programs, with the commands that build them and the variables
+that name them; ``--build NAME ...`` builds some.  Programs of Debian packages are in the same list.  Two more
+are used if they are there:
 
-========================  ========================  ==================================================
-on ``PATH``               or the variable           built with
-========================  ========================  ==================================================
-kubectl.newest            KUBECTL_NEWEST            cd tests/interop/kubectl && go build -ldflags
-                                                    "-X $v.gitVersion=v1.37.2 -X $v.gitMajor=1
-                                                    -X $v.gitMinor=37" -o WHERE/kubectl.newest .
-kubectl.1.20              KUBECTL_OLDEST            Debian's kubernetes-client
-chromium                                            Debian's chromium
-firefox-esr                                         Debian's firefox-esr
-WebKitWebDriver, Xvfb                               Debian's webkit2gtk-driver, xvfb
-promtool, prometheus                                Debian's prometheus; its service is not needed
-                          XTERM_HEADLESS            npm install --prefix WHERE
-                                                    @xterm/headless@6.0.0; the variable is WHERE
-dex                       DEX                       cd tests/interop/dex && go build
-                                                    -o WHERE/dex github.com/dexidp/dex/cmd/dex
-versitygw                 S3_SERVER                 GOBIN=WHERE go install github.com/versity/
-                                                    versitygw/cmd/versitygw@v1.8.0
-kube-rs-client            KUBE_RS_CLIENT            cd tests/clients/rust && cargo build --locked
-                                                    --target-dir WHERE; it is WHERE/debug/kube-rs-client
-fabric8-client-0.jar      FABRIC8_CLIENT            cd tests/clients/java && mvn package
-                                                    dependency:copy-dependencies -Dout=WHERE; the
-                                                    variable is WHERE
-kubelet-streams           KUBELET_STREAMS           cd tests/interop/kubelet && go build
-                                                    -o WHERE/kubelet-streams .
-kubelet-node              KUBELET_NODE              cd tests/interop/kubelet && go build
-                                                    -o WHERE/kubelet-node ./node
-kubelet                   KUBELET                   cd tests/interop/kubelet_whole && go build
-                                                    -ldflags "-X $v.gitVersion=v1.33.1
-                                                    -X $v.gitMajor=1 -X $v.gitMinor=33"
-                                                    -o WHERE/kubelet .
-kube-apiserver            KUBE_APISERVER            cd tests/interop/apiserver && go build -ldflags
-                                                    "-X $v.gitVersion=v1.33.1 -X $v.gitMajor=1
-                                                    -X $v.gitMinor=33" -o WHERE/kube-apiserver .
-kube-apiserver.newest     KUBE_APISERVER_NEWEST     cd tests/interop/apiserver_newest && go build
-                                                    -ldflags "-X $v.gitVersion=v1.36.3
-                                                    -X $v.gitMajor=1 -X $v.gitMinor=36"
-                                                    -o WHERE/kube-apiserver.newest .
-kube-apiserver.1.20       KUBE_APISERVER_OLDEST     from its sources; its Go module lacks the
-                                                    generated OpenAPI document, and works without it
-kube-controller-manager   KUBE_CONTROLLER_MANAGER   cd tests/interop/controller_manager && go build
-                                                    -ldflags "-X $v.gitVersion=v1.33.1
-                                                    -X $v.gitMajor=1 -X $v.gitMinor=33"
-                                                    -o WHERE/kube-controller-manager .
-metrics-server            METRICS_SERVER            go install
-                                                    sigs.k8s.io/metrics-server/cmd/metrics-server@v0.7.2
-etcd-3.5                  ETCD_NEWER                cd tests/interop/etcd && go build
-                                                    -o WHERE/etcd-3.5 .
-machinepoollet            MACHINEPOOLLET            go install github.com/ironcore-dev/ironcore/
-                                                    poollet/machinepoollet/cmd/machinepoollet@v0.5.0
-kind                      KIND                      GOBIN=WHERE go install sigs.k8s.io/kind@v0.32.0
-kubeflex-manager          KUBEFLEX_MANAGER          GOBIN=WHERE go install
-                                                    github.com/kubestellar/kubeflex/cmd/manager@v0.9.3
-kcp                       KCP                       release 0.28 or later; 0.30.0 can be built from its
-                                                    Go modules, by a main module with its ``replace``
-                                                    lines; later ones need a module that was never
-                                                    published
-========================  ========================  ==================================================
-
-``INTEROP_PROGRAMS`` is a directory with ironcore's, onmetal's and libvirt-provider's programs, each in
-a directory of its own (their checksums are in no public data base)::
-
-    for each in ironcore onmetal libvirt; do (cd tests/interop/$each && CGO_ENABLED=0 \\
-        GONOSUMDB='github.com/ironcore-dev/*,github.com/onmetal/*' \\
-        GOBIN=WHERE/$each go install tool); done
+* kube-apiserver.1.20 (``KUBE_APISERVER_OLDEST``), from its sources; its Go module lacks the generated OpenAPI
+  document, and works without it;
+* kcp (``KCP``), release 0.28 or later; 0.30.0 can be built from its Go modules, by a main module with its
+  ``replace`` lines, where its fork of client-go is served; later releases need a module that was never
+  published.  Without it: ``--all --may-skip space_kcp``.
 
 Suites, with what they need besides ``kubectl`` and ``etcd``, and about how long they take:
 

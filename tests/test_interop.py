@@ -1,0 +1,75 @@
+"""The command that builds foreign programs and runs the suites with them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from .interop import builds, results
+
+
+class BuildTests(SynchronousTestCase):
+    """Programs are built once, outside the repository."""
+
+    def setUp(self) -> None:
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.work = Path(directory.name)
+        self.program = builds.Build(
+            "part", "bin/part", "test ! -e $BIN/part && touch $BIN/part", {"PART": "bin/part"}
+        )
+
+    def test_once(self) -> None:
+        """A program that is there is not built again."""
+        for _ in range(2):
+            self.assertEqual(builds.build([self.program], self.work), [])
+        self.assertEqual(self.program.path(self.work), self.work / "bin/part")
+
+    def test_fails(self) -> None:
+        """A failed build is named, and the others are built."""
+        broken = builds.Build("broken", "bin/broken", "echo no such module >&2; exit 3")
+        self.assertEqual(builds.build([broken, self.program], self.work), ["broken"])
+        self.assertIn("no such module", (self.work / "log/broken.log").read_text())
+
+    def test_makes_nothing(self) -> None:
+        """A build that succeeds without its program has failed."""
+        empty = builds.Build("empty", "bin/empty", "true")
+        self.assertEqual(builds.build([empty], self.work), ["empty"])
+
+    def test_unknown(self) -> None:
+        """An unknown name is refused with the known ones."""
+        with self.assertRaisesRegex(LookupError, "no program 'ironcor'; there are kernel, "):
+            list(builds.select(["ironcor"]))
+
+
+class ResultTests(SynchronousTestCase):
+    """Results of a suite are read from what trial prints."""
+
+    def test_mixed(self) -> None:
+        """Reasons of skips come once, and failed tests by name."""
+        log = (
+            "tests.interop.a.A.test_one ... [OK]\n"
+            "tests.interop.a.A.test_two ...                      [FAILURE]\n"
+            "[SKIPPED]\nkcp is not on PATH\n\ntests.interop.a.A.test_3\n"
+            "[SKIPPED]\nkcp is not on PATH\n\ntests.interop.a.A.test_4\n"
+            "FAILED (skips=2, failures=1, successes=1)\n"
+        )
+        result = results.parse("a", log)
+        self.assertEqual((result.passed, result.failed, result.skipped), (1, 1, 2))
+        self.assertEqual(result.verdict, "failed")
+        self.assertEqual(
+            result.reasons, ["kcp is not on PATH", "tests.interop.a.A.test_two failed"]
+        )
+
+    def test_verdicts(self) -> None:
+        """A suite that was skipped whole has not passed."""
+        for closing, verdict in (
+            ("PASSED (successes=3)", "passed"),
+            ("PASSED (skips=1, successes=3)", "in part"),
+            ("PASSED (skips=2)", "skipped"),
+            ("FAILED (errors=1, successes=3)", "failed"),
+            ("Segmentation fault", "failed"),
+        ):
+            self.assertEqual(results.parse("a", f"{closing}\n").verdict, verdict)
