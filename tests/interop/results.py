@@ -133,7 +133,7 @@ def parse(name: str, log: str) -> Result:
     for word, reason in re.findall(r"^\[(SKIPPED|FAIL|ERROR)\]\n(.*)", log, re.MULTILINE):
         if word == "SKIPPED" and reason not in result.reasons:
             result.reasons.append(reason)
-    for test in re.findall(r"^(\S+) \.\.\. +\[(?:FAIL|ERROR)\]$", log, re.MULTILINE):
+    for test in re.findall(r"^(\S+) \.\.\. +\[(?:FAILURE|ERROR)\]$", log, re.MULTILINE):
         result.reasons.append(f"{test} failed")
     return result
 
