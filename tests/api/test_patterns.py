@@ -146,4 +146,4 @@ class WithoutTheExtraTests(SynchronousTestCase):
         """
         self.assertEqual(problem("("), "")
         error = self.assertRaises(PatternError, Search, Pattern("a|b", True))
-        self.assertIn("twisted-exec[patterns]", str(error))
+        self.assertIn("pip install google-re2", str(error))

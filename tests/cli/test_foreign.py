@@ -93,7 +93,7 @@ class LocalTests(SynchronousTestCase):
 
     def test_missing_library(self) -> None:
         """A command or a server that needs grpcio says how to install it."""
-        remedy = "needs grpcio: pip install 'twisted-exec[server]'"
+        remedy = f"needs grpcio: {sys.executable} -m pip install grpcio protobuf"
         words = ("iri", "version", "--address", "unix:///nix")
         code, out, err = self.run_python(MACOS + TWISTED_EXEC, *words)
         self.assertEqual((code, out, err), (1, "", f"twisted-exec iri: {remedy}\n"))

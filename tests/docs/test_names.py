@@ -56,6 +56,14 @@ class NamesTests(SynchronousTestCase):
         names = {each for each in literals(_DOTTED) if not _GRPC.fullmatch(each[1])}
         self.assertEqual([each for each in sorted(names) if not exists(each[1])], [])
 
+    def test_index(self) -> None:
+        """No page and no message installs twisted-exec from an index that may not have it."""
+        installs = re.compile(r"(pip|pipx) install[^\n]* '?twisted-exec(?![/\w])")
+        files = [ROOT / "README.md", *pages.DOCS.rglob("*.rst"), *ROOT.glob("twisted_exec/**/*.py")]
+        self.assertEqual(
+            [str(each) for each in files if installs.search(each.read_text(encoding="utf-8"))], []
+        )
+
     def test_files(self) -> None:
         """Each path of a file in the repository exists."""
         names = {each for each in literals(_FILE) if each[1] not in CREATED_BY_READERS}

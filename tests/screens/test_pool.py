@@ -162,11 +162,11 @@ class QueueTests(SynchronousTestCase):
         self.processes[1].ends()
         self.successResultOf(closing)
 
-    def test_without_the_extra(self) -> None:
+    def test_without_emulator(self) -> None:
         """Without an emulator the message has the remedy."""
         pool = ScreenProcesses(self.reactor, lambda: ["emulator"], lambda: False)
         message = self.failure(pool.render(job(), "vm"), NotImplementedByBackend)
-        self.assertIn("pip install 'twisted-exec[screen]'", message)
+        self.assertIn("pip install pyavt", message)
 
 
 class ProcessTests(TestCase):

@@ -2,7 +2,8 @@
 Patterns that are searched in the output of machines: literal text and regular expressions.
 
 Regular expressions have the syntax of RE2, which needs linear time for every expression and every
-text.  They need the package ``google-re2``, the extra ``patterns``; literal text always works.
+text.  They need the package ``google-re2``, which has no wheels for some systems; literal text
+always works.
 Python's own ``re`` is no substitute: a hostile expression or line stops the whole program.
 
 Source: https://github.com/google/re2/wiki/Syntax.
@@ -18,14 +19,15 @@ from typing import Any
 
 try:
     import re2
-except ImportError:  # the extra is not installed
+except ImportError:  # no wheel for this system
     re2 = None
 
 SUPPORTED = re2 is not None
 """Whether regular expressions work in this process."""
 
 UNSUPPORTED = (
-    "regular expressions need the package google-re2: pip install 'twisted-exec[patterns]'"
+    "regular expressions need the Python package google-re2, which is not installed on this host: "
+    "pip install google-re2"
 )
 
 MOST_BYTES = 1 << 10

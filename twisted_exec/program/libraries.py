@@ -1,16 +1,23 @@
 """
-Libraries that only servers need, and that an installation of the client may lack.
+Libraries that an installation may lack, and the commands that install them.
 """
 
 from __future__ import annotations
 
+import sys
+
 _OF_SERVERS = ("grpc", "google")
 """Packages of grpcio and protobuf."""
+
+
+def install(*packages: str) -> str:
+    """Return the command that installs packages from an index into the running environment."""
+    return f"{sys.executable} -m pip install {' '.join(packages)}"
 
 
 def missing_library(error: ModuleNotFoundError) -> str:
     """Return the one line for a module that cannot be imported, with the remedy."""
     name = (error.name or "").partition(".")[0]
     if name in _OF_SERVERS:
-        return "needs grpcio: pip install 'twisted-exec[server]'"
+        return f"needs grpcio: {install('grpcio', 'protobuf')}"
     return f"needs the Python module {error.name}: {error}"

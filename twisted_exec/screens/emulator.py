@@ -1,5 +1,5 @@
 """
-The terminal emulator of the asciinema project, by the package ``pyavt`` (the extra ``screen``).
+The terminal emulator of the asciinema project, by the package ``pyavt``.
 
 It handles the sequences of xterm that full-screen programs use: the alternate screen, scroll
 regions, insertion, character sets, 256 and 16 million colours.  It ignores requests of the machine to

@@ -66,8 +66,8 @@ class ScreenProcesses:
         """See :meth:`IRenderer.render`."""
         if not self._installed():
             message = (
-                'the machine\'s runtime renders no screens: on its host, install the extra "screen" '
-                "of twisted-exec, pip install 'twisted-exec[screen]'"
+                "the machine's runtime renders no screens: on its host, install the Python package "
+                "pyavt: pip install pyavt"
             )
             return fail(NotImplementedByBackend(message))
         return self._processes.do(encode_job(job), key).addErrback(_unavailable)

@@ -412,7 +412,7 @@ class ConsoleAlertsTests(SynchronousTestCase):
         response = self.set(
             pb.AlertPattern(id="x", regex="panic"), pb.AlertPattern(id="y", literal="panic")
         )
-        self.assertIn("twisted-exec[patterns]", response.problems[0].message)
+        self.assertIn("pip install google-re2", response.problems[0].message)
         self.print(PANIC)
         self.assertEqual([match.pattern_id for match in self.found()], ["y"])
 

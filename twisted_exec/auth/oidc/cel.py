@@ -15,14 +15,15 @@ from typing import Any
 from twisted_exec.auth.expressions.evaluator import Evaluator, TooManyEvaluations
 from twisted_exec.auth.expressions.language import EvaluationFailed, Expressions, Missing
 from twisted_exec.auth.jose.jwt import InvalidToken
+from twisted_exec.program.libraries import install
 
 CLAIMS, USER = "claims", "user"
 """The variable of an expression: one of them."""
 
 _EXPRESSIONS = {about: Expressions((about,)) for about in (CLAIMS, USER)}
 _MISSING = (
-    "CEL expressions need the Python package cel-expr-python, which is not installed here "
-    "(twisted-exec[policies])"
+    "CEL expressions need the Python package cel-expr-python, which is not installed here: "
+    + install("cel-expr-python")
 )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from twisted_exec.spaces.interfaces import SpaceName
 
 PROGRAM = "twisted-exec"
-_HINT = "It comes with the Python package twisted-exec: pip install twisted-exec"
+_HINT = "Install the client of twisted-exec as its page docs/howto/install-client.rst says."
 
 _KEPT = ("cluster", "user", "tls_server_name", "server", "as_uid")
 _PATHS = ("certificate_authority", "client_certificate", "client_key")

@@ -138,7 +138,7 @@ class ConsolePolicyTests(KindTestCase):
         """A server that cannot search patterns refuses them, rather than let reasons pass."""
         self.patch(patterns, "SUPPORTED", False)
         (message,) = self.refused(spec={"reason": "Required", "reasonPattern": "OPS"})
-        self.assertIn("pip install 'twisted-exec[patterns]'", message)
+        self.assertIn("pip install google-re2", message)
 
     def test_selector(self) -> None:
         """A selector that no label can match is refused; one that matches nothing is not."""

@@ -49,6 +49,7 @@ from twisted_exec.apiserver.interfaces import (
     Opening,
 )
 from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.program.libraries import install
 
 _OPTIONS = {CREATE: "CreateOptions", UPDATE: "UpdateOptions", DELETE: "DeleteOptions"}
 
@@ -103,8 +104,9 @@ class HostAdmission(MultiService):
         if self._cel.problem:
             self._log.warn(
                 "{why}: policies and matchConditions of the host fail, as handled by their "
-                "failurePolicy; pip install twisted-exec[policies]",
+                "failurePolicy; {remedy}",
                 why=self._cel.problem,
+                remedy=install("cel-expr-python"),
             )
 
     @property
