@@ -196,6 +196,9 @@ class ControlPlane(Protocol):
         :param verbs: without admission.
         """
 
+    def when_prepared(self) -> Deferred[None]:
+        """Fires when requests can be authenticated; the followers have started."""
+
     def close(self) -> Deferred[Any]:
         """Close connections; fires when all are closed.  The followers were stopped before."""
 

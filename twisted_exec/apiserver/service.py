@@ -166,6 +166,7 @@ class APIServer(AsyncService):
     _log = Logger()
     address: IAddress | None = None
     url = ""
+    _has_predecessor = False
 
     def __init__(
         self,
@@ -292,7 +293,10 @@ class APIServer(AsyncService):
         return Behind(*arguments, self._reactor, metrics)
 
     async def start(self) -> None:
-        """See :meth:`AsyncService.start`: the port is open and the store is ready."""
+        """
+        See :meth:`AsyncService.start`: the port is open, the store is ready, and a host has said whom
+        to trust.
+        """
         check = getattr(self._audit, "check", None)
         if check is not None:
             check()
@@ -315,12 +319,15 @@ class APIServer(AsyncService):
         for follower in self._parts.followers:
             self._begin(follower)
         self._begin(self._parts.leading)
+        if self._has_predecessor:  # it serves until this server can
+            await self._control_plane.when_prepared()
         self._port = await endpoint.listen(self._site)
         self.address = self._port.getHost()
         self.url = _url(self.address)
         scheme = "https://" if self.url else ""  # a UNIX socket has no URL
         place = f"{scheme}{address_text(self.address)}"
         self._log.info("API server listens at {place}", place=place)
+        await self._control_plane.when_prepared()  # until then /readyz says what is missing
 
     def _begin(self, service: IService) -> None:
         service.startService()
@@ -359,6 +366,7 @@ class APIServer(AsyncService):
         replicas = inherited.values.get("replicas")
         if not isinstance(replicas, list) or not all(isinstance(each, str) for each in replicas):
             raise ValueError("the state of an API server has no list of replicas")
+        self._has_predecessor = True
         self._parts.session_objects.inherit(replicas)
         if self._handed_storage is not None:
             self._handed_storage.inherit()

@@ -203,6 +203,10 @@ class StandaloneControlPlane:
             self._log.info("the store is empty, a new cluster begins: {place}", place=location)
         await bootstrap(self.storage, verbs, objects, namespaces)
 
+    def when_prepared(self) -> Deferred[None]:
+        """As :meth:`ControlPlane.when_prepared`."""
+        return succeed(None)
+
     def _system_objects(self) -> tuple[Sequence[Object], Sequence[str]]:
         """Return roles and bindings, and the names of namespaces."""
         leases = [dialect.lease_namespace for dialect in self._dialects]

@@ -64,7 +64,8 @@ class ServerTLS:
     :param key: path of its private key, without a passphrase.
     :param client_cas: paths of the CAs of client certificates.  Without any, no client certificate
         is requested.
-    :param published_cas: returns further CAs as PEM, which may change between calls.
+    :param published_cas: returns further CAs as PEM, which may change between calls; empty while they
+        are not known.
     :param resumable: clients with a certificate of their own, without intermediates, may resume
         sessions until the files change.  Their certificate is verified as in each other session.
     :param clock: times the checks for changed files.
@@ -128,8 +129,9 @@ class ServerTLS:
                 context.add_client_ca(authority)
         if self._told_cas is not None:
             self._told = self._told_cas()
-            for authority in pem.certificates(self._told, "what client CAs there are"):
-                context.add_client_ca(authority)
+            if self._told:
+                for authority in pem.certificates(self._told, "what client CAs there are"):
+                    context.add_client_ca(authority)
         if client_cas or self._told_cas is not None:
             context.set_session_id(os.urandom(16))
             # The signatures of an unknown peer's chain are verified during the handshake, so their

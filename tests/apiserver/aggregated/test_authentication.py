@@ -8,13 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import capturedLogs, formatEvent
 from zope.interface.verify import verifyObject
 
 from tests.apiserver.aggregated.support import PROXY, Host, configmap
 from tests.auth.support import CredentialsCase
 from tests.tls.support import authority, client_identity
-from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+    Unauthorized,
+)
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
 from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, NAME, NAMESPACE, TrustError
 from twisted_exec.auth.credentials import PresentedCredentials
@@ -40,6 +48,10 @@ class AuthenticationCase(CredentialsCase):
         super().setUp()
         self.host = Host()
         self.host.say(configmap(USERS, PROXIES))
+        self.make()
+
+    def make(self) -> None:
+        """Make the objects of a server that starts."""
         self.metrics = CollectorRegistry()
         self.trust = HostTrust(self.host.client, self.clock, metrics=self.metrics)
         tokens = DelegatedAuthenticator(self.host.client, self.clock)
@@ -82,44 +94,82 @@ class AuthenticationCase(CredentialsCase):
 class StartTests(AuthenticationCase):
     """The first read of the ConfigMap."""
 
-    def refused(self) -> str:
-        began = Deferred.fromCoroutine(self.trust.begin())
-        return str(self.failureResultOf(began, TrustError).value)
-
     def test_refusals(self) -> None:
-        """If the host refuses the ConfigMap, the start fails with a remedy in the message."""
+        """A host that refuses the ConfigMap may be starting: it is waited for, and the log has a remedy."""
         for problem, told in [
-            (
-                Unauthorized(),
-                "does not know this server (Unauthorized): see the user of --kubeconfig",
-            ),
+            (Unauthorized(), "(Unauthorized); unless it is starting, see the user of --kubeconfig"),
             (
                 Forbidden("no"),
-                "(no): bind its user to the role extension-apiserver-authentication-reade",
+                "(no); unless it is starting, bind its user to the role extension-apiserver-auth",
             ),
             (NotFound("configmaps", NAME), "--kubeconfig must lead to a kube-apiserver"),
         ]:
             self.host.cluster.problem = problem
-            self.assertIn(told, self.refused())
+            with capturedLogs() as logged:
+                waiting = self.wait()
+            (line,) = [formatEvent(each) for each in logged]
+            self.assertIn(told, line)
+            self.assertEqual(f"waiting for the host cluster: {self.trust.problem}", line)
+            self.assertEqual(self.user_while_unknown(), ServiceUnavailable.code)
+            self.host.cluster.problem = None
+            self.clock.advance(5)
+            self.successResultOf(waiting)
+            self.assertEqual((self.trust.problem, self.name(JANE, FRONT)), ("", "jane"))
+            self.successResultOf(self.trust.stopService())
+            self.make()
+
+    def wait(self) -> Deferred[None]:
+        """Start, and wait for half a minute."""
+        self.successResultOf(Deferred.fromCoroutine(self.trust.begin()))
+        self.trust.startService()
+        waiting = self.trust.when_known()
+        for _ in range(6):
+            self.clock.advance(5)
+        self.assertNoResult(waiting)
+        self.assertFalse(self.is_current())
+        return waiting
+
+    def user_while_unknown(self) -> int:
+        """Return the code with which a request of a proxy is refused."""
+        answer = self.authenticator.authenticate(self.presented(JANE, FRONT))
+        return self.failureResultOf(answer, APIError).value.code
 
     def test_unusable(self) -> None:
-        """An unusable ConfigMap at the start is fatal."""
-        self.host.say(configmap(USERS, USERS, requestheader_allowed_names=[]))
-        self.assertIn("every user could speak for everyone", self.refused())
+        """An unusable ConfigMap at the start is fatal, also after a wait."""
+        unusable = configmap(USERS, USERS, requestheader_allowed_names=[])
+        self.host.cluster.problem = BadGateway("nobody listens")
+        waiting = self.wait()
+        self.host.say(unusable)
+        self.host.cluster.problem = None
+        self.clock.advance(5)
+        refused = "every user could speak for everyone"
+        self.assertIn(refused, str(self.failureResultOf(waiting, TrustError).value))
+        self.successResultOf(self.trust.stopService())
+        self.make()
+        began = Deferred.fromCoroutine(self.trust.begin())
+        self.assertIn(refused, str(self.failureResultOf(began, TrustError).value))
 
     def test_down(self) -> None:
         """A host that is down is waited for."""
         self.host.cluster.problem = BadGateway("nobody listens")
-        began = Deferred.fromCoroutine(self.trust.begin())
-        for _ in range(20):
-            self.clock.advance(5)
-        self.assertNoResult(began)
-        self.assertFalse(self.is_current())
+        waiting = self.wait()
         self.host.cluster.problem = None
         self.clock.advance(5)
-        self.successResultOf(began)
+        self.successResultOf(waiting)
         self.assertTrue(self.is_current())
         self.assertEqual(self.trust.authorities(), USERS + PROXIES)
+        self.host.say(configmap(USERS, NEWER))
+        self.assertEqual(self.trust.authorities(), USERS + NEWER)
+        self.successResultOf(self.trust.stopService())
+
+    def test_stopped(self) -> None:
+        """A server that stops waits no longer."""
+        self.host.cluster.problem = BadGateway("nobody listens")
+        waiting = self.wait()
+        waiting.cancel()
+        self.failureResultOf(waiting, CancelledError)
+        self.successResultOf(self.trust.stopService())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class KnownTests(AuthenticationCase):

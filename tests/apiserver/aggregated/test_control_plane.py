@@ -9,6 +9,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from twisted.internet.task import deferLater
+from twisted.logger import capturedLogs, formatEvent
+
 from tests.apiserver.aggregated.support import Host, configmap
 from tests.apiserver.aggregated.webhooks import kind_of, rule
 from tests.apiserver.chain import EXEC, WEBSOCKET, ChainTestCase, pki, reactor, read
@@ -24,9 +27,10 @@ from twisted_exec.apiserver.aggregated.admission.sources import (
 )
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.aggregated.rbac_rules import RBAC
-from twisted_exec.apiserver.aggregated.trust import TrustError
+from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, TrustError
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.auth.groups import EXPOSED
+from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import REVOKED
@@ -396,10 +400,60 @@ NEWER = Authority.create("newer front-proxy CA")
 
 
 class StartTests(BehindCase):
-    """Settings of the host that this server cannot use."""
+    """A host that does not say, or not usably, whom to trust when this server starts."""
 
     async def setUp(self) -> None:
         self.host = Host()
+
+    async def test_role_missing(self) -> None:
+        """A server whose role is missing is up and not ready; it needs no restart once the role is there."""
+        self.host.say(told())
+        self.host.cluster.forbidden.add(CONFIGMAPS)
+        self.allow(("get", "/apis"))
+        server = APIServer(self.settings(), MemoryStorage(), AuditList(), reactor)
+        self.addCleanup(server.stopService)
+        waiting = server.when_ready()
+        with capturedLogs() as logged:
+            server.startService()
+            await self.until(lambda: server.address)
+            self.server = server
+            answers = [await self.ask(path, user="") for path in ("/readyz", "/healthz", "/apis")]
+            code, status = await self.ask("/apis", JANE)
+        self.assertEqual([code for code, _ in answers], [503, 200, 503])
+        message = "the host cluster has not said yet whom to trust; this server's log says why"
+        self.assertEqual((code, status["message"]), (503, message))
+        self.assertNoResult(waiting)
+        remedy = (
+            "bind its user to the role extension-apiserver-authentication-reader in kube-system"
+        )
+        lines = [formatEvent(each) for each in logged]
+        self.assertTrue(
+            [each for each in lines if each.startswith("waiting for") and remedy in each]
+        )
+        self.host.cluster.forbidden.clear()
+        await waiting
+        self.assertEqual((await self.ask("/apis", JANE))[0], 200)
+        while (await self.ask("/readyz", user=""))[0] != 200:  # whose results are kept for a second
+            await deferLater(reactor, 0.1)
+
+    async def test_successor(self) -> None:
+        """In a hand-over the old process serves alone until the new one can."""
+        self.host.say(told())
+        self.host.cluster.forbidden.add(CONFIGMAPS)
+        server = APIServer(self.settings(), MemoryStorage(), AuditList(), reactor)
+        self.addCleanup(server.stopService)
+        server.inherit(ServiceState({"replicas": []}))
+        waiting = server.when_ready()
+        server.startService()
+        before = len(self.host.cluster.requests)
+        await self.until(lambda: len(self.configmap_requests(before)) > 1)
+        self.assertIsNone(server.address)
+        self.host.cluster.forbidden.clear()
+        await waiting
+        self.assertIsNotNone(server.address)
+
+    def configmap_requests(self, since: int) -> list[tuple[str, str, str, str]]:
+        return [each for each in self.host.cluster.requests[since:] if each[1] == "configmaps"]
 
     async def test_any_name_of_users(self) -> None:
         """One CA for users and proxies, and no names: one line, and nothing is served."""

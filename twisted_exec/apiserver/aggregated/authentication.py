@@ -1,10 +1,11 @@
 """
 Authentication behind a host: the proxy's headers, client certificates, bearer tokens.
 
-The host's ConfigMap names the CAs and proxies to trust (:mod:`.trust`).  It is read before anything
-is served and followed from then on: CAs and names rotate without a restart.  An unusable ConfigMap
-changes nothing; the last usable one stays in force, with a log line and a metric.  Live sessions
-keep the identity with which they were opened; they end when their proxy is not trusted any more.
+The host's ConfigMap names the CAs and proxies to trust (:mod:`.trust`).  Until it has been read,
+requests fail with 503.  From then on it is followed: CAs and names rotate without a restart.  An
+unusable ConfigMap changes nothing; the last usable one stays in force, with a log line and a metric.
+Live sessions keep the identity with which they were opened; they end when their proxy is not trusted
+any more.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.apiserver.aggregated.trust import (
     CONFIGMAPS,
     NAME,
@@ -31,7 +33,7 @@ from twisted_exec.apiserver.aggregated.trust import (
 )
 from twisted_exec.auth.credentials import PresentedCredentials, files_of
 from twisted_exec.auth.interfaces import IAuthenticator, IProxyAuthenticator, User
-from twisted_exec.auth.request_header import RequestHeaderAuthenticator
+from twisted_exec.auth.request_header import HeaderNames, RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.informers.reflector import Backoff, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
@@ -40,10 +42,12 @@ from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.upgrade import HeaderSet
 
-_REFUSED = (
-    "the host cluster does not let this server read the ConfigMap {where} ({why}): bind its user "
-    "to the role extension-apiserver-authentication-reader in {namespace}"
-)
+_REMEDIES = {
+    401: "see the user of --kubeconfig",
+    403: f"bind its user to the role extension-apiserver-authentication-reader in {NAMESPACE}",
+    404: "--kubeconfig must lead to a kube-apiserver",
+}
+"""A host that is starting gives these answers too, until it has read its objects."""
 _LONGEST_PAUSE_SECONDS = 5.0
 
 
@@ -52,7 +56,7 @@ class HostTrust(Service):
     The trust settings of the host, kept current.
 
     :param overrides: settings that take precedence over the ConfigMap.
-    :ivar problem: why the current ConfigMap is unusable; empty if it is usable.
+    :ivar problem: why the ConfigMap is unusable, or not known yet; empty if it is usable.
     :ivar changed: called after the settings changed.
     """
 
@@ -67,6 +71,8 @@ class HostTrust(Service):
     ) -> None:
         self._client, self._clock, self._overrides = client, clock, overrides
         self._trust: Trust | None = None
+        self._waiting: list[Deferred[None]] = []
+        self._following: Deferred[None] = succeed(None)
         self.problem = ""
         self.changed: Callable[[], None] = lambda: None
         self._reflector = Reflector(
@@ -86,49 +92,87 @@ class HostTrust(Service):
             )
 
     @property
+    def is_known(self) -> bool:
+        """Return whether there are settings in force."""
+        return self._trust is not None
+
+    @property
     def is_current(self) -> bool:
         """Return whether the settings in force are the host's current ones."""
         return self._trust is not None and not self.problem and not self._reflector.problem
 
     @property
     def current(self) -> Trust:
-        """The settings in force; set once :meth:`begin` has returned."""
-        assert self._trust is not None
+        """
+        The settings in force.
+
+        :raises ServiceUnavailable: they are not known yet.
+        """
+        if self._trust is None:
+            # Without the reason, which may name users and addresses: the asker is unknown.
+            message = "the host cluster has not said yet whom to trust; this server's log says why"
+            raise ServiceUnavailable(message, retry_after_seconds=1)
         return self._trust
 
     def authorities(self) -> bytes:
         """All CAs of acceptable client certificates, PEM."""
-        return self.current.authorities
+        return b"" if self._trust is None else self._trust.authorities
+
+    @property
+    def headers(self) -> HeaderNames:
+        """The headers of proxies; the usual ones until the host's are known."""
+        return HeaderNames() if self._trust is None else self._trust.headers
 
     async def begin(self) -> None:
         """
-        Read the ConfigMap, and retry while the host is down.
+        Read the ConfigMap once; :meth:`startService` goes on until the host returns it.
 
-        :raises TrustError: the host refuses, or the ConfigMap is unusable.
+        :raises TrustError: it is unusable.
         """
-        backoff, last_message = Backoff(longest_seconds=_LONGEST_PAUSE_SECONDS), ""
-        while True:
-            try:
-                configmap = await self._client.get(CONFIGMAPS, NAME, NAMESPACE)
-                break
-            except APIError as error:
-                if error.code in (401, 403, 404):
-                    raise TrustError(_refusal(error)) from None
-                if error.message != last_message:
-                    self._log.warn("waiting for the host cluster: {why}", why=error.message)
-                last_message = error.message
-            await deferLater(self._clock, backoff.pause())
-        self._take(trust_of(configmap, self._overrides))
+        try:
+            configmap = await self._client.get(CONFIGMAPS, NAME, NAMESPACE)
+        except APIError as error:
+            why = _explained(error)
+            if why != self.problem:
+                self._log.warn("waiting for the host cluster: {why}", why=why)
+            self.problem = why
+        else:
+            self._take(trust_of(configmap, self._overrides))
+
+    def when_known(self) -> Deferred[None]:
+        """Fires when the settings are known; fails with :class:`TrustError` if they are unusable."""
+        if self._trust is not None:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred(self._waiting.remove)
+        self._waiting.append(waiting)
+        return waiting
 
     def startService(self) -> None:
-        """Follow the ConfigMap."""
+        """Wait for the ConfigMap, if it is not known yet; then follow it."""
         super().startService()
-        self._reflector.start()
+        self._following = Deferred.fromCoroutine(self._follow()).addErrback(self._failed)
 
     def stopService(self) -> Deferred[None]:
         """Stop following; fires when no request is in flight."""
         super().stopService()
-        return self._reflector.stop()
+        self._following.cancel()
+        return self._following.addCallback(lambda _: self._reflector.stop())
+
+    async def _follow(self) -> None:
+        backoff = Backoff(longest_seconds=_LONGEST_PAUSE_SECONDS)
+        while self._trust is None:
+            await deferLater(self._clock, backoff.pause())
+            await self.begin()
+        self._reflector.start()
+
+    def _failed(self, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        self.problem = failure.getErrorMessage()
+        self._log.error("the host cluster's settings are unusable: {why}", why=self.problem)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.errback(failure)
 
     def _configmap_changed(self, before: Object | None, after: Object | None) -> None:
         try:
@@ -140,27 +184,30 @@ class HostTrust(Service):
             self._log.error("the trusted CAs and proxies stay unchanged: {why}", why=self.problem)
 
     def _take(self, trust: Trust) -> None:
-        self.problem = ""
+        is_awaited, self.problem = self._trust is None and bool(self.problem), ""
         if trust == self._trust:
             return
         if trust.warning:
             self._log.warn("{warning}", warning=trust.warning)
         if self._trust is not None:
             self._log.info("the host cluster changed the trusted CAs and proxies")
+        elif is_awaited:
+            self._log.info("the host cluster has answered: the trusted CAs and proxies are known")
         self._trust = trust
         self.changed()
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(None)
 
 
-def _refusal(error: APIError) -> str:
-    if error.code == 404:
-        return (
-            f"the host cluster has no ConfigMap {NAMESPACE}/{NAME}: --kubeconfig must lead to a "
-            "kube-apiserver"
-        )
-    why = error.message
-    if error.code == 401:
-        return f"the host cluster does not know this server ({why}): see the user of --kubeconfig"
-    return _REFUSED.format(where=f"{NAMESPACE}/{NAME}", why=why, namespace=NAMESPACE)
+def _explained(error: APIError) -> str:
+    remedy = _REMEDIES.get(error.code)
+    if remedy is None:
+        return error.message
+    return (
+        f"it does not return the ConfigMap {NAMESPACE}/{NAME} to this server ({error.message}); "
+        f"unless it is starting, {remedy}"
+    )
 
 
 @implementer(IProxyAuthenticator)
@@ -192,7 +239,7 @@ class HostAuthenticator:
     @property
     def credential_headers(self) -> HeaderSet:
         """As :attr:`IAuthenticator.credential_headers`: the currently configured names."""
-        return self._trust.current.headers.headers
+        return self._trust.headers.headers
 
     def files(self) -> list[Replaceable]:
         """Return the configuration of the client that reviews tokens, for the guard of sessions."""

@@ -20,6 +20,7 @@ from zope.interface import implementer
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.aggregated.admission.host import HostAdmission
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
 from twisted_exec.apiserver.aggregated.host_storage import HostedStorage, SplitStorage
@@ -167,10 +168,15 @@ class Behind:
 
     def add_probes(self, health: Health) -> None:
         """
-        As :meth:`ControlPlane.add_probes`.
+        As :meth:`ControlPlane.add_probes`: the host has said whom to trust.
 
-        A host that is down makes no check fail: all traffic comes through the host anyway.
+        Later a host that is down makes no check fail: all traffic comes through the host anyway.
         """
+        health.add("host", self._probe_host)
+
+    def _probe_host(self) -> None:
+        if not self.trust.is_known:
+            raise ServiceUnavailable(self.trust.problem)
 
     @property
     def client_cas(self) -> Sequence[str]:
@@ -187,11 +193,15 @@ class Behind:
 
     async def prepare(self, verbs: Verbs) -> None:
         """
-        As :meth:`ControlPlane.prepare`: read the host's ConfigMap, retrying while the host is down.
+        As :meth:`ControlPlane.prepare`: read the host's ConfigMap.
 
         :raises TrustError: the ConfigMap is unusable.
         """
         await self.trust.begin()
+
+    def when_prepared(self) -> Deferred[None]:
+        """As :meth:`ControlPlane.when_prepared`: the host has said whom to trust."""
+        return self.trust.when_known()
 
     def close(self) -> Deferred[Any]:
         """As :meth:`ControlPlane.close`: its connections to the host."""
