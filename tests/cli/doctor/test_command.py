@@ -13,17 +13,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.interfaces import IHostnameResolver
 from twisted.trial.unittest import TestCase
+from zope.interface import implementer
 
 from tests.apiserver.chain import ChainTestCase, pki, read
 from tests.cli.typed import typed
 from tests.ports import reserved_port
 from twisted_exec.api import kinds
+from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.cli.doctor import server as server_checks
 from twisted_exec.cli.doctor.report import Report, Unusable
 from twisted_exec.cli.main import make_parser
 from twisted_exec.standalone.service import Settings, Standalone
+from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import Dispatcher, respond_json, respond_text
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.pki.directory import write_kubeconfig
 from twisted_exec.wire.channel import V5
@@ -211,6 +217,95 @@ def _end(path: str) -> datetime:
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(read(path)).not_valid_after_utc.astimezone(UTC)
+
+
+class Kubernetes(Dispatcher):
+    """
+    A kube-apiserver, as far as discovery: no API server answers for the machines that it forwards.
+
+    :ivar service: its APIService of machines; ``None`` if the user may not read it.
+    """
+
+    def __init__(self, service: kinds.Object | None) -> None:
+        super().__init__()
+        self.service = service
+
+    async def dispatch(self, request: Request) -> None:
+        path = request.path.decode()
+        if path == "/version":
+            respond_json(request, 200, {"gitVersion": "v1.33.1"})
+        elif path.endswith("/selfsubjectreviews"):
+            respond_json(request, 201, {"status": {"userInfo": {"username": "ada"}}})
+        elif path == "/apis":
+            respond_json(request, 200, {"groups": [{"name": kinds.MACHINES.resource.group}]})
+        elif not path.startswith("/apis/apiregistration.k8s.io/v1/apiservices/"):
+            respond_text(request, 503, "service unavailable\n")
+        elif not path.endswith("/v1alpha1.compute.ironcore.dev"):
+            respond_json(request, 404, {"kind": "Status", "code": 404, "message": "not found"})
+        elif self.service is None:
+            respond_json(request, 403, {"kind": "Status", "code": 403, "message": "forbidden"})
+        else:
+            respond_json(request, 200, self.service)
+
+
+class AggregatedTests(TestCase):
+    """A Kubernetes whose aggregated API server of machines is down."""
+
+    timeout = 120
+
+    async def failure(self, service: kinds.Object | None) -> tuple[str, str]:
+        """Return message and remedy of the failed discovery."""
+        site = Site(Kubernetes(service), reactor)
+        port: Any = reactor.listenTCP(0, site, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        self.patch(os, "environ", {**os.environ, "KUBECONFIG": os.devnull})
+        url = f"http://127.0.0.1:{port.getHost().port}"
+        code, results = await examined(self, "vm", "--server", url)
+        self.assertEqual((code, list(results)[-1], results["api"][0]), (1, "api", "error"))
+        return results["api"][1:]
+
+    def service(self, status: str, reason: str, message: str) -> kinds.Object:
+        """An APIService of machines."""
+        condition = {"type": "Available", "status": status, "reason": reason, "message": message}
+        return {
+            "metadata": {"name": "v1alpha1.compute.ironcore.dev"},
+            "spec": {"service": {"namespace": "twisted-exec", "name": "exec-apiserver"}},
+            "status": {"conditions": [condition]},
+        }
+
+    async def test_unavailable(self) -> None:
+        """The condition of the APIService is quoted, and the remedy names its Service."""
+        why = 'endpoints for service/exec-apiserver in "twisted-exec" have no addresses'
+        message, remedy = await self.failure(self.service("False", "MissingEndpoints", why))
+        self.assertEqual(
+            message,
+            f"APIService v1alpha1.compute.ironcore.dev is not available: MissingEndpoints: {why}",
+        )
+        self.assertIn("Service twisted-exec/exec-apiserver", remedy)
+        self.assertIn("kubectl describe apiservices v1alpha1.compute.ironcore.dev", remedy)
+
+    async def test_just_down(self) -> None:
+        """Before kube-apiserver has noticed, the message is that of its proxy."""
+        message, remedy = await self.failure(self.service("True", "Passed", "all checks passed"))
+        self.assertEqual(message, "service unavailable")
+        self.assertIn("Service twisted-exec/exec-apiserver", remedy)
+
+    async def test_unreadable(self) -> None:
+        """A user who may not read the APIService is sent to an administrator."""
+        message, remedy = await self.failure(None)
+        self.assertEqual(message, "service unavailable")
+        self.assertIn("ask an administrator", remedy)
+        self.assertIn("kubectl get apiservices", remedy)
+        self.assertNotIn("rights", remedy)
+
+
+@implementer(IHostnameResolver)
+class NoNames:
+    """Knows no host."""
+
+    def resolveHostName(self, receiver: Any, *rest: Any, **more: Any) -> Any:
+        receiver.resolutionBegan(None)
+        receiver.resolutionComplete()
 
 
 class MachineTests(ChainTestCase):
@@ -464,6 +559,43 @@ class MachineTests(ChainTestCase):
         await self.ready("Unknown", "MachinePoolStatusUnknown", "not heard of for 50 s")
         message, _ = await self.problem("poollet")
         self.assertIn("not heard of for 50 s", message)
+
+    async def test_address_without_host(self) -> None:
+        """An address of the poollet whose name no resolver knows is an error with a fitting remedy."""
+        resolver = reactor.installNameResolver(NoNames())
+        self.addCleanup(reactor.installNameResolver, resolver)
+        await self.make_pool(("Hostname", "hypervisor.example"), port=1)
+        await self.make_machine()
+        message, remedy = await self.problem("poollet")
+        self.assertIn('pool "pool-a" at hypervisor.example:1: its name is not known', message)
+        self.assertIn("--addresses", remedy)
+        self.assertIn("DNS", remedy)
+
+    async def test_other_poollet_authority(self) -> None:
+        """A poollet whose certificate is of another CA than the API server's is an error."""
+        await self.server.stopService()
+        settings = self.settings(poollet_ca=pki().client_ca)
+        self.server = APIServer(settings, self.storage, self.audit, reactor)
+        self.server.startService()
+        await self.server.when_ready()
+        self.admin = self.client("admin")
+        _, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        message, remedy = await self.problem("poollet")
+        self.assertIn("is refused: it is not signed by a trusted CA", message)
+        self.assertIn("--machinepoollet-certificate-authority", remedy)
+
+    async def test_forwarding_authority(self) -> None:
+        """A poollet that does not know the CA of the API server's certificate is an error."""
+        poollet, port = await self.poollet()
+        poollet.answer = (401, {"kind": "Status", "message": "Unauthorized", "code": 401})
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        message, remedy = await self.problem("poollet")
+        self.assertIn("does not accept this server's credentials", message)
+        self.assertIn("--machinepoollet-client-certificate", remedy)
+        self.assertIn("--requestheader-client-ca-file", remedy)
 
     async def test_runtime(self) -> None:
         """A runtime that does not answer its poollet, or refuses the console, is an error."""

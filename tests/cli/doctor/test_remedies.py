@@ -39,6 +39,50 @@ class RefusalTests(SynchronousTestCase):
             self.assertEqual(found, check, message)
             self.assertIn(words, remedy)
 
+    def test_connections(self) -> None:
+        """The remedy fits the reason for which a hop does not reach the next."""
+        pool = 'machine "vm": cannot connect to pool "a" at b:1: '
+        runtime = 'machine "vm": cannot connect to the machine runtime at b:1: '
+        refused = (
+            "b:1: the server's certificate 'CN=b' is refused: it is not signed by a trusted CA"
+        )
+        names = "b:1: the server's certificate is not valid for 'b': it names 'c'"
+        for message, check, words in (
+            (f"{pool}its name is not known", "poollet", "--addresses"),
+            (f"{pool}{refused}", "poollet", "--machinepoollet-certificate-authority"),
+            (f"{pool}{names}", "poollet", "name this address"),
+            (
+                f"{pool}b:1: the certificate is not that of the pool: its common name is ['c'], not 'd'",
+                "poollet",
+                "belong to the pool",
+            ),
+            (
+                'pool "a" at b:1 does not accept this server\'s credentials',
+                "poollet",
+                "--requestheader-client-ca-file",
+            ),
+            (f"{pool}no connection within 5 s", "poollet", "firewall"),
+            (f"{pool}no route to it", "poollet", "firewall"),
+            (f"{pool}connection refused", "poollet", "exec-poollet runs"),
+            (f"{runtime}{refused}", "runtime", "--runtime-ca-file"),
+            (f"{runtime}{names}", "runtime", "name this address"),
+            (f"{runtime}its name is not known", "runtime", "--base-url"),
+            (f"{runtime}connection refused", "runtime", "--machine-runtime-endpoint"),
+        ):
+            found, remedy = remedies.of_refusal(message, 502)
+            self.assertEqual(found, check, message)
+            self.assertIn(words, remedy)
+
+    def test_addresses(self) -> None:
+        """For a pool with several addresses, the remedies of all reasons are there."""
+        message = (
+            'cannot connect to pool "a" at b:1: its name is not known; '
+            'pool "a" at 10.0.0.1:1: connection refused'
+        )
+        _, remedy = remedies.of_refusal(message, 502)
+        self.assertIn("--addresses", remedy)
+        self.assertIn("exec-poollet runs", remedy)
+
 
 class EndingTests(SynchronousTestCase):
     """A session that ended at once."""

@@ -17,7 +17,7 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound, message_of
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.doctor import remedies
 from twisted_exec.cli.doctor.report import Unusable
-from twisted_exec.cli.doctor.server import AGENT, Server
+from twisted_exec.cli.doctor.server import AGENT, Server, condition_of, undiscovered, why_of
 from twisted_exec.cli.suggestion import suggest_machine
 from twisted_exec.kube.consoles.exec import open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -66,7 +66,7 @@ class _MachineCheck:
             await self._open_console()
         if self._line_condition:
             remedy = remedies.LINES[self._line_condition["reason"]]
-            self._report.error("line", _why(self._line_condition), remedy)
+            self._report.error("line", why_of(self._line_condition), remedy)
 
     @property
     def _named(self) -> str:
@@ -78,8 +78,7 @@ class _MachineCheck:
         try:
             served = await served_dialects(self._client, among)
         except APIError as problem:
-            remedy = "check the rights of this user: discovery is for all authenticated users"
-            raise self._report.fatal("api", problem.message, remedy) from None
+            raise await undiscovered(self._server, self._client, problem, among) from None
         if not served:
             kinds = ", ".join(dict.fromkeys(each.workload.qualified for each in among))
             message = f"{self._server.config.server} has none of {kinds}"
@@ -186,7 +185,7 @@ class _MachineCheck:
             await self._report_unplaced(machine)
             return False
         state = str((machine.get("status") or {}).get("state") or "Unknown")
-        ready = _ready(machine)
+        ready = condition_of(machine, "Ready")
         is_unready = ready.get("status") in ("False", "Unknown")
         if is_unready and ready.get("reason") in remedies.LINES:
             self._line_condition = ready
@@ -202,7 +201,7 @@ class _MachineCheck:
         dialect = self._dialect
         problem, remedy = await self._check_class(machine)
         # Events expire; the condition stays.
-        why = await self._newest_warning(machine) or _why(_ready(machine))
+        why = await self._newest_warning(machine) or why_of(condition_of(machine, "Ready"))
         details = "; ".join(filter(None, (problem, why)))
         message = f"{self._named} has no {dialect.pool_noun}" + (f": {details}" if details else "")
         self._report.error("machine", message, remedy or self._placing_remedy())
@@ -217,7 +216,7 @@ class _MachineCheck:
 
     async def _report_unready(self, machine: Object, state: str, ready: Object) -> None:
         problem, remedy = await self._check_class(machine)
-        message = f"{self._named} is {state} and not ready: {_why(ready)}"
+        message = f"{self._named} is {state} and not ready: {why_of(ready)}"
         if problem and problem not in message:
             message += f"; {problem}"
         event = await self._newest_warning(machine, besides=str(ready.get("message") or ""))
@@ -267,7 +266,7 @@ class _MachineCheck:
             for each in listed["items"]
             if (text := each.get("message")) and not (besides and besides in text)
         ]
-        return _why(max(events, key=written)) if events else ""
+        return why_of(max(events, key=written)) if events else ""
 
     async def _check_pool(self, machine: Object) -> bool:
         """Return whether a console can be opened."""
@@ -285,7 +284,7 @@ class _MachineCheck:
                 message = event if message in event else f"{message}; {event}"
             report.error("pool", message, remedies.other_pool(self._dialect))
             return False
-        ready = _ready(pool)
+        ready = condition_of(pool, "Ready")
         addresses = (pool.get("status") or {}).get("addresses") or []
         if not addresses:
             remedy = "start its poollet, or set its --addresses"
@@ -295,10 +294,10 @@ class _MachineCheck:
             first = ", ".join(str(each.get("address")) for each in addresses[:4])
             report.ok("pool", f"{named} is at {first}")
         elif ready.get("reason") == "RuntimeUnreachable":
-            message = f"{named} is not ready: {_why(ready)}"
+            message = f"{named} is not ready: {why_of(ready)}"
             report.error("runtime", message, remedies.RUNTIME)
         else:
-            message = f"{named} is not ready: {_why(ready)}"
+            message = f"{named} is not ready: {why_of(ready)}"
             report.error("poollet", message, remedies.POOLLET)
         return True
 
@@ -355,17 +354,6 @@ class _MachineCheck:
             self._report.ok("line", "is open, and has output")
         else:
             self._report.ok("line", "is open, and was silent so far")
-
-
-def _ready(obj: Object) -> Object:
-    """Return the condition Ready; empty if there is none."""
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    return next((each for each in conditions if each.get("type") == "Ready"), {})
-
-
-def _why(obj: Object) -> str:
-    """Return reason and message of a condition or an Event."""
-    return ": ".join(filter(None, (obj.get("reason"), obj.get("message"))))
 
 
 class _Visitor:

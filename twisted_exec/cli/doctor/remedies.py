@@ -75,6 +75,60 @@ def other_pool(dialect: Dialect) -> str:
     )
 
 
+def _of_connection(
+    hop: str, next_hop: str, addresses: str, also: str, authority: str, default: str
+) -> tuple[tuple[str, str], ...]:
+    """
+    Return the remedies for a connection between two programs, by the reason in the message.
+
+    :param addresses: the setting that decides which address is dialled.
+    :param also: what else the certificate must do.
+    :param authority: option of ``hop`` with the CA of the certificates of ``next_hop``.
+    """
+    certificate = (
+        f"the serving certificate of the {next_hop} must be valid, name this address{also} and be "
+        f"signed by a CA in {authority} of the {hop}"
+    )
+    way = f"see firewalls and routes from the host of the {hop} to this address, and {addresses}"
+    return (
+        ("its name is not known", f"correct {addresses}, or the DNS settings of the {hop}'s host"),
+        (" is refused: ", certificate),
+        ("is not valid for", certificate),
+        ("is not that of the pool", certificate),
+        ("no connection within", way),
+        ("no route to it", way),
+        ("connection refused", default),
+    )
+
+
+_CONNECTIONS = {
+    "poollet": (
+        *_of_connection(
+            "API server",
+            "poollet",
+            "--addresses of the poollet",
+            ", belong to the pool",
+            "--machinepoollet-certificate-authority",
+            POOLLET,
+        ),
+        (
+            "does not accept this server's credentials",
+            "--machinepoollet-client-certificate of the API server must be valid, signed by a CA in "
+            "--requestheader-client-ca-file of the poollet, and have one of the names in its "
+            "--requestheader-allowed-names",
+        ),
+    ),
+    "runtime": _of_connection(
+        "poollet",
+        "runtime",
+        "--base-url of the runtime",
+        "",
+        "--runtime-ca-file",
+        RUNTIME,
+    ),
+}
+"""Remedies by the check, for texts of a refusal; those of all texts that it has."""
+
 _REFUSALS: tuple[tuple[str, str, str], ...] = (
     ("is powered off", "machine", ""),
     ("cannot start:", "runtime", "mend what the message names, and see the runtime's log"),
@@ -112,7 +166,8 @@ def of_refusal(message: str, code: int) -> tuple[str, str]:
         )
     for text, check, remedy in _REFUSALS:
         if text in message:
-            return check, remedy
+            fitting = [each for why, each in _CONNECTIONS.get(check, ()) if why in message]
+            return check, "; ".join(dict.fromkeys(fitting)) or remedy
     return "console", "see the log of the API server"
 
 

@@ -17,11 +17,13 @@ from cryptography.x509.oid import NameOID
 from twisted.internet import error
 from twisted.internet.protocol import Factory, Protocol
 
-from twisted_exec.api.kinds import SELFSUBJECTREVIEWS
-from twisted_exec.api.status import APIError, message_of
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import SELFSUBJECTREVIEWS, Object
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, Forbidden, Unauthorized, message_of
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.cluster_options import config_of
-from twisted_exec.cli.doctor.report import Report
+from twisted_exec.cli.doctor.report import Report, Unusable
 from twisted_exec.kube.credentials.cache import settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, expiry_of
 from twisted_exec.kube.transport.connection import endpoint
@@ -39,6 +41,11 @@ _DAY_SECONDS = 86400.0
 
 CLOCK_WARNING_SECONDS, CLOCK_ERROR_SECONDS = 30.0, 300.0
 """Differences between the clocks of this host and of the server."""
+
+_APISERVICES = Resource(
+    "apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False
+)
+"""The groups that a kube-apiserver forwards to other API servers."""
 
 _ANSWER_BYTES = 1 << 20
 _MOST_NAMES = 4
@@ -283,3 +290,64 @@ async def check_user(server: Server, client: CommandClient) -> None:
     user = (review.get("status") or {}).get("userInfo") or {}
     groups = ", ".join(user.get("groups") or ()) or "no groups"
     report.ok("user", f"{user.get('username', '')} ({groups})")
+
+
+async def undiscovered(
+    server: Server, client: CommandClient, problem: APIError, among: Iterable[Dialect]
+) -> Unusable:
+    """
+    Return the error for machines that cannot be discovered.
+
+    A kube-apiserver forwards discovery to the API server of an APIService: it may be down, although
+    kube-apiserver answers.
+
+    :param among: dialects that were sought.
+    """
+    fatal = server.report.fatal
+    if problem.code in (Unauthorized.code, Forbidden.code):
+        remedy = "check the rights of this user: discovery is for all authenticated users"
+        return fatal("api", problem.message, remedy)
+    services = []
+    for name in dict.fromkeys(f"{each.version}.{each.group}" for each in among):
+        try:
+            service = await client.get(_APISERVICES, name)
+        except APIError as refused:
+            if refused.code == Forbidden.code:
+                remedy = (
+                    "ask an administrator for kubectl get apiservices, and to start the API server of "
+                    "those that are not available"
+                )
+                return fatal("api", problem.message, remedy)
+            continue  # another kind of API server, or a dialect that it does not have
+        if (service.get("spec") or {}).get("service"):
+            services.append((name, service))
+    if not services:
+        return fatal("api", problem.message, "check the API server's log")
+    # Right after a loss all are still available.
+    name, service = next((each for each in services if _unavailable(each[1])), services[0])
+    why, backend = _unavailable(service), service["spec"]["service"]
+    message = f"APIService {name} is not available: {why}" if why else problem.message
+    remedy = (
+        f"see that an API server runs behind the Service {backend.get('namespace')}/"
+        f"{backend.get('name')} (its log), and kubectl describe apiservices {name}"
+    )
+    return fatal("api", message, remedy)
+
+
+def _unavailable(service: Object) -> str:
+    """Return why an APIService is not available; empty if it is."""
+    condition = condition_of(service, "Available")
+    if condition.get("status") == "True":
+        return ""
+    return why_of(condition) or "kube-apiserver has not looked yet"
+
+
+def condition_of(obj: Object, type: str) -> Object:
+    """Return a condition of an object; empty if it has none of this type."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each.get("type") == type), {})
+
+
+def why_of(obj: Object) -> str:
+    """Return reason and message of a condition or an Event."""
+    return ": ".join(filter(None, (obj.get("reason"), obj.get("message"))))
