@@ -20,7 +20,7 @@ async def typed(test: TestCase, *words: str) -> tuple[int, str, str]:
     :return: exit code, standard output and standard error.
     """
     asked: list[Any] = []
-    test.patch(asking, "run_in_reactor", lambda command, begun: asked.append(begun))
+    test.patch(asking, "run_in_reactor", lambda command, begun, code=1: asked.append(begun))
     options = make_parser().parse_args(words)
     options.run(options)
     written, stderr = io.BytesIO(), io.StringIO()

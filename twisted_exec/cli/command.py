@@ -92,12 +92,12 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     return 0
 
 
-def run_in_reactor(command: str, asking: Asking) -> int:
+def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
     """
     Run a reactor until the command has finished.
 
     :param command: name of the command, such as ``iri``, for error messages.
-    :return: the exit code: that of ``asking``, 1 after an error, or 130 after SIGINT.
+    :return: the exit code: that of ``asking``, ``error_code``, or 130 after SIGINT.
     """
     from twisted.internet import reactor
     from twisted.internet.defer import Deferred
@@ -111,9 +111,9 @@ def run_in_reactor(command: str, asking: Asking) -> int:
 
     def crashed(failure: Failure) -> int:
         if isinstance(failure.value, ModuleNotFoundError):
-            return failed(command, missing_library(failure.value))
+            return failed(command, missing_library(failure.value), error_code)
         message = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
-        return failed(command, f"internal error: {message}")
+        return failed(command, f"internal error: {message}", error_code)
 
     def begin() -> None:
         answering = Deferred.fromCoroutine(asking(reactor)).addErrback(crashed)
@@ -125,8 +125,8 @@ def run_in_reactor(command: str, asking: Asking) -> int:
     return codes[0] if codes else _INTERRUPTED
 
 
-def failed(command: str, why: str) -> int:
-    """Print an error on one line on stderr; return the exit code, 1."""
+def failed(command: str, why: str, code: int = 1) -> int:
+    """Print an error on one line on stderr; return the exit code."""
     start = painter(sys.stderr)(f"twisted-exec {command}:", Colour.RED)
     print(f"{start} {one_line(why)}", file=sys.stderr)
-    return 1
+    return code

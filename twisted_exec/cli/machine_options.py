@@ -56,6 +56,7 @@ def run_with_machine(
     name: str,
     options: argparse.Namespace,
     main: Callable[[argparse.Namespace, Any], Coroutine[Any, Any, int]],
+    error_code: int = 1,
 ) -> int:
     """
     Run a command with :func:`add_machine_options` in a reactor; return the exit code.
@@ -68,8 +69,8 @@ def run_with_machine(
     try:
         options.among = possible_dialects(options)
     except ValueError as problem:
-        return command.failed(name, str(problem))
-    return command.run_in_reactor(name, lambda reactor: main(options, reactor))
+        return command.failed(name, str(problem), error_code)
+    return command.run_in_reactor(name, lambda reactor: main(options, reactor), error_code)
 
 
 @dataclass(frozen=True)

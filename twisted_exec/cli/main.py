@@ -25,7 +25,10 @@ from twisted_exec.cli.web import command as web
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(1, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+        self.exit(
+            self.get_default("error_code") or 1,
+            f"{self.prog}: {one_line(message)}; see {self.prog} --help\n",
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

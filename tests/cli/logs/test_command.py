@@ -58,7 +58,7 @@ class LogsTests(ConsolesCase):
         """A pattern that is not valid is refused with its position."""
         code, _, told = await self.typed("--grep", "a(b")
         self.assertEqual(
-            (code, told), (1, "twisted-exec logs: --grep: character 2: missing ): a(b\n")
+            (code, told), (2, "twisted-exec logs: --grep: character 2: missing ): a(b\n")
         )
         self.assertEqual(self.logs.queries, [])
 
@@ -66,14 +66,14 @@ class LogsTests(ConsolesCase):
         """Without google-re2 the message has the remedy; literal text works."""
         self.patch(patterns, "SUPPORTED", False)
         code, _, told = await self.typed("--grep", "a.b")
-        self.assertEqual(code, 1)
+        self.assertEqual(code, 2)
         self.assertIn("pip install google-re2", told)
         self.assertEqual(await self.typed("--tail", "2", "--grep", "=>"), (0, "=> \n", ""))
 
     async def test_deleted(self) -> None:
         """--deleted reads the console of the machine of that name that was deleted last."""
         code, _, told = await self.typed("--deleted")
-        self.assertEqual(code, 1)
+        self.assertEqual(code, 2)
         self.assertIn('there is no console of a deleted machine "vm"', told)
         for name, day in (("vm-2", "02"), ("vm-3", "03"), ("vm-1", "01")):
             time = f"2026-11-{day}T00:00:00Z"
@@ -85,14 +85,14 @@ class LogsTests(ConsolesCase):
         code, _, told = await self.typed("--deleted", "--follow")
         self.assertEqual(
             (code, told),
-            (1, "twisted-exec logs: a deleted machine prints nothing more: omit --follow\n"),
+            (2, "twisted-exec logs: a deleted machine prints nothing more: omit --follow\n"),
         )
 
     async def test_not_found(self) -> None:
         """The refusal names the option for deleted machines."""
         self.logs.problem = NotFound("machines", "vm", "compute.ironcore.dev")
         code, _, told = await self.typed()
-        self.assertEqual(code, 1)
+        self.assertEqual(code, 2)
         self.assertTrue(told.endswith("; if the machine was deleted, add --deleted\n"), told)
 
     async def test_no_previous_boot(self) -> None:
@@ -100,7 +100,7 @@ class LogsTests(ConsolesCase):
         self.assertEqual(
             await self.typed("--previous"),
             (
-                1,
+                2,
                 "",
                 'twisted-exec logs: previous terminated container "console" in machine "vm" not '
                 "found\n",
@@ -159,7 +159,8 @@ class OptionsTests(SynchronousTestCase):
             ("--since", "d"),
             ("--since", "1h", "--between", "2h", "1h"),
         ):
-            with self.assertRaises(SystemExit), redirect_stderr(io.StringIO()):
+            with self.assertRaises(SystemExit) as exit_, redirect_stderr(io.StringIO()):
                 self.options(*words)
+            self.assertEqual(exit_.exception.code, 2, words)
         for words in (("--between", "1h", "2h"), ("--between", "2h", "1h", "-f")):
             self.assertRaises(InputError, self.options, *words)

@@ -25,7 +25,8 @@ command continues when the API server is lost for up to a minute. On a terminal 
 and matches of --grep are highlighted, unless NO_COLOR is set. The output can contain anything that
 the machine printed, also sequences that change the terminal; --plain removes them.
 """
-_EPILOG = "Exit code: 0; 1 after an error, and if --grep matched no line."
+_EPILOG = "Exit code: 0; 1 if --grep matched no line; 2 after an error."
+_NO_MATCH, _ERROR = 1, 2  # as with grep
 _TIMEOUT_SECONDS = 30.0
 _LOUD_SECONDS = 1.0
 """Shorter outages are not reported."""
@@ -83,7 +84,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "-f", "--follow", action="store_true", help="continue until the machine is deleted"
     )
     add_cluster_options(parser)
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, error_code=_ERROR)
 
 
 def _boot(text: str) -> int:
@@ -128,7 +129,7 @@ def log_options(options: argparse.Namespace) -> LogOptions:
 
 
 def _run(options: argparse.Namespace) -> int:
-    return run_with_machine("logs", options, _print_log)
+    return run_with_machine("logs", options, _print_log, _ERROR)
 
 
 async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
@@ -158,15 +159,15 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
         finally:
             output.finish()
     except (command.InputError, KubeConfigError, TLSConfigError) as problem:
-        return command.failed("logs", str(problem))
+        return command.failed("logs", str(problem), _ERROR)
     except APIError as refusal:
         hint = ""
         if refusal.code == 404 and not options.deleted:
             hint = "; if the machine was deleted, add --deleted"
-        return command.failed("logs", explain(refusal, namespace) + hint)
+        return command.failed("logs", explain(refusal, namespace) + hint, _ERROR)
     except BrokenPipeError:  # twisted-exec logs ... | head
-        return 1
-    return 0 if search is None or output.matches else 1
+        return _ERROR
+    return 0 if search is None or output.matches else _NO_MATCH
 
 
 def _search(options: argparse.Namespace) -> Search | None:
