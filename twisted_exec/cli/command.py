@@ -7,6 +7,7 @@ Twisted is imported only if there is a request to send.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -99,12 +100,15 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
     :param command: name of the command, such as ``iri``, for error messages.
     :return: the exit code: that of ``asking``, ``error_code``, or 130 after SIGINT.
     """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing to clean up during the imports
     from twisted.internet import reactor
     from twisted.internet.defer import Deferred
     from twisted.logger import globalLogBeginner
     from twisted.python.failure import Failure
 
     from twisted_exec.program.libraries import missing_library
+    from twisted_exec.program.maker import stop_on_interrupt
 
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
     codes: list[int] = []
@@ -121,6 +125,7 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
         answering.addBoth(lambda _: reactor.stop())
 
     reactor.callWhenRunning(begin)
+    stop_on_interrupt(reactor)
     reactor.run()
     return codes[0] if codes else _INTERRUPTED
 

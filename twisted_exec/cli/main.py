@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return completion.answer(arguments[1:])
     options = make_parser().parse_args(arguments)
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # commands clean up
         return int(options.run(options))
     except BrokenPipeError:  # twisted-exec ... | head
         return 1

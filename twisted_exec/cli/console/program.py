@@ -71,10 +71,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.web:
             return _run_web(options)
         return conclude(*_run(options))
-    except KeyboardInterrupt:  # before or after the session, which has its own signals
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-        return 130
     except BrokenPipeError:  # --help | head
         return 1
 

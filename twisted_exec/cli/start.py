@@ -1,0 +1,73 @@
+"""
+Entry points of the commands, which Ctrl-C ends without a traceback while they start and when they end.
+
+Python raises KeyboardInterrupt wherever the program is, also in the middle of an import.  So SIGINT
+ends the process silently until a command has something to clean up, and again when it has finished.
+"""
+
+from __future__ import annotations
+
+# Built in, unlike signal, which imports enum: nothing is loaded before the handler is set.
+import _signal  # type: ignore[import-not-found]
+import sys
+
+TYPE_CHECKING = False  # typing itself would be an import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Load = Callable[[], Callable[[], int]]
+
+
+def kubectl_console() -> int:
+    """Run ``kubectl-console``."""
+
+    def load() -> Callable[[], int]:
+        from twisted_exec.cli.console.program import main
+
+        return main
+
+    return _run(load)
+
+
+def kubectl_complete_console() -> int:
+    """Run ``kubectl_complete-console``."""
+
+    def load() -> Callable[[], int]:
+        from twisted_exec.cli.completion.command import main
+
+        return main
+
+    return _run(load)
+
+
+def twisted_exec() -> int:
+    """Run ``twisted-exec``."""
+
+    def load() -> Callable[[], int]:
+        from twisted_exec.cli.main import main
+
+        return main
+
+    return _run(load)
+
+
+def _run(load: Load) -> int:
+    if _signal.getsignal(_signal.SIGINT) is not _signal.default_int_handler:
+        return load()()  # ignored, as in background jobs of plain shells
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    sys.unraisablehook = _unraisable
+    try:
+        return load()()
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+
+def _unraisable(problem: Any) -> None:
+    """End the process if Ctrl-C came in a callback of the interpreter, which swallows exceptions."""
+    if problem.exc_type is KeyboardInterrupt:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        _signal.raise_signal(_signal.SIGINT)
+    sys.__unraisablehook__(problem)
