@@ -326,7 +326,7 @@ class ReplaceableOptions(ProgramOptions):
             "handover-seconds",
             None,
             HANDOVER_SECONDS,
-            "Seconds that a successor may take to start, and then to become ready.",
+            "Seconds that a successor that is not ready may do nothing.",
             partial(_seconds_between, least=1, most=3600),
         ],
     ]

@@ -23,6 +23,9 @@ SYSTEMD = DEPLOY / "systemd"
 TWISTD = ["twistd", "-n", "--pidfile="]
 """Arguments that run a program in the foreground."""
 
+GUARD = ["/usr/bin/env", "--ignore-signal=USR2"]
+"""Arguments that start a program for which SIGUSR2 is harmless from the first moment."""
+
 
 def options_of(words: Sequence[str]) -> usage.Options:
     """
@@ -83,7 +86,7 @@ class Unit:
         return dict(value.split(":", 1) for value in self.settings.get("LoadCredential", []))
 
     def command(self) -> list[str]:
-        """Return the command line after systemd's substitutions."""
+        """Return the program's command line after systemd's substitutions."""
         specifiers = {"i": "pool-a", "d": "/run/credentials/unit", "S": "/var/lib", "t": "/run"}
 
         def expand(text: str) -> str:
@@ -91,9 +94,11 @@ class Unit:
 
         environment = self.settings.get("Environment", [])
         variables = dict(expand(value).split("=", 1) for value in environment)
+        words = self.one("ExecStart").split()
+        assert words[:2] == GUARD, words
         return [
             re.sub(r"\$\{(\w+)\}", lambda name: variables[name[1]], expand(word))
-            for word in self.one("ExecStart").split()
+            for word in words[2:]
         ]
 
 

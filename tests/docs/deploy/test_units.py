@@ -19,6 +19,7 @@ from tests import needs
 from tests.docs import pages
 from tests.docs.test_options import TAPS
 from twisted_exec.nodeserver.leaves import file
+from twisted_exec.program.handover.patience import LONGEST_SECONDS
 
 from . import files
 from .files import DEPLOY, SYSTEMD, TWISTD, Unit
@@ -81,6 +82,14 @@ class UnitTests(SynchronousTestCase):
             self.assertEqual(unit.one("KillMode"), "process" if keeps else "mixed", name)
             self.assertEqual(unit.one("Type"), "notify", name)
             self.assertEqual(unit.one("Restart"), "on-failure", name)
+
+    def test_hand_over(self) -> None:
+        """systemd waits longer than a hand-over takes, and an early SIGUSR2 ends no program."""
+        script = "import os, signal; os.kill(os.getpid(), signal.SIGUSR2); print('alive')"
+        command = [*files.GUARD, sys.executable, "-c", script]
+        self.assertEqual(subprocess.check_output(command, timeout=30), b"alive\n")
+        for name, unit in units().items():
+            self.assertGreater(float(unit.one("TimeoutStartSec")), LONGEST_SECONDS, name)
 
     def test_kept_machines(self) -> None:
         """Machines continue without the runtime, and the next one finds their sockets."""

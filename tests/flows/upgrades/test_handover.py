@@ -152,5 +152,5 @@ class HangingTests(HandOverTestCase):
             await pause()
         os.kill(successors[0], signal.SIGSTOP)
         await is_over
-        self.assertIn(b"it did not start within 8 s", poollet.output)
+        self.assertIn(b"it did not start and did nothing for 8 s", poollet.output)
         await self.goes_on(user, program)

@@ -91,6 +91,10 @@ class Handable(AsyncService):
             return Deferred()
         if planned == "block":
             time.sleep(600)
+        if planned == "work":
+            until = time.process_time() + 3
+            while time.process_time() < until:
+                pass
         if planned == "fail":
             raise ValueError(f"{stage} failed")
         if planned == "die":

@@ -460,14 +460,22 @@ class FailedTests(HandOverCase):
 
     async def test_hangs_early(self) -> None:
         """The successor blocks before its hello: nothing has moved."""
-        program = await self.fails("it did not start within 8 s", SHORT, make="block")
+        program = await self.fails("it did not start and did nothing for 8 s", SHORT, make="block")
         self.assertNotIn(b"thawed", program.output)
 
     async def test_hangs(self) -> None:
         """The successor is never ready, although it has the port."""
-        why = r"it did not become ready within 8 s \(--handover-seconds\)"
+        why = r"it did not become ready and did nothing for 8 s \(--handover-seconds\)"
         program = await self.fails(why, SHORT, ready="hang")
         self.assertIn(b"thawed", program.output)
+
+    async def test_slow(self) -> None:
+        """A successor that works for longer than the limit takes over."""
+        program = await self.start("--handover-seconds=2")
+        self.plan(make="work", ready="work")
+        os.kill(program.pid, signal.SIGUSR2)
+        await self.handed(program)
+        await (await self.connect()).until(b"1 piped")
 
     async def test_state(self) -> None:
         """The successor cannot read the state."""

@@ -14,7 +14,7 @@ from zope.interface import Attribute, Interface
 LINGER_SECONDS: float = 3600
 """How long sessions that cannot move are served."""
 HANDOVER_SECONDS: float = 10
-"""How long a successor may take to start, and then to become ready."""
+"""How long a successor that is not ready may do nothing."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@ The successor of this process: the old process's side of a hand-over.
 
 SIGUSR2 starts the successor from this process's own command line, so from the present code and
 configuration.  Nothing has changed until it has said hello.  Then the service freezes, and its
-state and the listening sockets move.  If the successor is not ready in time, it is killed, and this
-process goes on; otherwise this process serves its sessions until they end, and exits.
+state and the listening sockets move.  If the successor hangs or takes too long
+(:mod:`.patience`), it is killed, and this process goes on; otherwise this process serves its
+sessions until they end, and exits.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from twisted_exec.program.handover.interfaces import (
     ServiceState,
 )
 from twisted_exec.program.handover.lingering import Lingering
+from twisted_exec.program.handover.patience import LONGEST_SECONDS, Patience
 from twisted_exec.program.handover.predecessor import VARIABLE
 from twisted_exec.program.handover.twistd import PidFile, append_to_log
 from twisted_exec.program.listening import ListeningSocket, ListeningSockets
@@ -230,7 +232,8 @@ class HandOver:
     :param lingering: the processes before this one.
     :param listening: the listening sockets of this one.
     :param linger_seconds: how long sessions that cannot move are served.
-    :param limit_seconds: how long the successor may take to say hello, and then to become ready.
+    :param limit_seconds: how long the successor may do nothing, and this process may take to get
+        its state.
     """
 
     _log = Logger()
@@ -252,6 +255,7 @@ class HandOver:
         self._lingering, self._listening = lingering, listening
         self._is_requested = False  # before it was ready
         self._linger_seconds, self._limit_seconds = linger_seconds, limit_seconds
+        self._longest_seconds = max(LONGEST_SECONDS, limit_seconds)
         self._state = State.STARTING
         self._task: Deferred[None] | None = None
         self._successor: Successor | None = None
@@ -290,13 +294,16 @@ class HandOver:
         has_frozen = False
         try:
             successor.spawn(self._reactor, self._command)
-            self._check(await self._within("start", successor.hello))
+            patience = Patience(
+                successor.pid, self._reactor, self._limit_seconds, self._longest_seconds
+            )
+            self._check(await self._patiently("start", successor.hello, patience))
             has_frozen = True
             self._listening.pause()
-            frozen = await self._within("get the state", maybeDeferred(service.freeze))
+            frozen = await self._freeze(service)
             append_to_log(self._twistd)
             successor.move(frozen, self._listening.sockets(), self._lingering.descriptors())
-            await self._within("become ready", successor.ready)
+            await self._patiently("become ready", successor.ready, patience)
         except (Exception, CancelledError) as problem:
             self._successor = None
             await successor.kill()
@@ -315,12 +322,23 @@ class HandOver:
                 f"version {own} of this process; stop this program to go back to that release"
             )
 
-    async def _within(self, what: str, waiting: Deferred[Any]) -> Any:
+    async def _patiently(self, what: str, waiting: Deferred[Any], patience: Patience) -> Any:
         try:
-            return await waiting.addTimeout(self._limit_seconds, self._reactor)
+            return await patience.wait(waiting)
+        except TimeoutError:
+            if patience.is_over:
+                why = f"within {self._longest_seconds:g} s, although it went on"
+            else:
+                why = f"and did nothing for {self._limit_seconds:g} s (--handover-seconds)"
+            raise HandOverError(f"it did not {what} {why}") from None
+
+    async def _freeze(self, service: IHandsOver) -> ServiceState:
+        try:
+            freezing = maybeDeferred(service.freeze)
+            return await freezing.addTimeout(self._limit_seconds, self._reactor)
         except TimeoutError:
             limit = f"{self._limit_seconds:g} s (--handover-seconds)"
-            raise HandOverError(f"it did not {what} within {limit}") from None
+            raise HandOverError(f"it did not get the state within {limit}") from None
 
     async def _go_on(self, problem: BaseException, frozen: IHandsOver | None) -> None:
         """Continue as if there had been no successor."""

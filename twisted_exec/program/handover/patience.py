@@ -1,0 +1,122 @@
+"""
+Time limits of a hand-over: a slow successor is told from one that hangs.
+
+On a busy host a start takes ten times as long as usual, so a fixed limit gives up successors that
+would have become ready.  But while the program is frozen, new connections and writes wait for the
+successor, so one that hangs must be given up soon.  The kernel knows the difference, also for
+releases that send no message meanwhile: a slow process computes, or waits for a processor or for a
+disk; a process that hangs does none of these.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+LONGEST_SECONDS: float = 120
+"""Time limit of a whole hand-over, for a successor that goes on; also below ``TimeoutStartSec`` of
+the systemd units."""
+
+_LOOK_SECONDS = 1.0
+_SHARE = 0.1
+"""A process that is busy for a smaller part of the time hangs: timers of an idle reactor need less."""
+
+
+class Patience:
+    """
+    Waits for a process as long as it goes on.
+
+    :ivar is_over: the whole time has passed, and not only that of a silent process.
+    """
+
+    is_over = False
+
+    def __init__(
+        self, pid: int, clock: IReactorTime, silent_seconds: float, longest_seconds: float
+    ) -> None:
+        self._pid, self._clock, self._silent_seconds = pid, clock, silent_seconds
+        self._ends_at = clock.seconds() + longest_seconds
+
+    async def wait(self, waiting: Deferred[Any]) -> Any:
+        """
+        Wait for a result, which is cancelled when the time is over.
+
+        :raises TimeoutError: the process does nothing any more, or the whole time has passed.
+        """
+        watch = _Watch(self._pid, self._clock, self._silent_seconds, self._ends_at, waiting)
+        try:
+            return await waiting
+        except CancelledError:
+            if not watch.has_given_up:
+                raise  # the program stops
+            self.is_over = self._clock.seconds() >= self._ends_at
+            raise TimeoutError from None
+        finally:
+            watch.stop()
+
+
+class _Watch:
+    def __init__(
+        self,
+        pid: int,
+        clock: IReactorTime,
+        silent_seconds: float,
+        ends_at: float,
+        waiting: Deferred[Any],
+    ) -> None:
+        self._pid, self._clock, self._waiting = pid, clock, waiting
+        self._silent_seconds, self._ends_at = silent_seconds, ends_at
+        self._busy_seconds, _ = read_activity(pid)
+        self._looked_at = self._went_on_at = clock.seconds()
+        self._timer: IDelayedCall | None = None
+        self.has_given_up = False
+        if not waiting.called:
+            self._again()
+
+    def _again(self) -> None:
+        self._timer = self._clock.callLater(_LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._clock.seconds()
+        busy_seconds, waits_for_disk = read_activity(self._pid)
+        least_seconds = _SHARE * (now - self._looked_at)
+        if waits_for_disk or busy_seconds - self._busy_seconds >= least_seconds:
+            self._went_on_at = now
+        self._busy_seconds, self._looked_at = busy_seconds, now
+        if now - self._went_on_at >= self._silent_seconds or now >= self._ends_at:
+            self.has_given_up = True
+            self._waiting.cancel()
+        else:
+            self._again()
+
+    def stop(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+
+def read_activity(pid: int) -> tuple[float, bool]:
+    """
+    Return for how many seconds a process has run or waited for a processor, and whether it waits
+    for a disk now.
+
+    The waiting, without which a process among many busy ones would look idle, is that of the first
+    thread, where programs start.  Kernels without it have the running.  Sources: proc(5), and the
+    kernel's ``Documentation/scheduler/sched-stats.rst``.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state, *numbers = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0, False
+    busy_seconds = (int(numbers[10]) + int(numbers[11])) / os.sysconf("SC_CLK_TCK")
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            busy_seconds += int(file.read().split()[1]) / 1_000_000_000
+    except (OSError, IndexError):
+        pass
+    return busy_seconds, state == b"D"
