@@ -139,18 +139,56 @@ class Strictness:
     problem: str = ""
 
 
+class IReservation(Interface):
+    """
+    An approval for one session, which no other session of this server can use meanwhile.
+
+    The session calls :meth:`use` before its user is answered, and one of the other methods at last.
+    """
+
+    def use() -> Deferred[None]:
+        """
+        Record in the approval that the session uses it: the next hop has opened the session.
+
+        Cancelling gives up waiting, and not the write.
+
+        :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the approval does not count any
+            more, because it was withdrawn or a session of another server has used it.
+        """
+
+    def opened() -> None:
+        """The session is open."""
+
+    def not_opened(problem: BaseException) -> None:
+        """The session was not opened: the approval is for another one, also if it was used."""
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """
+    The decision to open a session.
+
+    :param terms: of the session, whose right may be lower than requested.
+    :param reservation: the approval that the session will use up; ``None`` if it uses up none.
+    """
+
+    terms: Terms
+    reservation: IReservation | None = None
+
+
 class IConsolePolicies(Interface):
     """Conditions for the use of consoles, besides the permission of the user."""
 
-    def open(applicant: Applicant, machine: Object, right: Right) -> Deferred[Terms]:
+    def open(applicant: Applicant, machine: Object, right: Right) -> Deferred[Admitted]:
         """
         Decide about a new session.
 
-        An approval for one session is used up.
+        A session that needs an approval for one session waits while another one, which may use it up, is
+        being opened.
 
         :param machine: as read from the store for this session.
         :param right: the right that the user has and asks for.
-        :return: fires with the terms of the session, whose right may be lower.
+        :return: fires with the decision.
             Fails with :class:`~twisted_exec.api.status.Forbidden` if a policy refuses the session;
             the message names the policies and what the user can do.
         """

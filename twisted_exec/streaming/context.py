@@ -70,6 +70,7 @@ class RequestContext:
         self.request, self.target = request, target
         self.values, self.segments = values or {}, segments
         self._on_unopened: tuple[Callable[[BaseException], None], ...] = ()
+        self._on_opened: tuple[Callable[[], None], ...] = ()
 
     @cached_property
     def options(self) -> StreamOptions:
@@ -125,6 +126,15 @@ class RequestContext:
     def call_unopened(self, function: Callable[[BaseException], None]) -> None:
         """Call a function with the error if the session is not opened after all."""
         self._on_unopened += (function,)
+
+    def call_opened(self, function: Callable[[], None]) -> None:
+        """Call a function once the session is open."""
+        self._on_opened += (function,)
+
+    def opened(self) -> None:
+        """Take note that the session is open."""
+        for function in self._on_opened:
+            function()
 
     def unopened(self, problem: BaseException) -> None:
         """Take note that the session is not opened."""

@@ -179,6 +179,9 @@ class Location:
     :param answer_headers: headers of the user's response, if it is a text or the next hop's 101.
     :param recorder: records the stream (:class:`IStreamRecorder`), which then is decoded here and never
         passes unread.
+    :param confirm: called once the next hop has opened the session, and before the user is answered;
+        fails with an :class:`~twisted_exec.api.status.APIError` if the session must not be opened.
+        ``None`` if nothing is left to decide.
     """
 
     subject: Subject
@@ -199,6 +202,7 @@ class Location:
     terms: Terms = FULL
     resumes: bool = False
     recorder: IStreamRecorder | None = None
+    confirm: Callable[[], Deferred[None]] | None = None
 
     def path_with(self, query: bytes) -> bytes:
         """Return path and query for a request with a further query, which may be empty."""

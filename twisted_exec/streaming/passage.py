@@ -18,6 +18,7 @@ from twisted_exec.api.status import (
     BadGateway,
     BadRequest,
     Conflict,
+    Forbidden,
     NotImplementedByBackend,
     Unauthorized,
     one_line,
@@ -33,7 +34,8 @@ from twisted_exec.streaming.http.upgrade_client import (
     connect_first,
 )
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.streaming.interfaces import Location
+from twisted_exec.streaming.interfaces import REVOKED, Ending, Location
+from twisted_exec.streaming.next_hop import NextHop
 from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
 from twisted_exec.streaming.remotecommand.negotiation import (
     STREAM_PROTOCOL,
@@ -120,6 +122,7 @@ class Passage:
         except BaseException as problem:
             context.unopened(problem)
             raise
+        context.opened()
 
     async def _run(self) -> None:
         proxy, context = self._proxy, self._context
@@ -208,7 +211,13 @@ class Passage:
                 raise self._refusal(refused) from None
             return
         if is_answer(upgraded.headers, head.headers):
-            self._join(upgraded, upgrade)
+            resumption = self._confirmed_resumption(upgraded)
+            try:
+                await self._confirm()
+            except BaseException as problem:
+                self._give_up(upgraded, problem)
+                raise
+            self._join(upgraded, upgrade, resumption)
             return
         upgraded.abort()
         if self._session.resumes or not await self._ask_otherwise():
@@ -339,6 +348,7 @@ class Passage:
                 bridge,
                 open_seconds=proxy.answer_seconds,
                 streams=self._location.streams,
+                confirm=self._confirm,
             )
         except UpgradeRefused as refused:
             raise self._refusal(refused) from None
@@ -357,7 +367,7 @@ class Passage:
         carried.stream = bridge = Tunnel(self._proxy.clock, carried.over, session=self._session_id)
         self._session.wait(lambda _: bridge.pause_user())
         try:
-            protocol = await untunnel(self._request, self._reach_again, bridge)
+            protocol = await untunnel(self._request, self._reach_again, bridge, self._confirm)
         except UpgradeRefused as refused:
             raise self._refusal(refused) from None
         except OtherProtocol as problem:
@@ -383,8 +393,21 @@ class Passage:
         head = UpgradeRequest(b"GET", self._target(), location.host, self._session_headers())
         return await self._reach(attempt.head(head))
 
-    def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:
-        resumption = self._confirmed_resumption(upgraded)
+    async def _confirm(self) -> None:
+        await confirm(self._location, self._session)
+        self._location = replace(self._location, confirm=None)  # an open session does not need it
+
+    def _give_up(self, upgraded: Upgraded, problem: BaseException) -> None:
+        """End a session at the next hop, where it might wait for its user, and close the connection."""
+        proxy, _, why = self._proxy, *outcome(problem)
+        session = session_id(upgraded.headers) or self._session_id
+        hop = NextHop(
+            proxy.control, proxy.clock, self._session, self._location, session, proxy.end_seconds
+        )
+        ending = hop.end(Ending(REVOKED, why), proxy.end_seconds)
+        ending.addBoth(lambda _: upgraded.abort())
+
+    def _join(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> None:
         protocol = chosen_protocol(upgraded.headers)
         rejoin = last_value(upgraded.headers, REJOIN)
         carried = self._carried(accepted_offer(rejoin), upgrade, protocol)
@@ -472,6 +495,19 @@ class Passage:
         if self._proxy.sessions.watcher is not None:
             description = f"{upgrade.decode('ascii')} {protocol}".rstrip()
             self._session.client_info = replace(self._session.client_info, protocol=description)
+
+
+async def confirm(location: Location, session: Session) -> None:
+    """
+    Let the locator decide for the last time, now that the next hop has opened the session.
+
+    :raises APIError: the user must not be answered with the stream.
+    """
+    if location.confirm is None:
+        return
+    if session.ending is not None:
+        raise Forbidden(session.ending.message or session.ending.reason)
+    await location.confirm()
 
 
 def client_info(context: RequestContext) -> ClientInfo:

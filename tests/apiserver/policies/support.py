@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from tests.apiserver.support import MACHINES, MERGE, RBAC, APITestCase
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import Forbidden
@@ -56,10 +58,29 @@ class PolicyTestCase(APITestCase):
         facts = {"session": "s-1", "since": self.clock.seconds(), **more}
         return Applicant(User(user), **facts)
 
+    async def open(
+        self,
+        applicant: Applicant | None = None,
+        right: Right = Right.DRIVE,
+        policies: ConsolePolicies | None = None,
+    ) -> Terms:
+        """Open a session at the machine, as servers do; return its terms."""
+        policies = policies or self.policies
+        admitted = await policies.open(applicant or self.applicant(), self.machine, right)
+        reservation = admitted.reservation
+        if reservation is not None:
+            try:
+                await reservation.use()
+            except BaseException as problem:
+                reservation.not_opened(problem)
+                raise
+            reservation.opened()
+        terms: Terms = admitted.terms
+        return terms
+
     def opened(self, applicant: Applicant | None = None, right: Right = Right.DRIVE) -> Terms:
         """Return the terms of a session at the machine."""
-        made = self.policies.open(applicant or self.applicant(), self.machine, right)
-        terms: Terms = self.successResultOf(made)
+        terms: Terms = self.successResultOf(Deferred.fromCoroutine(self.open(applicant, right)))
         return terms
 
     def not_opened(self, applicant: Applicant | None = None, right: Right = Right.DRIVE) -> str:
@@ -68,7 +89,7 @@ class PolicyTestCase(APITestCase):
 
     def refusal(self, applicant: Applicant | None = None, right: Right = Right.DRIVE) -> Forbidden:
         """Return the error of a session that policies refuse."""
-        made = self.policies.open(applicant or self.applicant(), self.machine, right)
+        made = Deferred.fromCoroutine(self.open(applicant, right))
         refusal = self.failureResultOf(made, Forbidden).value
         assert isinstance(refusal, Forbidden)
         return refusal

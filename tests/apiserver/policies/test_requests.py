@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from tests.apiserver.policies.support import COMPUTE, REQUESTS, PolicyTestCase
 from tests.apiserver.support import EPOCH, EVENTS, MACHINES, MERGE, RBAC
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import CONSOLEREQUESTS
-from twisted_exec.api.status import Forbidden
+from twisted_exec.api.status import Forbidden, GatewayTimeout, ServiceUnavailable
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.interfaces import Applicant
 from twisted_exec.apiserver.policies import requests
@@ -403,14 +403,15 @@ class OnceTests(PolicyTestCase):
         self.assertIn("at most 600 seconds", self.not_opened(self.resuming("s-3", "s-2")))
 
     def test_race(self) -> None:
-        """Of two sessions at the same moment one gets the approval."""
+        """Of two sessions at the same moment, at two servers, one gets the approval."""
         write = self.storage.update
         racing: list[Deferred[Terms]] = []
+        replica = self.replica()
 
         def update(resource: Any, obj: Any) -> Any:
             self.storage.update = write  # type: ignore[method-assign]
-            other = self.applicant(session="s-2")
-            racing.append(self.policies.open(other, self.machine, Right.DRIVE))
+            other = self.open(self.applicant(session="s-2"), policies=replica)
+            racing.append(Deferred.fromCoroutine(other))
             return write(resource, obj)
 
         self.storage.update = update  # type: ignore[method-assign]
@@ -419,13 +420,138 @@ class OnceTests(PolicyTestCase):
 
     def test_replica(self) -> None:
         """A server that has not heard of the first session yet lets no second one in."""
-        other = ConsolePolicies(self.storage, [DEFAULT.workload], self.clock, self.clock.seconds)
-        other.startService()
+        other = self.replica()
         other.stopService()  # it hears nothing from now on
         self.opened()
-        made = other.open(self.applicant(session="s-2"), self.machine, Right.DRIVE)
+        made = Deferred.fromCoroutine(self.open(self.applicant(session="s-2"), policies=other))
         message = self.failureResultOf(made, Forbidden).value.message
         self.assertIn("its approval was for one session, which has begun", message)
+
+    def replica(self) -> ConsolePolicies:
+        """The policies of another server at the same store."""
+        other = ConsolePolicies(self.storage, [DEFAULT.workload], self.clock, self.clock.seconds)
+        other.startService()
+        self.addCleanup(lambda: other.running and other.stopService())
+        return other
+
+    def reserved(self, session: str) -> Deferred[Any]:
+        """Begin to open a session; fires with what it has reserved."""
+        opening = self.policies.open(self.applicant(session=session), self.machine, Right.DRIVE)
+        return opening.addCallback(lambda admitted: admitted.reservation)
+
+    def user_of_approval(self, name: str = "r") -> str | None:
+        """Return the session that has used an approval."""
+        key = (CONSOLEREQUESTS.resource, "default", name)
+        session: str | None = self.successResultOf(self.storage.get(*key))["status"].get("session")
+        return session
+
+    def test_not_opened(self) -> None:
+        """
+        A session that is not opened uses nothing, and the next one opens: it has waited, and so has one that
+        is refused then.
+        """
+        first = self.successResultOf(self.reserved("s-1"))
+        second, third = self.reserved("s-2"), self.reserved("s-3")
+        self.assertNoResult(second)
+        self.reviewed(self.applicant(session="s-1"))
+        first.not_opened(GatewayTimeout("no answer"))
+        self.assertIsNone(self.user_of_approval())
+        reservation = self.successResultOf(second)
+        self.assertNoResult(third)
+        self.successResultOf(reservation.use())
+        reservation.opened()
+        self.assertEqual(self.user_of_approval(), "s-2")
+        message = self.failureResultOf(third, Forbidden).value.message
+        self.assertIn("its approval was for one session, which has begun", message)
+
+    def test_left_while_written(self) -> None:
+        """A user who leaves while the approval is written gives it back, and the next session opens."""
+        first = self.successResultOf(self.reserved("s-1"))
+        second = self.reserved("s-2")
+        write = self.storage.update
+        waiting: Deferred[None] = Deferred()
+
+        def slow(resource: Any, obj: Any) -> Any:
+            self.storage.update = write  # type: ignore[method-assign]
+            return waiting.addCallback(lambda _: write(resource, obj))
+
+        self.storage.update = slow  # type: ignore[method-assign]
+        use = first.use()
+        use.cancel()
+        problem = self.failureResultOf(use, CancelledError).value
+        first.not_opened(problem)
+        self.assertNoResult(second)
+        waiting.callback(None)
+        self.assertIsNone(self.user_of_approval())
+        self.assertNotIn("useTime", self.answer("GET", f"{REQUESTS}/r")["status"])
+        self.successResultOf(self.successResultOf(second).use())
+        self.assertEqual(self.user_of_approval(), "s-2")
+
+    def test_not_opened_after_use(self) -> None:
+        """A session that is not opened although it has used its approval, gives it back."""
+        first = self.successResultOf(self.reserved("s-1"))
+        self.successResultOf(first.use())
+        self.assertEqual(self.user_of_approval(), "s-1")
+        first.not_opened(CancelledError())
+        self.assertIsNone(self.user_of_approval())
+        self.opened(self.applicant(session="s-2"))
+
+    def test_not_resumed_after_use(self) -> None:
+        """An attempt to resume that fails late leaves the approval to the session and its next attempt."""
+        self.opened()
+        opening = self.policies.open(self.resuming("s-2", "s-1"), self.machine, Right.DRIVE)
+        reservation = self.successResultOf(opening).reservation
+        self.reviewed(self.resuming("s-2", "s-1"))
+        self.successResultOf(reservation.use())
+        reservation.not_opened(CancelledError())
+        self.reviewed()
+        self.opened(self.resuming("s-3", "s-1"))
+        self.assertIn("was for one session", self.not_opened(self.applicant(session="s-4")))
+
+    def test_resumed_while_it_resumes(self) -> None:
+        """A session that is resumed waits for no attempt before it, which may never end."""
+        self.opened()
+        for session in ("s-2", "s-3"):
+            opening = self.policies.open(self.resuming(session, "s-1"), self.machine, Right.DRIVE)
+            reservation = self.successResultOf(opening).reservation
+        self.successResultOf(reservation.use())
+
+    def test_waits_for_long(self) -> None:
+        """A session waits ten seconds for another one, and is told why."""
+        first = self.successResultOf(self.reserved("s-1"))
+        second = self.reserved("s-2")
+        self.clock.advance(10)
+        message = self.failureResultOf(second, ServiceUnavailable).value.message
+        self.assertEqual(
+            message,
+            'another session of yours at machine "vm-1" is being opened with the approval for one '
+            "session: try again",
+        )
+        first.not_opened(GatewayTimeout("no answer"))
+        self.opened(self.applicant(session="s-3"))
+
+    def test_second_approval_meanwhile(self) -> None:
+        """A session does not wait for another one if there is an approval for each."""
+        self.request("more")
+        self.decide("more")
+        for session in ("s-1", "s-2"):
+            self.successResultOf(self.successResultOf(self.reserved(session)).use())
+        used = {self.user_of_approval(name) for name in ("r", "more")}
+        self.assertEqual(used, {"s-1", "s-2"})
+
+    def test_withdrawn_while_opened(self) -> None:
+        """An approval that is withdrawn or deleted while the next hop opens the session does not count."""
+        reservation = self.successResultOf(self.reserved("s-1"))
+        self.decide(denied=True)
+        message = self.failureResultOf(reservation.use(), Forbidden).value.message
+        self.assertIn("bob denied it", message)
+        reservation.not_opened(Forbidden(message))
+        self.request("more")
+        self.decide("more")
+        reservation = self.successResultOf(self.reserved("s-2"))
+        self.answer("DELETE", f"{REQUESTS}/more", user="jane")
+        message = self.failureResultOf(reservation.use(), Forbidden).value.message
+        self.assertIn("it is being deleted", message)
 
     def test_withdrawn_meanwhile(self) -> None:
         """An approval that is withdrawn just before its use does not count."""

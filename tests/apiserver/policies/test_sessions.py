@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+
 from tests.apiserver.chain import EXEC, POD, ChainTestCase, Poollet, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.consoles.exec import open_console
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.testing.attachment import RecordingUser
@@ -29,6 +32,7 @@ class SessionTests(ChainTestCase):
     """Jane edits a namespace with a machine."""
 
     poollet_: Poollet
+    poollet_seconds = 1.0
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -151,6 +155,90 @@ class SessionTests(ChainTestCase):
         await self.make_machine("lost", "pool-x")
         name = await self.approve(machine="lost")
         await self.refused(404, "lost", user="jane", query=STDIN)
+        request = await self.admin.get(REQUESTS, name, "default")
+        self.assertNotIn("session", request["status"])
+
+    async def test_not_opened(self) -> None:
+        """
+        Of twelve sessions that begin at once one opens, and uses the approval, although the poollet leaves
+        one without an answer until its user leaves, another one until the time limit, and refuses a third.
+        """
+        await self.make_policy(approval="Once")
+        name = await self.approve()
+        dispatch, answers = self.poollet_.dispatch, ["none", "late", "refusal"]
+
+        async def answer(request: Request) -> None:
+            kind = answers.pop(0) if answers else ""
+            self.poollet_.silent = kind in ("none", "late")
+            refusal = {"kind": "Status", "code": 503, "message": "busy"}
+            self.poollet_.answer = (503, refusal) if kind == "refusal" else None
+            await dispatch(request)
+
+        self.patch(self.poollet_, "dispatch", answer)
+        leaving = Deferred.fromCoroutine(self.dial(user="jane", query=STDIN))
+        await self.until(lambda: self.poollet_.requests)
+        others = [Deferred.fromCoroutine(self.dial(user="jane", query=STDIN)) for _ in range(11)]
+        leaving.addErrback(lambda failure: failure.trap(CancelledError))
+        leaving.cancel()
+        opened, codes = [], []
+        for success, result in await DeferredList(others, consumeErrors=True):
+            if success:
+                opened.append(result)
+                self.addCleanup(result.abort)
+            else:
+                codes.append(result.value.code)
+        self.assertEqual(len(opened), 1, codes)
+        self.assertEqual((codes.count(504), codes.count(503)), (1, 1))
+        self.assertEqual(set(codes) - {403, 429}, {503, 504})
+        request = await self.admin.get(REQUESTS, name, "default")
+        (live,) = self.server._parts.sessions.live()
+        self.assertEqual(request["status"]["session"], live.subject.session)
+
+    async def test_refused_in_time(self) -> None:
+        """
+        A session whose approval is withdrawn while the poollet opens it is refused, ends at the poollet, and
+        its audit record says why with the code.
+        """
+        await self.make_policy(approval="Once")
+        name = await self.approve()
+        dispatch = self.poollet_.dispatch
+
+        async def withdrawn(request: Request) -> None:
+            if request.method != b"DELETE":
+                patch = {"status": {"denied": True}}
+                await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
+            await dispatch(request)
+
+        self.patch(self.poollet_, "dispatch", withdrawn)
+        message = await self.refused(403, user="jane", query=STDIN)
+        self.assertIn("admin denied it", message)
+        await self.until(lambda: self.poollet_.requests[-1][0] == "DELETE")
+        await self.poollet_.lines[0].lost
+        (end,) = self.ends()
+        self.assertIn("admin denied it", end[0])
+        self.assertEqual(end[1], 403)
+
+    async def test_late_and_withdrawn(self) -> None:
+        """The audit record of a session that was not opened has the reason which belongs to its code."""
+        await self.make_policy(approval="Required")
+        name = await self.approve()
+        self.poollet_.silent = True
+        dial = Deferred.fromCoroutine(self.refused(504, user="jane", query=STDIN))
+        await self.until(lambda: self.poollet_.requests)
+        patch = {"status": {"denied": True}}
+        await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
+        self.assertIn("no answer to the upgrade request", await dial)
+        ((reason, code),) = self.ends()
+        self.assertEqual(code, 504)
+        self.assertIn("no answer to the upgrade request", reason)
+
+    async def test_screen(self) -> None:
+        """A screen that the poollet does not return uses no approval."""
+        await self.make_policy(approval="Once")
+        name = await self.approve()
+        screen = {"user": "jane", "method": b"GET", "path": EXEC.replace("/exec", "/screen")}
+        self.poollet_.answer = (503, {"kind": "Status", "code": 503, "message": "busy"})
+        await self.refused(503, headers=(), **screen)
         request = await self.admin.get(REQUESTS, name, "default")
         self.assertNotIn("session", request["status"])
 

@@ -34,9 +34,11 @@ from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarde
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings, session_demand
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
 from twisted_exec.apiserver.interfaces import (
+    Admitted,
     Applicant,
     IConsolePolicies,
     IOpeningAdmission,
+    IReservation,
     Opening,
 )
 from twisted_exec.apiserver.policies.demands import Demand
@@ -49,8 +51,8 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.outcomes import outcome
-from twisted_exec.streaming.interfaces import UID_HEADER, IStreamLocator, Location
-from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right, Terms
+from twisted_exec.streaming.interfaces import UID_HEADER, IStreamLocator, Location, Subject
+from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right
 
 
 @implementer(IStreamLocator)
@@ -131,8 +133,10 @@ class MachineLocator:
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
         path = self._dialect.poollet_path(target.namespace, target.name, self.subresource)
         location = self.poollet(await self.poollets.pool(target.name, pool), context, path)
-        # Last, because a session may use up an approval.
-        terms = FULL if access is None else await self._terms(context, access, right, machine)
+        # Last, because a session may reserve an approval.
+        admitted = Admitted(FULL)
+        if access is not None:
+            admitted = await self._admitted(context, access, right, machine)
         uid = (UID_HEADER, quote(context.subject.uid, safe="").encode("ascii"))
         headers = (*headers, uid, *reason_headers(context.subject.reason))
         if context.recorded:
@@ -140,7 +144,25 @@ class MachineLocator:
             location = replace(location, subject=context.subject, answer_headers=(recorded,))
         if self.resumes:
             location = replace(location, resumes=True, anew=self._anew(target, location))
-        return replace(location, headers=headers, terms=terms)
+        confirm = None
+        if admitted.reservation is not None:
+            confirm = self._use(admitted.reservation, machine, context.subject)
+        return replace(location, headers=headers, terms=admitted.terms, confirm=confirm)
+
+    def _use(
+        self, reservation: IReservation, machine: Object, subject: Subject
+    ) -> Callable[[], Deferred[None]]:
+        """Return a function that uses the approval of a session, and records a refusal."""
+
+        async def use() -> None:
+            try:
+                await reservation.use()
+            except Forbidden as refusal:
+                if self._refusals is not None:
+                    self._refusals.by_policy(self._kind, machine, subject, refusal.message)
+                raise
+
+        return lambda: Deferred.fromCoroutine(use())
 
     def _anew(self, target: Target, location: Location) -> Callable[[], Deferred[Location]]:
         """Return a function that locates the same machine again."""
@@ -168,10 +190,10 @@ class MachineLocator:
         access = ConsoleAccess.of(opening, context.options, strict=self._strict_verbs)
         return access, await self._gate.authorize_console(context, access)
 
-    async def _terms(
+    async def _admitted(
         self, context: RequestContext, access: ConsoleAccess, right: Right, machine: Object
-    ) -> Terms:
-        """Return the terms of a session under the ConsolePolicies of its machine."""
+    ) -> Admitted:
+        """Decide about a session under the ConsolePolicies of its machine."""
         subject = context.subject
         applicant = Applicant(
             context.user,
@@ -189,16 +211,20 @@ class MachineLocator:
         else:
             self._gate.allow_console(context, access)
         try:
-            terms = access.terms(await self._policies.open(applicant, machine, right))
+            admitted = await self._policies.open(applicant, machine, right)
         except Forbidden as refusal:
             if self._refusals is not None:
                 self._refusals.by_policy(self._kind, machine, subject, refusal.message)
             raise
+        if admitted.reservation is not None:
+            context.call_opened(admitted.reservation.opened)
+            context.call_unopened(admitted.reservation.not_opened)
+        terms = access.terms(admitted.terms)
         if recording is None:
-            return terms
+            return replace(admitted, terms=terms)
         recording = await self._recorded(context, machine)
         self._gate.allow_console(context, access.under(replace(conditions, recording=recording)))
-        return replace(terms, recording=recording)
+        return replace(admitted, terms=replace(terms, recording=recording))
 
     async def _recorded(self, context: RequestContext, machine: Object) -> str:
         """Return the recording that a session requires, for its terms; empty if it requires none."""

@@ -370,8 +370,9 @@ def _counts(request: Object, applicant: Applicant, now: float) -> bool:
         return False
     if "deletionTimestamp" in request["metadata"]:  # finalizers may keep it
         return False
-    users = status.get("session"), status.get("previousSession")
-    if "session" in status and applicant.session not in users:
+    users = {status.get("session"), status.get("previousSession")}
+    # A session that is being resumed has not yet recorded its own id.
+    if "session" in status and users.isdisjoint((applicant.session, applicant.resumes)):
         return False
     # Approvals are never by the user; this holds also for a store that was written by hand.
     if status.get("decidedBy", "") in ("", spec.get("user"), spec.get("caller")):

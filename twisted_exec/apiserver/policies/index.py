@@ -21,9 +21,8 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLEREQUESTS, Object
 from twisted_exec.api.kinds.policies.consolerequests import expiry
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import Conflict, NotFound, ServiceUnavailable
-from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies, Strictness
+from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.apiserver.interfaces import Admitted, Applicant, IConsolePolicies, Strictness
 from twisted_exec.apiserver.policies.demands import Demand, demand_of
 from twisted_exec.apiserver.policies.evaluation import (
     Policy,
@@ -32,6 +31,7 @@ from twisted_exec.apiserver.policies.evaluation import (
     needs_use,
     parsed,
 )
+from twisted_exec.apiserver.policies.reservations import WAIT_SECONDS, Reservations
 from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
@@ -40,7 +40,6 @@ from twisted_exec.wire.session_terms import Right, Terms
 
 MOST_SECONDS = 60.0
 """Longest wait of the timer: the time of day may be set."""
-_ATTEMPTS = 5
 _SPARE_MOMENTS = 16
 _UNKNOWN = "the server does not know its ConsolePolicies yet: try again"
 
@@ -79,6 +78,9 @@ class ConsolePolicies(StoreFollower):
         self._by_name: dict[tuple[str, str, Key], Object] = {}
         """By group, plural, namespace and name."""
         self._timer: IDelayedCall | None = None
+        self._reservations = Reservations(
+            storage, clock, now, self._present, self._remember, self._forget
+        )
 
     def followed(self) -> list[Followed]:
         """See :meth:`StoreFollower.followed`."""
@@ -165,6 +167,10 @@ class ConsolePolicies(StoreFollower):
         policies = self._policies.get(machine["metadata"]["namespace"], {})
         return [policy for _, policy in sorted(policies.items()) if policy.selects(machine)]
 
+    def _present(self, request: Object) -> Object | None:
+        """Return a request as it is known now; ``None`` if it was deleted."""
+        return self._requests.get(_asker(request), {}).get(key_of(request))
+
     def requests_of(self, user: str, uid: str) -> list[Object]:
         """Return the requests of a user for a machine."""
         return list(self._requests.get((user, uid), {}).values())
@@ -177,55 +183,51 @@ class ConsolePolicies(StoreFollower):
             raise NotFound("machines", uid, "", "the machine of the session is not known")
         return self._evaluated(applicant, machine, right)
 
-    def open(self, applicant: Applicant, machine: Object, right: Right) -> Deferred[Terms]:
+    def open(self, applicant: Applicant, machine: Object, right: Right) -> Deferred[Admitted]:
         """As :meth:`IConsolePolicies.open`."""
         return Deferred.fromCoroutine(self._open(applicant, machine, right))
 
-    async def _open(self, applicant: Applicant, machine: Object, right: Right) -> Terms:
+    async def _open(self, applicant: Applicant, machine: Object, right: Right) -> Admitted:
         # A new session has used no approval, whatever its id: some callers choose that.  One that is
         # resumed has, and its runtime will check that it is the same.
         new_session = replace(applicant, session=applicant.resumes)
-        for _ in range(_ATTEMPTS):
-            terms = self._evaluated(new_session, machine, right)
-            if not needs_use(self.selecting(machine)):
-                return terms
+        deadline = self._clock.seconds() + WAIT_SECONDS
+        while True:
+            policies, now = self.selecting(machine), self._now()
+            if not needs_use(policies):
+                return Admitted(self._evaluated(new_session, machine, right))
             requests = self.requests_of(applicant.user.name, machine["metadata"]["uid"])
-            (best, *_) = approvals(requests, new_session, self._now())
-            if await self._use(best, applicant):
-                return terms
-        raise ServiceUnavailable(
-            f'the approval for machine "{machine["metadata"]["name"]}" keeps changing: try again'
-        )
+            free = [each for each in requests if not self._reservations.has(each)]
+            try:
+                terms = evaluate(policies, free, new_session, machine, right, now)
+            except Forbidden:
+                evaluate(
+                    policies, requests, new_session, machine, right, now
+                )  # the message for all
+                reserved = filter(self._reservations.has, approvals(requests, new_session, now))
+                await self._reservations.wait(key_of(next(reserved)), machine, deadline)
+                continue
+            (best, *_) = approvals(free, new_session, now)
+            check = partial(self._check_use, new_session, machine, right)
+            return Admitted(terms, self._reservations.reserve(best, applicant, check))
 
-    async def _use(self, best: Object, applicant: Applicant) -> bool:
+    def _check_use(
+        self, new_session: Applicant, machine: Object, right: Right, request: Object
+    ) -> bool:
         """
-        Record the session in its approval.
+        Return whether a session still needs the approval that it has reserved.
 
-        :return: false if the approval has changed in the store meanwhile, for example because another
-            session used it at the same moment.
+        :raises Forbidden: the approval does not count any more, or a policy refuses the session.
         """
-        updated = {**best, "metadata": {**best["metadata"]}}
-        status = updated["status"] = {**best["status"], "session": applicant.session}
-        if "session" in best["status"]:
-            # Not what the approval names now: that may be an attempt to resume which has failed.
-            status["previousSession"] = applicant.resumes
-        else:
-            status["useTime"] = timestamp(self._now())
-        try:
-            # The next evaluation may come before the watch delivers the update.
-            self._remember(await self._storage.update(CONSOLEREQUESTS.resource, updated))
-        except (Conflict, NotFound):
-            await self._read_again(best)
+        policies, now = self.selecting(machine), self._now()
+        if not needs_use(policies):
             return False
+        if approvals([request], new_session, now):
+            requests = self.requests_of(new_session.user.name, machine["metadata"]["uid"])
+            evaluate(policies, requests, new_session, machine, right, now)
+        else:
+            evaluate(policies, [request], new_session, machine, right, now)
         return True
-
-    async def _read_again(self, request: Object) -> None:
-        try:
-            stored = await self._storage.get(CONSOLEREQUESTS.resource, *key_of(request))
-        except NotFound:
-            self._forget(request)
-            return
-        self._remember(stored)
 
     def _evaluated(self, applicant: Applicant, machine: Object, right: Right) -> Terms:
         policies, uid = self.selecting(machine), machine["metadata"]["uid"]

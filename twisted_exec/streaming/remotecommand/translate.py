@@ -64,6 +64,7 @@ async def translate(
     *,
     open_seconds: float,
     streams: Collection[Channel] | None = None,
+    confirm: Callable[[], Awaitable[None]],
 ) -> bool:
     """
     Bridge a request to a next hop that refused its protocol, or whose stream is recorded.
@@ -74,6 +75,7 @@ async def translate(
     :param open_seconds: time limit for the backend's streams.
     :param streams: streams for which the next hop waits; ``None``: those that the request asks
         for, or a terminal's if it does not say.
+    :param confirm: decides for the last time before the client is answered.
     :return: whether it succeeded; if not, nothing was answered.
     :raises APIError: the next hop refuses the request itself, or cannot be reached.
     :raises ConnectionDone: the client has left.
@@ -96,6 +98,7 @@ async def translate(
             continue
         else:
             await translation.begin(upgraded, way, chosen, channels, open_seconds)
+            await translation.confirmed(confirm)
             translation.take(request, protocol, options)
             return True
     return False
@@ -176,6 +179,18 @@ class Translation:
         machine.carrier.on_flow(self._machine_flow)
         upgraded.hand_over(holder)
         await machine.opening
+
+    async def confirmed(self, confirm: Callable[[], Awaitable[None]]) -> None:
+        """
+        Let the hop decide for the last time.
+
+        :raises APIError: the session must not be opened; the machine's connection is closed.
+        """
+        try:
+            await confirm()
+        except BaseException:
+            self._machine.carrier.abort()
+            raise
 
     def take(self, request: Request, protocol: str, options: StreamOptions) -> None:
         """

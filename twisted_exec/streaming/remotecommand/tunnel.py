@@ -72,12 +72,16 @@ def tunnelled(request: Request) -> list[str]:
 
 
 async def untunnel(
-    request: Request, ask: Callable[[Attempt], Awaitable[Upgraded]], tunnel: Tunnel
+    request: Request,
+    ask: Callable[[Attempt], Awaitable[Upgraded]],
+    tunnel: Tunnel,
+    confirm: Callable[[], Awaitable[None]],
 ) -> str:
     """
     Connect a tunnel to a next hop that refused it, without the tunnel.
 
     :param ask: sends an offer to that hop on a new connection.
+    :param confirm: decides for the last time before the client is answered.
     :return: the subprotocol sent to the client.
     :raises UpgradeRefused: the next hop refuses that too.
     :raises OtherProtocol: it chose a protocol that was not offered.
@@ -92,6 +96,7 @@ async def untunnel(
     upgraded = await ask(attempt)
     protocol = PREFIX + attempt.chosen(upgraded)
     try:
+        await confirm()
         tunnel.take(request, protocol)
     except BaseException:
         upgraded.abort()

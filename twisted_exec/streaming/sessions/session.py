@@ -249,13 +249,15 @@ class Session:
         Take note that the session is over.  Repeated calls do nothing.
 
         :param reason: for the audit record, unless this side has given an :attr:`ending`.
-        :param code: the HTTP status of a session that never had a stream.
+        :param code: the HTTP status of a session that never had a stream; the reason is that of the answer.
         :param is_lost: the connection was lost; the session waits for its user at the machine's end.
         """
         if self._over:
             return
         self._over, self.is_lost = True, is_lost
-        if self.ending is not None:
+        if code is not None:
+            pass
+        elif self.ending is not None:
             reason = self.ending.reason
         elif self.is_superseded:
             reason = RESUMED

@@ -54,6 +54,7 @@ from twisted_exec.streaming.interfaces import (
     IStreamLocator,
     Location,
 )
+from twisted_exec.streaming.passage import confirm
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.session import Session
 from twisted_exec.streaming.text.connection import TextConnection, can_carry
@@ -129,6 +130,16 @@ class _Passage:
         self._relay, self._context, self._request = relay, context, context.request
 
     async def run(self) -> None:
+        """As :meth:`Relay.handle`."""
+        context = self._context
+        try:
+            await self._run()
+        except BaseException as problem:
+            context.unopened(problem)
+            raise
+        context.opened()
+
+    async def _run(self) -> None:
         sessions, request, context = self._relay.sessions, self._request, self._context
         location = await self._relay.locator.locate(context)
         context.subject, context.has_session = location.subject, True
@@ -140,12 +151,22 @@ class _Passage:
             if self._relay.answer_seconds is None:
                 session.wait(lambda ending: reaching.cancel())
             self._download = await reaching
+            await self._confirm(location, session)
         except BaseException as problem:
             if session.ending is None or request.gone or not isinstance(problem, CancelledError):
                 code, reason = outcome(problem)
                 session.over(reason, code=code)
                 raise
         self._pass_on(session)
+
+    async def _confirm(self, location: Location, session: Session) -> None:
+        try:
+            await confirm(location, session)
+        except BaseException:
+            download, self._download = self._download, None
+            if download is not None:
+                download.abort()
+            raise
 
     def _form(self) -> type[TextAnswer | TextSocket | TextConnection]:
         """The form of the response."""
