@@ -22,6 +22,7 @@ from twisted_exec.cli.console.script import FAILED_CODE, OCCUPIED_CODE, Script
 from twisted_exec.cli.console.session import Outcome
 from twisted_exec.cli.console.shell import NO_SHELL_CODE, PROBE_SECONDS, Run, typed_command
 from twisted_exec.console.floor import WAITS, Floor, not_sent, notice, notice_text
+from twisted_exec.wire.escape_sequences import strip
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 SHELLS = {
@@ -35,10 +36,11 @@ class Machine(ProcessProtocol):
     """A shell in a pseudo-terminal, with a script at its keyboard."""
 
     def __init__(self, script: Script, arguments: list[str], **environment: str) -> None:
-        self.printed = b""
+        self.printed = self.shown = b""
         self.done: Deferred[Outcome] = Deferred()
         self.over: Deferred[None] = Deferred()
         self._script = script
+        self.nonce: bytes = getattr(script, "_nonce", b"")
         path = shutil.which(arguments[0])
         if path is None:
             raise SkipTest(f"{arguments[0]} is not installed")
@@ -60,6 +62,7 @@ class Machine(ProcessProtocol):
         self.done.callback(outcome)
 
     def outReceived(self, data: bytes) -> None:
+        self.shown += data
         self.printed += self._script.received(data)
 
     def processEnded(self, reason: Failure) -> None:
@@ -77,6 +80,7 @@ COMMANDS: list[tuple[str, int, bytes]] = [
     ("echo \u00e9\u4e2d", 0, "\u00e9\u4e2d\n".encode()),
     ("seq 1 5000", 0, b"".join(b"%d\n" % number for number in range(1, 5001))),
     ("printf '@E:0@ @B@ \\r @@\\r'", 0, b"@E:0@ @B@ \r @@\r"),
+    (r"printf '\033]28747;E1:0\033\\\033]2'", 0, b"\x1b]28747;E1:0\x1b\\\x1b]2"),
     ("sh -c 'kill -9 $$'", 137, b""),
     ("echo " + "long " * 200, 0, b"long " * 199 + b"long\n"),
     (
@@ -144,6 +148,19 @@ class ShellTests(TestCase):
         self.assertEqual(outcome, Outcome(4))
         self.assertIn(b"result\n", machine.printed)
         self.assertNotIn(b"printf", machine.printed)
+
+    @inlineCallbacks
+    def test_viewers(self) -> Any:
+        """
+        Other viewers see the typed lines and the output, but no marks.
+        """
+        for name, arguments in SHELLS.items():
+            machine = Machine(Run(reactor, "echo done"), arguments)
+            yield machine.done
+            yield machine.over
+            shown = strip(machine.shown)
+            self.assertIn(b"done\r\n", shown, name)
+            self.assertNotRegex(shown, rb"(?<!28747;)[RBE]" + machine.nonce, name)
 
     @inlineCallbacks
     def test_text_of_another_user(self) -> Any:
@@ -216,6 +233,27 @@ class PromptTests(SynchronousTestCase):
             assert terminal.outcome is not None
             self.assertEqual((terminal.sent, terminal.outcome.exit_code), (b"", NO_SHELL_CODE))
             self.assertIn("is at a login prompt", terminal.outcome.line)
+
+    def test_boot_loaders(self) -> None:
+        """
+        At a boot loader's prompt nothing is typed: U-Boot repeats its last command after Enter.
+        """
+        for prompt in (
+            b"=> ",
+            b"U-Boot> ",
+            b"grub> ",
+            b"\x1b[0mgrub rescue> ",
+            b"iPXE> ",
+            b"Shell> ",
+            b"FS0:\\> ",
+        ):
+            _, _, terminal = self.begin(b"\r\nhit any key\r\n" + prompt)
+            assert terminal.outcome is not None, prompt
+            self.assertEqual((terminal.sent, terminal.outcome.exit_code), (b"", NO_SHELL_CODE))
+            self.assertIn("is at a boot loader's prompt", terminal.outcome.line)
+        for prompt in (b"$ ", b"/ # ", b"(initramfs) ", b"root@ok:~# ", b"[root@grub ~]# "):
+            _, _, terminal = self.begin(b"\r\n" + prompt)
+            self.assertIsNone(terminal.outcome, prompt)
 
     def test_login_prompt_after_enter(self) -> None:
         """
@@ -324,13 +362,18 @@ class PromptTests(SynchronousTestCase):
         clock, run, terminal = self.begin(b"$ ")
         clock.pump([0.1] * 10)
         nonce = run._nonce
-        run.received(b"echo\r\n@R%s@@R%s@\r\n$ " % (nonce, nonce))
+        probe = b"\x1b]28747;R%s\x1b\\" % nonce
+        run.received(b"echo\r\n%s%s$ " % (probe, probe))
         clock.pump([0.1] * 3)
         self.assertTrue(terminal.sent.endswith(typed_command("secret command", nonce.decode())[0]))
-        text = b"printf B%s;\r\n\x1b[?2004l@B%s@a@E\r\nb\r\n@E%s:7@@E%s:7@\r\n$ " % ((nonce,) * 4)
+        text = b"printf B%s;\r\n\x1b[?2004l\x1b]28747;B%s\x1b\\a\x1b]2\x1b\\E\r\nb\r\n" % (
+            nonce,
+            nonce,
+        )
+        text += b"\x1b]28747;E%s:7\x1b\\" % nonce * 2 + b"$ "
         printed = b"".join(run.received(text[at : at + 1]) for at in range(len(text)))
         clock.pump([0])
-        self.assertEqual((printed, terminal.outcome), (b"a@E\nb\n", Outcome(7)))
+        self.assertEqual((printed, terminal.outcome), (b"a\x1b]2\x1b\\E\nb\n", Outcome(7)))
 
     def test_kernel_line_in_a_mark(self) -> None:
         """
@@ -339,10 +382,12 @@ class PromptTests(SynchronousTestCase):
         clock, run, terminal = self.begin(b"$ ")
         clock.pump([0.1] * 10)
         nonce = run._nonce
-        run.received(b"@R%s@" % nonce)
+        run.received(b"\x1b]28747;R%s\x1b\\" % nonce)
         clock.pump([0.1] * 3)
-        run.received(b"@B[ 1.0] usb\r\n%s@out\r\n" % nonce)
-        printed = run.received(b"@E%s[ 2.0] x\r\n:0@@E%s:0@\r\n$ " % (nonce, nonce))
+        run.received(b"\x1b]28747;B[ 1.0] usb\r\n%s\x1b\\out\r\n" % nonce)
+        printed = run.received(
+            b"\x1b]28747;E%s[ 2.0] x\r\n:0\x1b\\\x1b]28747;E%s:0\x1b\\$ " % (nonce, nonce)
+        )
         clock.pump([0])
         self.assertEqual(terminal.outcome, Outcome())
         self.assertIn(b"out\n", printed)

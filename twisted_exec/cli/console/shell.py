@@ -4,13 +4,15 @@ One command in the shell of a machine: ``--run``.
 It needs a POSIX shell that waits at its prompt.  It types two lines:
 
 1. a probe, which prints a mark.  If no mark comes, the command is never typed: a login prompt would
-   take it for a user's name.
+   take it for a user's name.  At a boot loader's prompt not even the probe is typed.
 2. the command, between two marks; the second has its exit code.
 
-The marks are assembled by the shell's ``printf``, so the echo of a typed line contains none, however
-the terminal wraps it.  The command is typed in octal where necessary: a quote cannot end the line
-early, and a tab does not complete a word.  Each mark but the first of the command is printed twice,
-because the kernel may print a line into the middle of it.
+A mark is an operating system command (OSC) with a number that no terminal knows, so no viewer sees
+it, and neither alerts nor plain logs contain it.  (Not an APC, which tmux takes for a title.)  The
+shell's ``printf`` makes its Escape characters, so the echo of a typed line contains no mark.  The
+command is typed in octal where necessary: a quote cannot end the line early, and a tab does not
+complete a word.  Each mark but the first of the command is printed twice, because the kernel may print
+a line into the middle of it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from twisted_exec.cli.console.script_options import FAILED_CODE
 from twisted_exec.cli.console.session import Outcome
 
 NO_SHELL_CODE = 122
-"""The machine is at a login prompt, or no shell answers."""
+"""The machine is at the prompt of a login or a boot loader, or no shell answers."""
 
 PROBE_SECONDS = 10.0
 """Time for a shell to answer the probe."""
@@ -46,6 +48,14 @@ _LOGIN = re.compile(
     rb"(?:(?:login|user ?name|password|passphrase|passcode)[^:\n]{0,80}|control-d to continue\)):[ \t]*\Z",
     re.IGNORECASE,
 )
+_BOOT_LOADER = re.compile(
+    rb"(?:^|[\r\n])[ \t]*(?:=>|U-Boot>|[\w-]+ u-boot>|barebox@[^\r\n]*|grub>|grub rescue>|grub2?-[\w-]+>"
+    rb"|iPXE>|gPXE>|Shell>|FS\d+:\\?[^\r\n>]*>|CFE>|RedBoot>|ok|\d+ >)[ \t]*\Z",
+    re.IGNORECASE,
+)
+"""U-Boot, barebox, GRUB, iPXE, the UEFI Shell, CFE, RedBoot and Open Firmware."""
+_MARK = 28747
+"""The number of the OSC."""
 _KILL_LINE = b"\x15"
 _PLAIN = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 +,-./:;<=>?@_|&()[]{}#*$~^"
@@ -63,9 +73,9 @@ class Run(Script):
         super().__init__(clock)
         self._nonce = secrets.token_hex(8).encode()
         self._lines = typed_command(command, self._nonce.decode())
-        self._probe = b"@R%s@" % self._nonce
-        self._start = b"@B%s@" % self._nonce
-        self._end = re.compile(rb"@E%s:(\d{1,3})@" % self._nonce)
+        self._probe = _mark(b"R" + self._nonce)
+        self._start = _mark(b"B" + self._nonce)
+        self._end = re.compile(rb"\x1b\]%d;E%s:(\d{1,3})\x1b\\" % (_MARK, self._nonce))
         self._buffer = b""
         self._receive: Callable[[bytes], bytes] = self._ignore
 
@@ -73,7 +83,7 @@ class Run(Script):
         return self._receive(data)
 
     def _begin(self) -> None:
-        if self._is_at_login():
+        if self._cannot_answer():
             return
         self.waiting = "no shell answered"
         # The line may have text of another user, which must not run.
@@ -92,11 +102,11 @@ class Run(Script):
     def _ask(self) -> None:
         self._timers.cancel("quiet")
         self._timers.cancel("limit")
-        if self._is_at_login():
+        if self._cannot_answer():
             return
-        nonce = self._nonce.decode()
         self._receive = self._answered
-        self._type(f" printf '@%s@@%s@\\n' R{nonce} R{nonce}\r".encode())
+        mark = _printed(f"R{self._nonce.decode()}")
+        self._type(f" printf '{mark}{mark}'\r".encode())
         self._timers.after("probe", PROBE_SECONDS, self._unanswered)
 
     def _answered(self, data: bytes) -> bytes:
@@ -120,15 +130,19 @@ class Run(Script):
         return b""
 
     def _unanswered(self) -> None:
-        if not self._is_at_login():
+        if not self._cannot_answer():
             line = f'no shell answered within {PROBE_SECONDS:.0f} s; the last line is "{self.last_line}"'
             self._fail(NO_SHELL_CODE, line)
 
-    def _is_at_login(self) -> bool:
-        """Fail if the machine asks for a user's name or a password."""
-        if not _LOGIN.search(self._line):
+    def _cannot_answer(self) -> bool:
+        """Fail if the machine asks for a user's name, a password, or commands of its boot loader."""
+        if _LOGIN.search(self._line):
+            prompt, remedy = "a login", "log in first, as with --expect and --send"
+        elif _BOOT_LOADER.search(self._line):
+            prompt, remedy = "a boot loader's", "use --expect and --send, or boot a system first"
+        else:
             return False
-        line = f'the machine is at a login prompt ("{self.last_line}"): log in first, as with --expect and --send'
+        line = f'the machine is at {prompt} prompt ("{self.last_line}"): {remedy}'
         self._fail(NO_SHELL_CODE, line)
         return True
 
@@ -168,21 +182,15 @@ class Run(Script):
     def _held(self) -> int:
         """Return where a part begins that may become the last mark, or the end of a line."""
         size = len(self._buffer)
-        at = self._buffer.rfind(b"@", max(0, size - len(self._start) - 4))
-        at = self._mark_start(at, size)
-        if at == size and self._buffer.endswith(b"\r"):
-            at -= 1
-        return at
-
-    def _mark_start(self, at: int, size: int) -> int:
-        if at < 0:
-            return size
-        whole = b"@E%s:" % self._nonce
-        tail = self._buffer[at:]
-        is_part = whole.startswith(tail) or (
-            tail.startswith(whole) and tail[len(whole) :].isdigit()
-        )
-        return at if is_part else size
+        whole = b"\x1b]%d;E%s:" % (_MARK, self._nonce)
+        at = self._buffer.find(b"\x1b", max(0, size - len(whole) - len(b"255\x1b")))
+        while at >= 0:
+            tail = self._buffer[at:]
+            code = tail[len(whole) :].removesuffix(b"\x1b")
+            if whole.startswith(tail) or (tail.startswith(whole) and (not code or code.isdigit())):
+                return at
+            at = self._buffer.find(b"\x1b", at + 1)
+        return size - self._buffer.endswith(b"\r")
 
 
 def typed_command(command: str, nonce: str) -> list[bytes]:
@@ -215,10 +223,20 @@ def typed_command(command: str, nonce: str) -> list[bytes]:
 
 
 def _last(text: str, nonce: str) -> bytes:
+    # printf repeats its format for the second exit code.
     return (
-        f" printf '@%s@' B{nonce}; (eval \"{text}\"); "
-        f"printf '@%s:%s@@%s:%s@\\n' E{nonce} $? E{nonce} $?\r"
+        f" printf '{_printed(f'B{nonce}')}'; (eval \"{text}\"); "
+        f"printf '{_printed(f'E{nonce}:%s')}' $? $?\r"
     ).encode()
+
+
+def _mark(text: bytes) -> bytes:
+    return b"\x1b]%d;%s\x1b\\" % (_MARK, text)
+
+
+def _printed(text: str) -> str:
+    """Return the format with which ``printf`` prints a mark."""
+    return f"\\033]{_MARK};{text}\\033\\\\"
 
 
 def _octal(byte: int) -> str:
