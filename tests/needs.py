@@ -84,6 +84,20 @@ def fabric8_directory() -> str:
     return os.environ.get("FABRIC8_CLIENT", "/nonexistent")
 
 
+def openapi_generator() -> str | None:
+    """Why clients cannot be generated here, or ``None``."""
+    if not shutil.which("java"):
+        return "java is not on PATH (default-jre-headless)"
+    if not os.path.isfile(openapi_generator_jar()):
+        return "OPENAPI_GENERATOR is no openapi-generator-cli.jar (see tests/interop)"
+    return kubectl()
+
+
+def openapi_generator_jar() -> str:
+    """The generator of clients, of Maven Central."""
+    return os.environ.get("OPENAPI_GENERATOR", "/nonexistent")
+
+
 def newest_kubectl() -> str | None:
     """Why the newest kubectl cannot be tried here, or ``None``."""
     if newest_kubectl_program() is not None:

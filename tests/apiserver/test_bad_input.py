@@ -347,6 +347,9 @@ class WriteTests(APITestCase):
         for policy in ("Foreground", "Background", "Orphan"):
             self.answer("DELETE", f"{path}?dryRun=All&propagationPolicy={policy}")
             self.answer("DELETE", f"{path}?dryRun=All", {"propagationPolicy": policy})
+        # Clients in Go send null for options that are not set.
+        self.refused(422, "DELETE", f"{path}?propagationPolicy=Later", b"null")
+        self.answer("DELETE", f"{path}?dryRun=All", b" null\n")
         self.answer("DELETE", f"{path}?gracePeriodSeconds=0&orphanDependents=false")
 
     def test_patches(self) -> None:

@@ -41,6 +41,13 @@ against ``exec-standalone`` and a shell in a pseudo-terminal.  The test suite re
 compares the results.  kubectl 1.20 is Debian's; the last kubectl is the newest release, built from
 its Go modules.  ``tox -e interop`` tests these two, Chromium and the clients in Rust and Java.
 
+Generators make clients for other languages of the OpenAPI documents, such as
+``/openapi/v3/apis/compute.ironcore.dev/v1alpha1``.  The names, parameters and responses of their
+operations are those of kube-apiserver's documents, with one difference in version 3: a delete
+returns a ``Status`` *or* the object, which stays until its finalizers are removed.  The suite
+``generated_clients`` tests clients of openapi-generator in Python and Go; their patches are merge
+patches unless the program chooses another content type.  They open no streams.
+
 {table}
 The columns
 -----------

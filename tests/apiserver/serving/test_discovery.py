@@ -229,7 +229,9 @@ class OpenAPITests(APITestCase):
         document = self.answer("GET", f"/openapi/v3/apis/{GROUP}/v1alpha1", user="jane")
         machine = document["components"]["schemas"]["dev.ironcore.compute.v1alpha1.Machine"]
         spec = machine["properties"]["spec"]["properties"]
-        metadata = machine["properties"]["metadata"]["properties"]
+        (named,) = machine["properties"]["metadata"]["allOf"]
+        name = named["$ref"].rpartition("/")[2]
+        metadata = document["components"]["schemas"][name]["properties"]
         told = [
             (each["x-kubernetes-list-type"], each.get("x-kubernetes-list-map-keys"))
             for each in (spec["volumes"], spec["tolerations"], metadata["finalizers"])

@@ -88,9 +88,9 @@ def delete_options(request: APIRequest) -> Object:
     :raises Invalid: the propagation policy is not valid.
     """
     raw = request.content.read()
-    # The query counts only without a body.
-    kind = content_type(request)
-    submitted = body.decode(kind, raw, limit=body.REVIEW) if raw.strip() else _from_query(request)
+    # The query counts only without a body.  Go writes null for options that are not set.
+    kind, is_empty = content_type(request), raw.strip() in (b"", b"null")
+    submitted = _from_query(request) if is_empty else body.decode(kind, raw, limit=body.REVIEW)
     if submitted.get("kind", "DeleteOptions") != "DeleteOptions":
         raise BadRequest(
             f"the body of a delete is no {fields.shown(submitted['kind'])}: DeleteOptions"

@@ -2,9 +2,10 @@
 OpenAPI version 2, for a kube-apiserver in front, which merges it into its own, and for kubectl.
 
 Converted from the version 3 documents: components become definitions, request bodies become
-parameters, and quantities become strings, as version 2 has no ``oneOf``.  kube-apiserver requests
+parameters, quantities become strings, and the first of several schemas the only one, as version 2
+has neither ``oneOf`` nor ``anyOf``.  kube-apiserver requests
 JSON (``k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator``), kubectl before 1.29 and
-``kubectl explain --output=plaintext-openapiv2`` request protobuf (:mod:`.openapi_binary`).
+``kubectl explain --output=plaintext-openapiv2`` request protobuf (:mod:`.binary`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def _schema(schema: Any) -> Any:
         return [_schema(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
+    if "anyOf" in schema:
+        return _schema(schema["anyOf"][0])
     converted = {key: _schema(value) for key, value in schema.items()}
     if isinstance(converted.get("$ref"), str):
         converted["$ref"] = converted["$ref"].replace(_V3, _V2)
@@ -59,27 +62,39 @@ def _item(item: Mapping[str, Any]) -> Object:
 
 
 def _parameter(parameter: Mapping[str, Any]) -> Object:
-    fields = {key: value for key, value in parameter.items() if key != "schema"}
-    return {**fields, "type": parameter["schema"].get("type", "string")}
+    return {
+        **{key: value for key, value in parameter.items() if key != "schema"},
+        **parameter["schema"],
+    }
 
 
 def _operation(operation: Mapping[str, Any]) -> Object:
-    extensions = {key: value for key, value in operation.items() if key.startswith("x-")}
+    converted: Object = {
+        key: value
+        for key, value in operation.items()
+        if key not in ("parameters", "requestBody", "responses")
+    }
     parameters = [_parameter(each) for each in operation.get("parameters", [])]
     if "requestBody" in operation:
-        content = operation["requestBody"]["content"]
-        extensions["consumes"] = list(content)
-        body = _schema(_first(content)["schema"])
-        parameters.append({"name": "body", "in": "body", "required": True, "schema": body})
-    answer = operation["responses"]["200"]
-    content = answer["content"]
-    response = {"description": answer["description"], "schema": _schema(_first(content)["schema"])}
+        body = operation["requestBody"]
+        converted["consumes"] = list(body["content"])
+        schema = _schema(_first(body["content"])["schema"])
+        required = {"required": True} if body.get("required") else {}
+        parameters.append({"name": "body", "in": "body", **required, "schema": schema})
+    responses = operation["responses"]
     return {
-        **extensions,
-        "produces": list(content),
+        **converted,
+        "produces": list(responses["200"]["content"]),
         "parameters": parameters,
-        "responses": {"200": response},
+        "responses": {code: _response(each) for code, each in responses.items()},
     }
+
+
+def _response(response: Mapping[str, Any]) -> Object:
+    converted: Object = {"description": response["description"]}
+    if "content" in response:
+        converted["schema"] = _schema(_first(response["content"])["schema"])
+    return converted
 
 
 def _first(content: Mapping[str, Any]) -> Any:

@@ -154,8 +154,9 @@ _PATH_PARAMETER: _Fields = {
     "description": (3, _text),
     "name": (4, _text),
     "type": (5, _text),
+    "uniqueItems": (19, _integer),
 }
-_QUERY_PARAMETER: _Fields = {**_PATH_PARAMETER, "type": (6, _text)}
+_QUERY_PARAMETER: _Fields = {**_PATH_PARAMETER, "type": (6, _text), "uniqueItems": (20, _integer)}
 _PARAMETERS = {
     "body": _within(partial(_message, _BODY_PARAMETER), 1, 1),
     "query": _within(partial(_message, _QUERY_PARAMETER), 1, 2, 3),
@@ -164,6 +165,7 @@ _PARAMETERS = {
 _RESPONSE: _Fields = {"description": (1, _text), "schema": (2, _within(_schema, 1))}
 _parameters = partial(_repeated, _parameter)
 _OPERATION: _Fields = {
+    "tags": (1, _texts),
     "description": (3, _text),
     "operationId": (5, _text),
     "produces": (6, _texts),

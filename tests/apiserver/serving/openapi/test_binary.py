@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.apiserver.serving.openapi_binary`."""
+"""Tests for :mod:`twisted_exec.apiserver.serving.openapi.binary`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.apiserver.serving.openapi_binary import encoded
+from twisted_exec.apiserver.serving.openapi.binary import encoded
 
 
 def fields(message: bytes) -> dict[int, list[Any]]:
@@ -57,11 +57,13 @@ def extensions(message: bytes, number: int) -> dict[str, Any]:
 
 IDENTITY = {"group": "example.org", "version": "v1", "kind": "Note"}
 OPERATION = {
+    "tags": ["example_v1"],
+    "operationId": "patchExampleV1Note",
     "x-kubernetes-group-version-kind": IDENTITY,
     "produces": ["application/json"],
     "consumes": ["application/json", "application/yaml"],
     "parameters": [
-        {"name": "dryRun", "in": "query", "type": "string"},
+        {"name": "dryRun", "in": "query", "type": "string", "uniqueItems": True},
         {"name": "body", "in": "body", "required": True, "schema": {"$ref": "#/definitions/Note"}},
     ],
     "responses": {"200": {"description": "OK", "schema": {"$ref": "#/definitions/Note"}}},
@@ -111,10 +113,13 @@ class EncodedTests(SynchronousTestCase):
         item = named(inside(self.document, 8), 2)["/notes/{name}"]
         patch = inside(item, 8)
         self.assertEqual(extensions(patch, 13), {"x-kubernetes-group-version-kind": IDENTITY})
+        self.assertEqual(fields(patch)[1], [b"example_v1"])
+        self.assertEqual(fields(patch)[5], [b"patchExampleV1Note"])
         self.assertEqual(fields(patch)[7], [b"application/json", b"application/yaml"])
         query, body = (inside(each, 1) for each in fields(patch)[8])
         self.assertEqual(inside(query, 2, 3, 4), b"dryRun")
         self.assertEqual(inside(query, 2, 3, 6), b"string")
+        self.assertEqual(fields(inside(query, 2, 3))[20], [1])
         self.assertEqual(inside(body, 1, 5, 1), b"#/definitions/Note")
         self.assertEqual(fields(inside(body, 1))[4], [1])
         path = inside(item, 9, 1, 2, 4)

@@ -1,0 +1,3 @@
+"""
+OpenAPI documents: for ``kubectl explain``, validation by clients, and generated clients.
+"""
