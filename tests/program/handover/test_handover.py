@@ -311,6 +311,27 @@ class HandOverTests(HandOverCase):
             await deferLater(reactor, 0.01)
         self.assertTrue(self.runs(successor))
 
+    async def test_moved_environment(self) -> None:
+        """A program behind a symbolic link is replaced by the program to which the link has moved."""
+        current = self.directory / "current"
+        for name in ("one", "two"):
+            binaries = self.directory / name / "bin"
+            binaries.mkdir(parents=True)
+            (binaries / "python").symlink_to(os.path.realpath(sys.executable))
+            path = binaries / "twistd"
+            path.write_text(f"#!{binaries}/python\nfrom twisted.scripts.twistd import run\nrun()\n")
+            path.chmod(0o755)
+        current.symlink_to("one")
+        command = [f"{current}/bin/twistd", *self.command(("-n", "--pidfile="))[1:]]
+        program = self.spawn(command, {})
+        await program.until(rb"generation 0 at")
+        current.unlink()
+        current.symlink_to("two")
+        os.kill(program.pid, signal.SIGUSR2)
+        successor = await self.handed(program)
+        words = Path(f"/proc/{successor}/cmdline").read_text().split("\0")
+        self.assertEqual(words[:2], [f"{self.directory}/two/bin/python", command[0]])
+
     async def test_pidfile(self) -> None:
         """twistd's pidfile names the successor in the end, and is removed when that one stops."""
         pidfile = self.directory / "handed.pid"

@@ -52,6 +52,8 @@ from twisted_exec.program.listening import ListeningSocket, ListeningSockets
 
 _CHANNEL = 3
 """Number of the channel's descriptor in the successor."""
+_LONGEST_LINE_BYTES = 256
+"""``BINPRM_BUF_SIZE`` of Linux: of the first line of a script."""
 
 
 class HandOverError(Exception):
@@ -67,8 +69,26 @@ class Command:
 
     @classmethod
     def own(cls) -> Command:
-        """Return this process's own; call this before twistd changes the directory."""
-        return cls((sys.executable, *sys.orig_argv[1:]), os.getcwd())
+        """
+        Return this process's own; call this before twistd changes the directory.
+
+        A script is started as it was for this process, so that its first line names the interpreter: behind a
+        symbolic link that has moved, that is the interpreter of another release.
+        """
+        interpreter, *words = sys.orig_argv
+        if words and _first_line(words[0]) == b"#!" + os.fsencode(interpreter):
+            return cls(tuple(words), os.getcwd())
+        return cls((sys.executable, *words), os.getcwd())
+
+
+def _first_line(script: str) -> bytes:
+    try:
+        with open(script, "rb") as file:
+            return (
+                file.readline(_LONGEST_LINE_BYTES).rstrip() if os.access(script, os.X_OK) else b""
+            )
+    except OSError:
+        return b""
 
 
 class Successor(ProcessProtocol):
