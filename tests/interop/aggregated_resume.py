@@ -21,6 +21,7 @@ from tests.flows.resuming import Typist
 from tests.interop import chains
 from tests.interop.aggregated_cluster import AggregatedCluster
 from tests.interop.hosts import kubectl
+from tests.interop.programs import answers
 from twisted_exec.kube.consoles.exec import open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
@@ -121,8 +122,8 @@ class KilledTests(TestCase):
 
         return Client("console", program.type, lambda: program.stdout, end, program.stop)
 
-    async def goes_on(self, client: Client, program: str) -> None:
-        """Check that each byte arrives once in both directions, although a program is killed and started again."""
+    async def goes_on(self, client: Client, *programs: str) -> None:
+        """Check that each byte arrives once in both directions, although programs are killed and started again."""
         await client.ready()
         # Output and keys are on their way in both directions when the program dies.
         client.type(
@@ -132,7 +133,8 @@ class KilledTests(TestCase):
         await client.until(b"line-40\r\n")
         for word in range(WORDS):
             client.type(b"w%d\n" % word)
-        self.cluster.programs.restart(program)
+        for program in programs:
+            self.cluster.programs.restart(program)
         client.type(b"last\n")
         await client.until(b"\nover\r\n")
         lines = [b"line-%d" % number for number in range(LINES)]
@@ -159,7 +161,27 @@ class KilledTests(TestCase):
         self.assertEqual(self.rejoins, rejoins)
 
     async def test_other_programs(self) -> None:
-        """``kubectl console`` resumes its session when our API server or kube-apiserver is killed."""
+        """``kubectl console`` resumes its session when our API server or kube-apiserver is killed, or both."""
         client = self.resumable()
-        for program in (self.cluster.own_program, "kube-apiserver"):
-            await self.goes_on(client, program)
+        ours, host = self.cluster.own_program, "kube-apiserver"
+        for killed in ((ours,), (host,), (host, ours)):  # ours starts while the host starts
+            await self.goes_on(client, *killed)
+
+    async def test_missing_role(self) -> None:
+        """Our API server waits for its role, whose name is in its log, and needs no restart."""
+        cluster, own = self.cluster, self.cluster.own_program
+        binding = "exec-apiserver:extension-apiserver-authentication-reader"
+        before = cluster.get("rolebinding", binding, "kube-system")
+        kubectl(cluster.kubeconfig, "delete", "rolebinding", binding, "--namespace=kube-system")
+        cluster.programs.restart(own)
+        remedy = "bind its user to the role extension-apiserver-authentication-reader"
+        while remedy not in cluster.programs.log(own):
+            await pause()
+        self.assertFalse(answers(f"{cluster.own_url}/readyz", cluster.pki.serving_ca))
+        self.assertTrue(answers(f"{cluster.own_url}/healthz", cluster.pki.serving_ca))
+        before["metadata"] = {"name": binding, "namespace": "kube-system"}
+        cluster.apply(before)
+        while not answers(f"{cluster.own_url}/readyz", cluster.pki.serving_ca):
+            await pause()
+        while self.state() != "Running":
+            await pause()

@@ -15,6 +15,12 @@ _DEEPEST_DETAILS = 4
 _MOST_DETAILS = 100
 _LONGEST_RETRY_SECONDS = 3600
 _MAX_CAUSES = 100
+_DECIDED = "Decided"
+"""
+Reason of the cause in a 403 of these programs without other causes.
+
+A kube-apiserver that is starting answers 403 to everybody, without any cause.
+"""
 
 
 class APIError(Exception):
@@ -47,6 +53,11 @@ class APIError(Exception):
         self.retry_after_seconds = retry_after_seconds
         if retry_after_seconds is not None:
             self.details.setdefault("retryAfterSeconds", retry_after_seconds)
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether a 403 is from a server that knows the rights, and is not just starting."""
+        return self.code == Forbidden.code and bool(self.details.get("causes"))
 
     def to_status(self) -> dict[str, Any]:
         """Return the ``Status`` document, ready for JSON."""
@@ -95,7 +106,13 @@ class Unauthorized(APIError):
 
 
 class Forbidden(APIError):
+    """A decision of this program, which the causes of its Status show."""
+
     code, reason = 403, "Forbidden"
+
+    def __init__(self, message: str, **more: Any) -> None:
+        super().__init__(message, **more)
+        self.details.setdefault("causes", [{"reason": _DECIDED, "message": message}])
 
 
 class NotFound(APIError):

@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
+from twisted_exec.api.status import Forbidden
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
 from twisted_exec.streaming.interfaces import Break, Ending, Role, TerminalSize
@@ -244,7 +245,9 @@ class _Asked(Protocol):
         self.transport.loseConnection()
 
     def _refuse(self, code: int, retry_after: int | None = None) -> None:
-        status = {"kind": "Status", "code": code, "message": f"refused with {code}"}
+        status: dict[str, Any] = {"kind": "Status", "code": code, "message": f"refused with {code}"}
+        if code == Forbidden.code:  # as our own servers decide
+            status = Forbidden(status["message"]).to_status()
         body = json.dumps(status).encode()
         more = b"" if retry_after is None else b"Retry-After: %d\r\n" % retry_after
         self.transport.write(

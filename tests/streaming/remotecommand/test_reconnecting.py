@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.clocks import pass_seconds
-from twisted_exec.api.status import APIError, BadGateway
+from twisted_exec.api.status import APIError, BadGateway, Forbidden, from_status
 from twisted_exec.streaming.remotecommand.reconnecting import (
     STARTING_SECONDS,
     Reconnecting,
@@ -128,23 +128,32 @@ class ReconnectingTests(SynchronousTestCase):
 
     def test_starting_server(self) -> None:
         """
-        A server that was out of reach may refuse a user at first, because it is still starting.
+        A server may refuse a user at first, because it is still starting.
 
-        kube-apiserver answers 403 for about a second before it knows the rights.
+        kube-apiserver answers 403 for some seconds before it knows the rights.  It may have begun to
+        answer before the first attempt, or during the outage.
         """
         forbidden = APIError("forbidden", code=403, reason="Forbidden")
-        self.reconnecting.start()
-        self.run_for(5)
-        self.answer = forbidden
-        self.run_for(STARTING_SECONDS - 2)
-        self.assertEqual(self.reasons, [])
-        self.run_for(4)
-        self.assertEqual(self.reasons, ["forbidden"])
-        self.setUp()
-        self.answer = forbidden
-        self.reconnecting.start()
-        self.run_for(1)
-        self.assertEqual((len(self.attempts), self.reasons), (1, ["forbidden"]))
+        for down_seconds in (0, 5):
+            self.setUp()
+            self.reconnecting.start()
+            self.run_for(down_seconds)
+            self.answer = forbidden
+            self.run_for(STARTING_SECONDS - 2)
+            self.assertEqual(self.reasons, [])
+            self.run_for(4)
+            self.assertEqual(self.reasons, ["forbidden"])
+
+    def test_decided(self) -> None:
+        """A 403 of our own servers, which do not serve before they know the rights, is final."""
+        for refusal in (Forbidden("no"), from_status(Forbidden("no").to_status())):
+            self.setUp()
+            self.reconnecting.start()
+            self.run_for(5)
+            attempts = len(self.attempts)
+            self.answer = refusal
+            self.run_for(STARTING_SECONDS)
+            self.assertEqual((len(self.attempts), self.reasons), (attempts + 1, ["no"]))
 
     def test_retried(self) -> None:
         """Servers that are busy or not there may be ready soon."""

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from tests.streaming.text.test_download import CHUNKED, chunk
 from tests.streaming.text.test_relay import RelayCase
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import (
@@ -313,6 +313,24 @@ class OutageTests(ResumedCase):
         self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: ann may not]", client.received())
         self.assertEqual(self.end()["reason"], REVOKED)
         self.assertEqual(self.timed(), [])
+
+    def test_starting_server(self) -> None:
+        """A 403 without causes may come from an API server that is starting: it is final after some seconds."""
+        client = self.following()
+        self.locator.problem = APIError("forbidden", code=403, reason="Forbidden")
+        self.lose()
+        self.wait(9)
+        self.assertEqual(client.received(), b"")
+        self.locator.problem = None
+        self.next_backend()
+        self.wait(1)
+        self.begin()
+        self.answer(self.frame(b"two\n", 8))
+        self.assertEqual(client.received(), b"4\r\ntwo\n\r\n")
+        self.locator.problem = APIError("forbidden", code=403, reason="Forbidden")
+        self.lose()
+        self.wait(12)
+        self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: forbidden]", client.received())
 
     def test_refused_by_backend(self) -> None:
         """A refusal that waiting does not change is final."""

@@ -48,9 +48,10 @@ A server to which many clients return at once works for all of them, and might o
 
 STARTING_SECONDS = 10.0
 """
-How long after a server was out of reach a 403 is no final answer.
+How long after a loss, and after a server was out of reach, a 403 is no final answer.
 
-A kube-apiserver that is starting forbids everything for about a second: it does not know the roles yet.
+A kube-apiserver that is starting forbids everything for some seconds: it does not know the roles yet.
+Our own servers say in a 403 that they have decided.
 """
 
 _YOUNG_SECONDS = 1.0
@@ -86,15 +87,13 @@ class Reconnecting:
         self._attempt, self._failed, self._clock = attempt, failed, clock
         self._limit_seconds, self._jitter = limit_seconds, jitter
         self._wait_seconds, self._attempt_seconds = FIRST_WAIT_SECONDS, ATTEMPT_SECONDS
-        self._started_at = self._attempted_at = 0.0
-        self._unreached_at: float | None = None
+        self._started_at = self._attempted_at = self._unreached_at = 0.0
         self._running: Deferred[None] | None = None
         self._timer: IDelayedCall | None = None
 
     def start(self) -> None:
         """Begin with a short wait."""
-        self._started_at = self._clock.seconds()
-        self._unreached_at = None
+        self._started_at = self._unreached_at = self._clock.seconds()
         self._wait_seconds, self._attempt_seconds = FIRST_WAIT_SECONDS, ATTEMPT_SECONDS
         self._wait()
 
@@ -160,9 +159,8 @@ class Reconnecting:
 
     def _may_be_starting(self, refusal: APIError) -> bool:
         """Return whether a server refuses only because it has just started."""
-        at = self._unreached_at
-        is_recent = at is not None and self._clock.seconds() - at < STARTING_SECONDS
-        return refusal.code == Forbidden.code and is_recent
+        is_recent = self._clock.seconds() - self._unreached_at < STARTING_SECONDS
+        return refusal.code == Forbidden.code and is_recent and not refusal.is_decided
 
     def _is_late(self) -> bool:
         passed = self._clock.seconds() - self._started_at

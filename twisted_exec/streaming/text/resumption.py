@@ -6,7 +6,7 @@ cut off, because a runtime or a poollet was killed or restarted, the reader of t
 log again at that offset.  The user sees a pause, and neither a lost nor a repeated byte.
 
 A response that ends properly is complete.  A refusal that waiting does not change ends the log; all
-others are retried for a minute.
+others are retried for a minute, and a 403 of a server that may be starting for some seconds.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ OUTAGE_SECONDS = 60.0
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 1.0
 """From the loss to the first attempt, and between attempts: each wait is twice the last."""
+_STARTING_SECONDS = 10.0
+"""How long a kube-apiserver that is starting may forbid everything, see :attr:`APIError.is_decided`."""
 _STABLE_SECONDS = 10.0
 """A silent log that was open for this time has survived the outage."""
 
@@ -101,6 +103,7 @@ class ResumedLog:
         self._opened = 0.0
         self._until: float | None = None  # the end of the outage that is not overcome yet
         self._delay = FIRST_SECONDS
+        self._forbidden_at: float | None = None
         self._resuming: Deferred[None] | None = None
         self._timer: IDelayedCall | None = None
         self._deliver: Callable[[bytes], None] = _nothing
@@ -209,13 +212,23 @@ class ResumedLog:
             source = await self._again(self._rest())
         except APIError as error:
             self._resuming = None
-            if error.code in self._final:
+            is_starting = self._may_be_starting(error)
+            if error.code in self._final and not is_starting:
                 reason = REVOKED if error.code in _REVOKED else LINE_LOST
                 self._give_up(Ending(reason, error.message))
             else:
                 self._wait(error.message)
         else:
             self._continue(source)
+
+    def _may_be_starting(self, error: APIError) -> bool:
+        if error.code != Forbidden.code or error.is_decided:
+            self._forbidden_at = None
+            return False
+        now = self._clock.seconds()
+        if self._forbidden_at is None:
+            self._forbidden_at = now
+        return now - self._forbidden_at < _STARTING_SECONDS
 
     def _failed(self, failure: Failure) -> None:
         if self._again is _no_more:  # aborted
@@ -241,7 +254,7 @@ class ResumedLog:
         )
 
     def _continue(self, source: FramedText) -> None:
-        self._resuming, self.is_waiting = None, False
+        self._resuming, self.is_waiting, self._forbidden_at = None, False, None
         self._download, framing = source
         if framing.epoch != self._framing.epoch:
             if self._has_frames:  # the reader knows the old epoch only: let it ask again

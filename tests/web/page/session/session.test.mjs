@@ -338,6 +338,29 @@ test("refusals of the first connection are the end; those of later ones may pass
   assert.equal(other.state[0], "resumed");
 });
 
+test("a 403 without causes may come from an API server that is starting, and is asked again", async () => {
+  const refused = { message: "forbidden", reason: "Forbidden", code: 403, details: { kind: "machines" } };
+  const page = await Page.open();
+  page.accept().lose();
+  for (let seconds = 0; seconds < 9; seconds++) {
+    page.clock.advance(1_000);
+    page.socket.accept();
+    page.socket.status(refused);
+    assert.equal(page.state[0], "reconnecting");
+  }
+  page.clock.advance(1_000);
+  page.socket.accept();
+  page.socket.status(refused);
+  assert.equal(page.state[1].code, 403);
+  const decided = await Page.open();
+  decided.accept().lose();
+  decided.clock.advance(100);
+  decided.socket.accept();
+  const causes = [{ reason: "Decided", message: "" }];
+  decided.socket.status({ ...refused, details: { kind: "machines", causes } });
+  assert.equal(decided.state[1].code, 403);
+});
+
 test("a 404 is answered with the key before", async () => {
   const page = await Page.open();
   page.accept().lose();

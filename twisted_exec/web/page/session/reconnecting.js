@@ -14,7 +14,7 @@ const LONGEST_RETRY_AFTER = 30_000;
 const ATTEMPT = 10_000;
 /** Time limit of an attempt after one that was too slow: a server may have many clients to serve. */
 const LATER_ATTEMPT = 20_000;
-/** A kube-apiserver that is starting forbids everything for about a second. */
+/** A kube-apiserver that is starting forbids everything for some seconds; the 403 of our servers has causes. */
 const STARTING = 10_000;
 const YOUNG = 1_000;
 const RETRIED = new Set([408, 429, 500, 502, 503, 504]);
@@ -47,7 +47,7 @@ export class Reconnecting {
   /** Begin: the first attempt of a page at once, the others after a short wait. */
   start() {
     const isFirst = this.#triedAt === -Infinity;
-    this.#startedAt = this.#clock.now();
+    this.#startedAt = this.#unreachedAt = this.#clock.now();
     this.#wait = FIRST_WAIT;
     this.#limit = ATTEMPT;
     isFirst ? this.#try() : this.wait(0);
@@ -90,10 +90,10 @@ export class Reconnecting {
     this.wait(0);
   }
 
-  /** Return whether another attempt may succeed behind a refusal. */
-  retries(code) {
-    const isStarting = this.#clock.now() - this.#unreachedAt < STARTING;
-    return RETRIED.has(code) || (code === 403 && isStarting);
+  /** Return whether another attempt may succeed behind a refusal with these causes. */
+  retries(code, causes) {
+    const isRecent = this.#clock.now() - this.#unreachedAt < STARTING;
+    return RETRIED.has(code) || (code === 403 && isRecent && causes.length === 0);
   }
 
   #try() {

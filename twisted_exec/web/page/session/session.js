@@ -281,7 +281,7 @@ export class ConsoleSession {
     } else if (this.#state.refused(code)) {
       this.#reconnecting.stop();
       this.#reconnecting.now();
-    } else if (this.#lostAt !== null && this.#reconnecting.retries(code)) {
+    } else if (this.#lostAt !== null && this.#reconnecting.retries(code, causes)) {
       this.#enterOutage({ message, unauthorized: false });
       this.#reconnecting.wait(retryAfterSeconds);
     } else {
