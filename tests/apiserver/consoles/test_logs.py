@@ -236,6 +236,17 @@ class DeletedTests(LogCase):
         told = await self.denied(404, name=self.name, path=DELETED_LOG)
         self.assertIn('it was assigned to machine "vm"', told["message"])
 
+    async def test_older_poollet(self) -> None:
+        """An exec-poollet of a release without these logs is not called another poollet."""
+        self.pool.serves_logs = False
+        status = await self.denied(501, name=self.name, path=DELETED_LOG)
+        message = (
+            f'the poollet of pool "{POOL}" does not serve logs of deleted machines: '
+            "it is of an older release, or not an exec-poollet"
+        )
+        self.assertEqual(status["reason"], "NotImplemented")
+        self.assertTrue(status["message"].endswith(message), status["message"])
+
 
 class RefuseTests(LogCase):
     """Refused requests."""

@@ -64,3 +64,10 @@ class DeletedLogLocator(RetainedTextLocator):
 
     def _path(self, target: Target) -> str:
         return deleted_log_path(target.namespace, target.name)
+
+    def _at(self, location: Location, obj: Object) -> Location:
+        unknown = NotImplementedByBackend(
+            f'the poollet of pool "{obj["spec"]["pool"]}" does not serve logs of deleted machines: '
+            "it is of an older release, or not an exec-poollet"
+        )
+        return replace(location, unknown_path=unknown)
