@@ -15,82 +15,14 @@ are used if they are there:
 * kcp (``KCP``), release 0.28 or later; 0.30.0 can be built from its Go modules, by a main module with its
   ``replace`` lines, where its fork of client-go is served; later releases need a module that was never
   published.  Without it: ``--all --may-skip space_kcp``.
-========================  ========================  ==================================================
-on ``PATH``               or the variable           built with
-========================  ========================  ==================================================
-kubectl.newest            KUBECTL_NEWEST            cd tests/interop/kubectl && go build -ldflags
-                                                    "-X $v.gitVersion=v1.37.2 -X $v.gitMajor=1
-                                                    -X $v.gitMinor=37" -o WHERE/kubectl.newest .
-kubectl.1.20              KUBECTL_OLDEST            Debian's kubernetes-client
-chromium                                            Debian's chromium
-firefox-esr                                         Debian's firefox-esr
-WebKitWebDriver, Xvfb                               Debian's webkit2gtk-driver, xvfb
-promtool, prometheus                                Debian's prometheus; its service is not needed
-                          XTERM_HEADLESS            npm install --prefix WHERE
-                                                    @xterm/headless@6.0.0; the variable is WHERE
-dex                       DEX                       cd tests/interop/dex && go build
-                                                    -o WHERE/dex github.com/dexidp/dex/cmd/dex
-versitygw                 S3_SERVER                 GOBIN=WHERE go install github.com/versity/
-                                                    versitygw/cmd/versitygw@v1.8.0
-kube-rs-client            KUBE_RS_CLIENT            cd tests/clients/rust && cargo build --locked
-                                                    --target-dir WHERE; it is WHERE/debug/kube-rs-client
-fabric8-client-0.jar      FABRIC8_CLIENT            cd tests/clients/java && mvn package
-                                                    dependency:copy-dependencies -Dout=WHERE; the
-                                                    variable is WHERE
-                          OPENAPI_GENERATOR         mvn dependency:copy -Dartifact=org.openapitools:
-                                                    openapi-generator-cli:7.14.0
-                                                    -DoutputDirectory=WHERE; the variable is
-                                                    WHERE/openapi-generator-cli-7.14.0.jar
-kubelet-streams           KUBELET_STREAMS           cd tests/interop/kubelet && go build
-                                                    -o WHERE/kubelet-streams .
-kubelet-node              KUBELET_NODE              cd tests/interop/kubelet && go build
-                                                    -o WHERE/kubelet-node ./node
-kubelet                   KUBELET                   cd tests/interop/kubelet_whole && go build
-                                                    -ldflags "-X $v.gitVersion=v1.33.1
-                                                    -X $v.gitMajor=1 -X $v.gitMinor=33"
-                                                    -o WHERE/kubelet .
-kube-apiserver            KUBE_APISERVER            cd tests/interop/apiserver && go build -ldflags
-                                                    "-X $v.gitVersion=v1.33.1 -X $v.gitMajor=1
-                                                    -X $v.gitMinor=33" -o WHERE/kube-apiserver .
-kube-apiserver.newest     KUBE_APISERVER_NEWEST     cd tests/interop/apiserver_newest && go build
-                                                    -ldflags "-X $v.gitVersion=v1.36.3
-                                                    -X $v.gitMajor=1 -X $v.gitMinor=36"
-                                                    -o WHERE/kube-apiserver.newest .
-kube-apiserver.1.20       KUBE_APISERVER_OLDEST     from its sources; its Go module lacks the
-                                                    generated OpenAPI document, and works without it
-kube-controller-manager   KUBE_CONTROLLER_MANAGER   cd tests/interop/controller_manager && go build
-                                                    -ldflags "-X $v.gitVersion=v1.33.1
-                                                    -X $v.gitMajor=1 -X $v.gitMinor=33"
-                                                    -o WHERE/kube-controller-manager .
-metrics-server            METRICS_SERVER            go install
-                                                    sigs.k8s.io/metrics-server/cmd/metrics-server@v0.7.2
-etcd-3.5                  ETCD_NEWER                cd tests/interop/etcd && go build
-                                                    -o WHERE/etcd-3.5 .
-machinepoollet            MACHINEPOOLLET            go install github.com/ironcore-dev/ironcore/
-                                                    poollet/machinepoollet/cmd/machinepoollet@v0.5.0
-kind                      KIND                      GOBIN=WHERE go install sigs.k8s.io/kind@v0.32.0
-kubeflex-manager          KUBEFLEX_MANAGER          GOBIN=WHERE go install
-                                                    github.com/kubestellar/kubeflex/cmd/manager@v0.9.3
-kcp                       KCP                       release 0.28 or later; 0.30.0 can be built from its
-                                                    Go modules, by a main module with its ``replace``
-                                                    lines; later ones need a module that was never
-                                                    published
-========================  ========================  ==================================================
-
-``INTEROP_PROGRAMS`` is a directory with ironcore's, onmetal's and libvirt-provider's programs, each in
-a directory of its own (their checksums are in no public data base)::
-
-    for each in ironcore onmetal libvirt; do (cd tests/interop/$each && CGO_ENABLED=0 \\
-        GONOSUMDB='github.com/ironcore-dev/*,github.com/onmetal/*' \\
-        GOBIN=WHERE/$each go install tool); done
 
 Suites, with what they need besides ``kubectl`` and ``etcd``, and about how long they take:
 
 Clients
     * ``clients`` (kubectl.1.20, kubectl.newest, chromium, kube-rs-client, fabric8-client-0.jar and
       ``java``): five rows of the table of clients.
-    * ``generated_clients`` (OPENAPI_GENERATOR and ``java``, and ``go`` for the client in Go; 2 min): clients that
-      openapi-generator makes of our OpenAPI documents.
+    * ``generated_clients`` (openapi-generator-cli.jar and ``java``, and ``go`` for the client in Go; 2 min): clients
+      that openapi-generator makes of our OpenAPI documents.
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.
 
 Screens

@@ -162,6 +162,15 @@ BUILDS = (
         "cd $WORK/fabric8-source && mvn -q package dependency:copy-dependencies -Dout=$WORK/fabric8",
         {"FABRIC8_CLIENT": "fabric8"},
     ),
+    Build(
+        "openapi-generator",
+        "bin/openapi-generator-cli-*.jar",
+        # A copy that was interrupted must not count as one.
+        "cd $WORK && mvn -q dependency:copy -DoutputDirectory=$WORK/openapi-generator "
+        "-Dartifact=org.openapitools:openapi-generator-cli:7.14.0 && "
+        "mv $WORK/openapi-generator/*.jar $BIN",
+        {"OPENAPI_GENERATOR": "bin/openapi-generator-cli-*.jar"},
+    ),
     _go_tools("ironcore", {"MACHINEPOOLLET": "bin/ironcore/machinepoollet"}),
     _kubernetes("kube-apiserver", "KUBE_APISERVER", "apiserver", "1.33.1"),
     _kubernetes(
