@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.flows import forks
+
 from . import (
     chain,
     etcd,
@@ -71,6 +73,8 @@ def arguments(words: list[str]) -> list[tuple[str, list[str]]]:
     return named
 
 
+# Forks share memory, and cost less CPU time than the programs that users start.
+forks.enabled = False
 for name, rows in arguments(sys.argv[1:] or list(BENCHMARKS)):
     with tempfile.TemporaryDirectory() as scratch:
         BENCHMARKS[name](Path(scratch), *rows)

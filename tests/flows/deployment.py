@@ -75,9 +75,11 @@ class Deployment:
     :param unix_streams: the runtime's consoles on a UNIX socket instead of TLS.
     :param dialects: of the API server; the poollet uses the first one.
     :cvar pool_address: the address that poollets publish.
+    :cvar fork: programs may be forks; see :mod:`tests.flows.forks`.
     """
 
     pool_address = "127.0.0.1"
+    fork = True
 
     api: Program
     runtime: Program
@@ -111,7 +113,7 @@ class Deployment:
 
     def twistd(self, plugin: str, *options: str) -> Program:
         """Start one of the programs."""
-        return twistd(plugin, *options)
+        return twistd(plugin, *options, fork=self.fork)
 
     async def start(self) -> None:
         """Start all three programs; fires when the pool is registered."""

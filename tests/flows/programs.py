@@ -18,8 +18,11 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone, ProcessTerminated
 from twisted.internet.interfaces import IReactorProcess
+from twisted.internet.process import Process, PTYProcess
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
+
+from . import forks
 
 KEPT_BYTES = 4 << 20
 SPARE_BYTES = 1 << 20
@@ -153,23 +156,56 @@ def _append(buffer: bytearray, data: bytes) -> None:
         del buffer[:-KEPT_BYTES]
 
 
+class _ForkedProcess(Process):
+    """A program that :mod:`tests.flows.forks` forks."""
+
+    def _fork(self, path, uid, gid, executable, args, environment, *, fdmap, **_):  # type: ignore[no-untyped-def]
+        standard = [fdmap[number] for number in range(3)]
+        self.pid = forks.nursery().fork(args, environment, path, standard, terminal=False)
+        self.status = -1
+
+
+class _ForkedTerminalProcess(PTYProcess):
+    """The same in a terminal of its own."""
+
+    def _fork(self, path, uid, gid, executable, args, environment, *, slavefd, **_):  # type: ignore[no-untyped-def]
+        standard = [slavefd] * 3
+        self.pid = forks.nursery().fork(args, environment, path, standard, terminal=True)
+        self.status = -1
+
+
 def start(
-    argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    fork: bool = True,
 ) -> Program:
-    """Start a program with pipes; ``env`` is added to this process's environment."""
-    program = Program(argv)
-    IReactorProcess(_reactor).spawnProcess(
-        program, argv[0], list(argv), env={**os.environ, **(env or {})}, path=cwd
-    )
+    """
+    Start a program with pipes.
+
+    :param env: is added to this process's environment.
+    :param fork: one of our programs may be a fork, which costs a tenth of a start.
+    """
+    program, arguments, environment = Program(argv), list(argv), {**os.environ, **(env or {})}
+    if fork and forks.can_fork(argv, environment):
+        _ForkedProcess(_reactor, argv[0], arguments, environment, cwd, program)
+    else:
+        IReactorProcess(_reactor).spawnProcess(
+            program, argv[0], arguments, env=environment, path=cwd
+        )
     return program
 
 
 def terminal(argv: Sequence[str], *, columns: int = 80, rows: int = 24, **env: str) -> Program:
     """Start a program in a terminal of its own; ``env`` is added to this process's environment."""
-    program = Program(argv)
-    IReactorProcess(_reactor).spawnProcess(
-        program, argv[0], list(argv), env={**os.environ, **env}, usePTY=True
-    )
+    program, arguments, environment = Program(argv), list(argv), {**os.environ, **env}
+    if forks.can_fork(argv, environment):
+        _ForkedTerminalProcess(_reactor, argv[0], arguments, environment, None, program)
+    else:
+        IReactorProcess(_reactor).spawnProcess(
+            program, argv[0], arguments, env=environment, usePTY=True
+        )
     resize(program, columns, rows)
     return program
 
@@ -187,6 +223,7 @@ def twistd(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     pidfile: str = "",
+    fork: bool = True,
 ) -> Program:
     """
     Start one of our plugins in the foreground, with this very interpreter.
@@ -194,12 +231,12 @@ def twistd(
     Machines end with it, unless the test keeps them on purpose.
 
     :param pidfile: path of a file for its pid; empty for none.
+    :param fork: as for :func:`start`.
     """
     if plugin == "exec-standalone" and "--no-keep-machines" not in options:
         options = (*options, "--no-keep-machines")
-    return start(
-        [script("twistd"), "-n", f"--pidfile={pidfile}", plugin, *options], env=env, cwd=cwd
-    )
+    argv = [script("twistd"), "-n", f"--pidfile={pidfile}", plugin, *options]
+    return start(argv, env=env, cwd=cwd, fork=fork)
 
 
 def script(name: str) -> str:

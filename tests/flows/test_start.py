@@ -90,9 +90,11 @@ class StartCase(TestCase):
         )
         return path
 
-    async def last_words(self, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    async def last_words(
+        self, argv: Sequence[str], env: Mapping[str, str], *, fork: bool = True
+    ) -> list[str]:
         """Return the lines a program prints before it exits with 1, without Twisted's own lines."""
-        program = programs.start(argv, env=env)
+        program = programs.start(argv, env=env, fork=fork)
         self.addCleanup(program.stop, 9)
         late = reactor.callLater(60, os.kill, program.transport.pid, 9)  # type: ignore[union-attr]
         code = await program.ended
@@ -157,9 +159,9 @@ class CommonRows(_Program):
     """Rows that apply to every program."""
 
     async def test_nothing_given(self) -> None:
-        """Without options the program names the required options."""
+        """Without options the program, started as users do, names the required options."""
         argv = [programs.script("twistd"), "-n", "--pidfile=", self.plugin]
-        (line,) = await self.last_words(argv, {})
+        (line,) = await self.last_words(argv, {}, fork=False)
         missing = "(--[a-z-]+ is missing|required options are missing: --[a-z-]+)"
         pattern = rf"\A{self.plugin}: {missing}.*--help\Z"
         self.assertRegex(line, pattern)

@@ -32,7 +32,8 @@ class _Deployment(Deployment):
 
     def twistd(self, plugin: str, *options: str) -> Program:
         is_older = self.release and self.older in ("", plugin)
-        return twistd(plugin, *options, env={"PYTHONPATH": self.release} if is_older else {})
+        env = {"PYTHONPATH": self.release} if is_older else {}
+        return twistd(plugin, *options, env=env, fork=False)
 
 
 class RollbackTests(TestCase):

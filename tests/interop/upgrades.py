@@ -107,7 +107,7 @@ class UpgradedDeployment(Deployment):
         name = plugin.removeprefix("exec-").removesuffix("server")
         # A busy host may take long to start a program.
         patience = f"--handover-seconds={_PATIENCE_SECONDS:g}"
-        return twistd(plugin, *options, patience, pidfile=self.path(f"{name}.pid"))
+        return twistd(plugin, *options, patience, pidfile=self.path(f"{name}.pid"), fork=False)
 
     def pid(self, name: str) -> int:
         """Return the pid of a program's newest process; 0 while the file is written."""

@@ -23,6 +23,7 @@ from twisted_exec.program.handover.predecessor import VARIABLE
 class ReplaceableDeployment(CabledDeployment):
     """Three programs; the poollet has a file with options."""
 
+    fork = False
     limit_seconds = 60
     """The default is short for a machine that runs many tests."""
 

@@ -32,6 +32,7 @@ class PatientDeployment(CabledDeployment):
     :ivar linger: how long sessions may stay in a replaced API server.
     """
 
+    fork = False
     linger = "3600"
 
     async def start_api(self, *options: str) -> None:

@@ -35,6 +35,8 @@ class UpgradedDeployment(Deployment):
     :ivar pids: the processes of the runtime, the newest last.
     """
 
+    fork = False
+
     def __init__(self, directory: str) -> None:
         super().__init__(directory)
         rom = self.directory.resolve() / "tiny.rom"
