@@ -7,6 +7,7 @@ from __future__ import annotations
 from twisted.internet import reactor
 
 from twisted_exec.storage.quota import NO_LIMITS
+from twisted_exec.storage.reserve import RESERVED_BYTES
 from twisted_exec.storage.sqlite import SQLiteStorage
 
 
@@ -16,6 +17,7 @@ class SQLiteStores:
     remembered = 20
     remembered_bytes = 20_000
     limits = NO_LIMITS
+    reserved_bytes = RESERVED_BYTES
     path: str
 
     def open(self, path: str | None = None) -> SQLiteStorage:
@@ -24,6 +26,7 @@ class SQLiteStores:
             reactor,  # type: ignore[arg-type]
             remembered=self.remembered,
             remembered_bytes=self.remembered_bytes,
+            reserved_bytes=self.reserved_bytes,
             limits=self.limits,
         )
         storage.startService()

@@ -93,6 +93,22 @@ class FullTests(SQLiteStores, TestCase):
             again.watch(MACHINES, again.version() - 1, lambda event: None)
         self.assertEqual(len((await again.list(MACHINES)).items), 1)
 
+    async def test_large(self) -> None:
+        """
+        An object that the reserve could not bring into the file is refused; one from a larger disk can shrink
+        and be deleted.
+        """
+        large = await self.storage.create(MACHINES, machine("a", text="x" * 500_000))
+        await self.storage.stopService()
+        self.reserved_bytes = 1 << 20
+        self.storage = self.open()
+        with self.assertRaises(InsufficientStorage) as caught:
+            await self.storage.create(MACHINES, machine("b", text="x" * 500_000))
+        self.assertIn("too large for the disk of the store", caught.exception.message)
+        smaller = await self.storage.update(MACHINES, changed(large, text="x" * 400_000))
+        await self.storage.create(MACHINES, machine("b", text="x" * 100_000))
+        await self.storage.delete(MACHINES, smaller)
+
     async def test_space_returns(self) -> None:
         """The file of an emptied store gets smaller when the disk was full."""
         stored = [
@@ -134,7 +150,7 @@ async def fill(storage):
     stored = []
     try:
         while True:
-            stored.append(await storage.create(MACHINES, machine(f"m-{len(stored)}", text="x" * 500_000)))
+            stored.append(await storage.create(MACHINES, machine(f"m-{len(stored)}", text="x" * size)))
     except InsufficientStorage:
         print("full", flush=True)
     with open(sys.argv[1] + "/filler", "wb", buffering=0) as filler:
@@ -143,20 +159,60 @@ async def fill(storage):
                 filler.write(b"x" * 4096)
         except OSError:
             pass
+    await storage.stopService()
+    storage = new()
+    print("started", flush=True)
     for obj in stored:
         await storage.delete(MACHINES, obj)
     print("deleted", flush=True)
-    await storage.create(MACHINES, machine("another", text="x" * 500_000))
+    await storage.create(MACHINES, machine("another", text="x" * size))
     print("created", flush=True)
     await storage.stopService()
 
+def new():
+    storage = SQLiteStorage(sys.argv[1] + "/objects.db", reactor)
+    storage.startService()
+    return storage
+
+size = int(sys.argv[2])
 open(sys.argv[1] + "/filler", "wb").close()
-storage = SQLiteStorage(sys.argv[1] + "/objects.db", reactor)
-storage.startService()
+storage = new()
 Deferred.fromCoroutine(fill(storage)).addErrback(
     lambda failure: failure.printTraceback()
 ).addBoth(lambda _: reactor.stop())
 reactor.run()
+"""
+
+
+_START = """
+import os, sys
+from twisted.internet import reactor
+from twisted_exec.storage.interfaces import StorageError
+from twisted_exec.storage.sqlite import SQLiteStorage
+
+with open(sys.argv[1] + "/filler", "wb", buffering=0) as filler:
+    try:
+        while True:
+            filler.write(b"x" * 4096)
+    except OSError:
+        pass
+try:
+    SQLiteStorage(sys.argv[1] + "/objects.db", reactor).startService()
+except StorageError as error:
+    print(error)
+"""
+
+_READ_ONLY = """
+import os, sqlite3, sys
+from twisted_exec.storage.reserve import Reserve
+
+error = sqlite3.OperationalError("disk I/O error")
+error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+reserve = Reserve(sys.argv[1] + "/reserve")
+reserve.fill()
+print(reserve.problem(error) or "full")
+os.system(f"mount -o remount,ro {sys.argv[1]}")
+print(reserve.problem(error) or "full")
 """
 
 
@@ -165,22 +221,45 @@ class SmallDiskTests(TestCase):
 
     timeout = 120
 
-    async def test_small_disk(self) -> None:
-        """All objects can be deleted, although others take every byte that is left."""
+    async def on_disk(self, size: str, program: str, *arguments: str) -> str:
+        """Return the output of a program, whose first argument is a directory on a disk of some size."""
         directory = os.path.abspath(self.mktemp())
         os.mkdir(directory)
         root = str(Path(__file__).parents[2])
-        mounted = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-        mount = 'mount -t tmpfs -o size=32m none "$0"'
-        works = await getProcessValue(
-            shutil.which("unshare") or "false", [*mounted[1:], mount, directory]
-        )
-        if works:
+        mounted = ["--user", "--map-root-user", "--mount", "sh", "-c"]
+        mount = f'mount -t tmpfs -o size={size} none "$0"'
+        unshare = shutil.which("unshare") or "false"
+        if await getProcessValue(unshare, [*mounted, mount, directory]):
             raise SkipTest("this machine lets no user mount a file system")
+        run = f'{mount} && exec "$1" -c "$2" "$0" "$3"'
         out, err, _ = await getProcessOutputAndValue(
-            shutil.which("unshare"),
-            [*mounted[1:], f'{mount} && exec "$1" -c "$2" "$0"', directory, sys.executable, _FILL],
+            unshare,
+            [*mounted, run, directory, sys.executable, program, *arguments],
             env={**os.environ, "PYTHONPATH": root},
             path=root,
         )
-        self.assertEqual(out.decode().split(), ["full", "deleted", "created"], err.decode())
+        self.assertEqual(err.decode(), "")
+        return str(out.decode())
+
+    async def test_small_disk(self) -> None:
+        """
+        A store on a disk of any size can be closed and opened while it is full, and all objects can be deleted,
+        although others take every byte that is left.
+        """
+        for size, text in (("32m", 500_000), ("2m", 50_000), ("2m", 2_000), ("512k", 2_000)):
+            out = await self.on_disk(size, _FILL, str(text))
+            expected = ["full", "started", "deleted", "created"]
+            self.assertEqual(out.split(), expected, f"{size} {text}")
+
+    async def test_no_space_at_the_start(self) -> None:
+        """A server that cannot start for want of space calls the disk full, and not the store damaged."""
+        out = await self.on_disk("2m", _START)
+        self.assertRegex(
+            out,
+            "^the disk of the store .*/objects.db is full: free space on it, and start the server again$",
+        )
+
+    async def test_read_only(self) -> None:
+        """A disk that became read-only is not called full: nothing there can be deleted."""
+        out = await self.on_disk("2m", _READ_ONLY)
+        self.assertEqual(out.splitlines(), ["full", "Read-only file system (disk I/O error)"])

@@ -66,7 +66,7 @@ def open_database(path: str) -> sqlite3.Connection:
         _prepare(database, path)
     except sqlite3.Error as error:
         database.close()
-        raise StorageError(explain(path, error)) from None
+        raise StorageError(explain(path, error)) from error
     except StorageError:
         database.close()
         raise
@@ -78,7 +78,14 @@ def explain(path: str, error: sqlite3.Error) -> str:
     """Return the message for a file that SQLite cannot open."""
     if "locked" in str(error):
         return in_use(path)
+    if _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return f"{path} is damaged: {error}"
     return f"{path} cannot be used as a store: {error}"
+
+
+def _code(error: sqlite3.Error) -> int | None:
+    extended = getattr(error, "sqlite_errorcode", None)
+    return None if extended is None else extended & 0xFF
 
 
 def _prepare(database: sqlite3.Connection, path: str) -> None:

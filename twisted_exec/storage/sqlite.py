@@ -34,7 +34,7 @@ from zope.interface import implementer
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.storage import history
-from twisted_exec.storage.database import catch_up, check_complete, load, open_database
+from twisted_exec.storage.database import catch_up, check_complete, explain, load, open_database
 from twisted_exec.storage.handover.client import SuccessorClient
 from twisted_exec.storage.handover.place import SocketPlace
 from twisted_exec.storage.handover.server import StoreServer
@@ -129,7 +129,7 @@ class SQLiteStorage(HistoryStorage):
         record = Record(self._path)
         record.lock()
         try:
-            files = self._open(record, read)
+            files = self._open_in_reserve(record, read)
         except BaseException:
             record.close()
             raise
@@ -150,6 +150,30 @@ class SQLiteStorage(HistoryStorage):
     def _restore(self, database: sqlite3.Connection) -> None:
         self._history = load(database, History(*self._remembered))
 
+    def _open_in_reserve(
+        self, record: Record, read: Callable[[sqlite3.Connection], None]
+    ) -> OpenStore:
+        """Open the file, on a full disk in the place of the reserve."""
+        try:
+            return self._open(record, read)
+        except StorageError as error:
+            if not self._is_full(error):
+                raise
+        self._reserve.release()
+        try:
+            return self._open(record, read)
+        except StorageError as error:
+            self._reserve.fill()
+            if not self._is_full(error):
+                raise
+            raise StorageError(
+                f"the disk of the store {self._path} is full: free space on it, and start the server again"
+            ) from error
+
+    def _is_full(self, error: StorageError) -> bool:
+        cause = error.__cause__
+        return isinstance(cause, sqlite3.Error) and not self._reserve.problem(cause)
+
     def _open(self, record: Record, read: Callable[[sqlite3.Connection], None]) -> OpenStore:
         acknowledged = read_record(self._path)
         has_file, has_log = (os.path.exists(self._path + end) for end in ("", "-wal"))
@@ -164,7 +188,10 @@ class SQLiteStorage(HistoryStorage):
             check_complete(database, self._path, acknowledged, has_log)
             read(database)
             return OpenStore(self._path, database, record, self._reserve)
-        except (sqlite3.Error, ValueError, KeyError) as error:
+        except sqlite3.Error as error:
+            database.close()
+            raise StorageError(explain(self._path, error)) from error
+        except (ValueError, KeyError) as error:
             database.close()
             raise StorageError(f"{self._path} is damaged: {error}") from None
         except BaseException:

@@ -12,6 +12,7 @@ and when there is enough for the reserve, all writes are possible again.
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sqlite3
 from collections import deque
@@ -41,7 +42,7 @@ from twisted_exec.storage.database import (
 )
 from twisted_exec.storage.interfaces import ADDED, DELETED, Object
 from twisted_exec.storage.record import Acknowledged, Files, Record
-from twisted_exec.storage.reserve import Reserve, is_full
+from twisted_exec.storage.reserve import Reserve
 
 PROBE = "PROBE"
 """The change of a write that changes nothing, see :meth:`IStorage.probe`."""
@@ -59,11 +60,25 @@ times.
 
 _TRANSACTION_BYTES = 16 << 10
 """What a transaction writes beside the objects: parts of both tables."""
+_WRITE_BYTES = 4 << 10
+"""What a write adds beside its object."""
+_PARTS, _LARGEST_PARTS = 8, 5
+"""
+Parts of the reserve, and how many of them one object may need.
+
+The file grows by the size of the write-ahead log at most, when the log is brought into it, and the
+reserve must suffice for that.  So before a transaction the log has one part, the transaction has one
+and its last object up to five; deletions on the full disk have the rest.
+"""
 
 _FULL = (
     "the disk of the store is full: delete objects, or free space on the disk of the server; "
     "until then only deletions and updates that do not grow are possible"
 )
+
+_FULL_AT_END = "the disk of the store is full: free space on it before the next start"
+
+_TOO_LARGE = "the object is too large for the disk of the store: make it smaller, or use a larger disk for the server"
 
 _LOST = "its files were removed or replaced while the server runs; tell the operator of the server"
 _LOST_REMEDY = (
@@ -87,6 +102,8 @@ class Write:
     stored: Encoded | None = None
     """The object as the writer thread wrote it, with its JSON."""
     error: APIError | None = None
+    cost: int = 0
+    """Bytes that it adds to the write-ahead log, about."""
 
 
 class OpenStore:
@@ -100,7 +117,7 @@ class OpenStore:
         self, path: str, database: sqlite3.Connection, record: Record, reserve: Reserve
     ) -> None:
         self.database, self.reserve, self._record = database, reserve, record
-        self._identity = read_state(database)["identity"]
+        self._path, self._identity = path, read_state(database)["identity"]
         # In the file itself, so that a copy of it without its -wal is recognized.
         write_state(database, "open", "yes")
         self.files = Files(path)
@@ -118,6 +135,13 @@ class OpenStore:
         finally:
             self.files.note()
 
+    def log_bytes(self) -> int:
+        """Return the size of the write-ahead log."""
+        try:
+            return os.stat(f"{self._path}-wal").st_size
+        except OSError:
+            return 0  # the next write finds out that it was removed
+
     def shrink(self) -> bool:
         """Give unused pages back to the disk, some at a time; return whether there were any."""
         try:
@@ -133,16 +157,27 @@ class OpenStore:
         except OSError as error:
             _log.warn("cannot record version {version}: {error}", version=version, error=error)
 
+    def _note_closed(self) -> None:
+        try:
+            write_state(self.database, "open", "no")
+        except sqlite3.Error as error:
+            if self.reserve.problem(error):
+                raise
+            self.reserve.release()
+            write_state(self.database, "open", "no")
+        self.acknowledge(last_version(self.database), durable=True)
+
     def close(self) -> None:
         """Close the files; all changes are then in the database file."""
         try:
             if not self.files.problem():
-                write_state(self.database, "open", "no")
-                self.acknowledge(last_version(self.database), durable=True)
+                self._note_closed()
         except sqlite3.Error as error:
-            _log.error("cannot close the store properly: {error}", error=error)
+            why = self.reserve.problem(error) or _FULL_AT_END
+            _log.error("cannot close the store properly: {why}", why=why)
         self.database.close()
         self.files.close()
+        self.reserve.fill()  # for the next start
         self._record.close()
 
 
@@ -209,12 +244,14 @@ class Writer:
                 self._transact(waiting, batch)
             except sqlite3.Error as error:
                 self._roll_back()
-                if is_full(error) and not self._full:
+                problem = self._reserve.problem(error)
+                if not problem and not self._full:
                     self._enter_full(error)
                     waiting.extendleft(reversed(batch))
                 else:
-                    self._tell_log(f"the store cannot write: {error}")
-                    _refuse(batch, ServiceUnavailable(f"the store cannot write: {error}"))
+                    problem = f"the store cannot write: {problem or error}"
+                    self._tell_log(problem)
+                    _refuse(batch, ServiceUnavailable(problem))
             except Exception:  # without this thread all later writes would wait forever
                 _log.failure("writing failed")
                 self._roll_back()
@@ -224,13 +261,17 @@ class Writer:
     def _transact(self, waiting: deque[Write], batch: list[Write]) -> None:
         """Commit the first writes of a queue together; move them to ``batch``."""
         batch.append(waiting.popleft())
+        part = self._reserve.size // _PARTS
+        if self._store.log_bytes() > part:
+            self._store.checkpoint()
+            self._unsaved = 0
         self._database.execute("BEGIN IMMEDIATE")
         version = self._attempt(batch[0], last_version(self._database))
-        size = _size(batch[0])
-        while waiting and size < _BATCH_BYTES and not self._full:
+        size, cost = _size(batch[0]), batch[0].cost
+        while waiting and size < _BATCH_BYTES and cost < part and not self._full:
             batch.append(waiting.popleft())
             version = self._attempt(batch[-1], version)
-            size += _size(batch[-1])
+            size, cost = size + _size(batch[-1]), cost + batch[-1].cost
         self._compact()
         self._database.execute("COMMIT")
         self._store.acknowledge(version)
@@ -252,8 +293,8 @@ class Writer:
             self._store.checkpoint()
             self._unsaved = 0
         except sqlite3.Error as error:
-            if not is_full(error):
-                self._tell_log(f"the store cannot write: {error}")
+            if problem := self._reserve.problem(error):
+                self._tell_log(f"the store cannot write: {problem}")
             elif not self._full:
                 self._enter_full(error)
 
@@ -301,12 +342,12 @@ class Writer:
 
     def _attempt(self, write: Write, version: int) -> int:
         """Execute one write, or record its error; return the latest version."""
-        write.error = None
+        write.error, write.cost = None, 0
         if write.change == PROBE:
             touch(self._database)
             return version
         try:
-            self._check(write)
+            previous = self._check(write)
         except APIError as refusal:
             write.error = refusal
             return version
@@ -316,13 +357,17 @@ class Writer:
         after = write.obj if write.change != DELETED else self._last_state(where)
         write.stored = history.versioned(after, write.version)
         body = write.stored.json.decode("ascii")
-        if self._full:
-            if write.change != DELETED and len(body) > self._size_of(where):
-                write.error = InsufficientStorage(_FULL, retry_after_seconds=10)
+        cost = 2 * len(body) + previous + _WRITE_BYTES  # in both tables
+        is_too_large = cost > self._reserve.size // _PARTS * _LARGEST_PARTS
+        if self._full or is_too_large:
+            if write.change != DELETED and len(body) > previous:
+                message = _FULL if self._full else _TOO_LARGE
+                write.error = InsufficientStorage(message, retry_after_seconds=10)
                 return version
             forget_log(self._database, write.version)
         else:
             self._log_change(write, where, body)
+            write.cost = cost
         if write.change == DELETED:
             self._database.execute(
                 "DELETE FROM objects WHERE resource = ? AND namespace = ? AND name = ?", where
@@ -341,24 +386,23 @@ class Writer:
             (write.version, where[0], write.change, body, *where),
         )
 
-    def _check(self, write: Write) -> None:
+    def _check(self, write: Write) -> int:
+        """
+        Return the size of the object before the write; 0 if there was none.
+
+        :raises APIError: the write is about another version of the object.
+        """
         row = self._database.execute(
-            "SELECT uid, version FROM objects WHERE resource = ? AND namespace = ? AND name = ?",
+            "SELECT uid, version, length(body) FROM objects "
+            "WHERE resource = ? AND namespace = ? AND name = ?",
             (history.table_of(write.resource), *history.key_of(write.obj)),
         ).fetchone()
+        uid, version, size = row or (None, 0, 0)
         if write.change == ADDED:
-            history.check_absent(write.resource, write.obj, row)
+            history.check_absent(write.resource, write.obj, row and row[:2])
         else:
-            uid, version = row or (None, 0)
             history.check_current(write.resource, write.obj, uid, str(version))
-
-    def _size_of(self, where: tuple[str, str, str]) -> int:
-        """Return the size of a stored object; 0 if there is none."""
-        row = self._database.execute(
-            "SELECT length(body) FROM objects WHERE resource = ? AND namespace = ? AND name = ?",
-            where,
-        ).fetchone()
-        return row[0] if row else 0
+        return int(size)
 
     def _last_state(self, where: tuple[str, str, str]) -> Object:
         (body,) = self._database.execute(
