@@ -44,6 +44,7 @@ CLASSES = {
         {
             "name": QEMU,
             "driver": "qemu",
+            "idle_seconds": 30,  # U-Boot polls its serial port for ever
             "capabilities": {"cpu": "1", "memory": "128Mi"},
         },
     ]

@@ -51,6 +51,7 @@ class QemuOptions:
     :param accelerator: ``auto``, ``kvm``, ``tcg`` or ``icount``.
     :param network: ``restricted``, ``open`` or ``none``.
     :param shutdown_seconds: time for a shutdown; 0 powers off without one.
+    :param idle_seconds: see :class:`.IdlePause`.
     """
 
     board: Board = field(default_factory=lambda: Board(firmware=FIRMWARE))
@@ -59,6 +60,7 @@ class QemuOptions:
     accelerator: str = ICOUNT
     network: str = "restricted"
     shutdown_seconds: float = 0.0
+    idle_seconds: float = 0.0
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
@@ -90,6 +92,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
         accelerator=accelerator,
         network=network,
         shutdown_seconds=reader.number("shutdown_seconds", 0, 3600, 30 if has_system else 0),
+        idle_seconds=reader.number("idle_seconds", 0, 86400, 0),
     )
     return lambda reactor, table: QemuDriver(options, reactor, table)
 

@@ -38,6 +38,7 @@ class Health:
     :param ask: coroutine function that sends a QMP command with arguments.
     :param fall_back: called when KVM fails; returns true if the machine ends now.
     :param tidy: called after each query.
+    :param is_idle: returns whether the machine is paused because it is idle.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class Health:
         *,
         fall_back: Callable[[], bool],
         tidy: Callable[[], None],
+        is_idle: Callable[[], bool] = lambda: False,
     ) -> None:
         self._ask = ask
         self._facts = facts
         self._reactor = reactor
         self._fall_back = fall_back
         self._tidy = tidy
+        self._is_idle = is_idle
         self._trouble = ""
         self._watching: Deferred[None] | None = None
         self._over = False
@@ -108,7 +111,8 @@ class Health:
             return
         except QMPError:
             return  # the machine is ending
-        if status in ("running", "prelaunch", "shutdown"):
+        is_idle = status == "paused" and self._is_idle()
+        if is_idle or status in ("running", "prelaunch", "shutdown"):
             self._set(pb.MACHINE_RUNNING, "", "")
         elif status == "io-error":
             self._suspended(_DISK_FULL)

@@ -40,6 +40,7 @@ from twisted_exec.runtimes.qemu.command_line import KVM, Parts, Sockets, argumen
 from twisted_exec.runtimes.qemu.disks import Disks
 from twisted_exec.runtimes.qemu.health import Health
 from twisted_exec.runtimes.qemu.hotplug import HotPlugSlots
+from twisted_exec.runtimes.qemu.idle import IdlePause
 from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess, ProcessExit
 from twisted_exec.runtimes.qemu.qmp import QMP, QMPError
 from twisted_exec.runtimes.qemu.serial_connection import SerialConnection
@@ -104,8 +105,14 @@ class QemuRun:
         if facts.keep:
             alsoProvides(self, IReleasable)
         self._slots = HotPlugSlots(self._ask, self._disks, machine, driver.reactor)
+        self._idle = IdlePause(self._ask, driver.reactor, 0)  # until it boots
         self._health = Health(
-            self._ask, facts, driver.reactor, fall_back=self._fall_back, tidy=self._tidy
+            self._ask,
+            facts,
+            driver.reactor,
+            fall_back=self._fall_back,
+            tidy=self._tidy,
+            is_idle=lambda: self._idle.is_paused,
         )
         if driver.options.shutdown_seconds:
             alsoProvides(self, IShutdown)
@@ -146,7 +153,9 @@ class QemuRun:
 
     async def _boot(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
         sockets = self._sockets()
-        line = self._line = SerialLine(self._port_lost)
+        driver = self._driver
+        self._idle = IdlePause(self._ask, driver.reactor, driver.options.idle_seconds)
+        line = self._line = SerialLine(self._port_lost, self._idle.active)
         inner = factory.buildProtocol(None)  # type: ignore[arg-type]
         line.begin(inner)
         self.is_complete = await self._serial.catch_up(line)
@@ -161,10 +170,14 @@ class QemuRun:
             os.unlink(parts.ignition)  # QEMU has read it
         if parts is None and (await self._ask("query-kvm")).get("enabled"):
             self._accelerator.current = KVM
-        if (await self._ask("query-status")).get("status") == "prelaunch":
+        status = (await self._ask("query-status")).get("status")
+        if status == "prelaunch":
             if self._facts.journal is not None:
                 self._facts.journal.booted("Started")
             await self._ask("cont")
+        elif status == "paused" and driver.options.idle_seconds:
+            await self._ask("cont")  # paused by the former runtime
+            self._idle.active()
         self._health.start(self._driver.watch_seconds)
         return inner
 
@@ -334,6 +347,7 @@ class QemuRun:
     def send_break(self, milliseconds: int) -> None:
         """See :meth:`IBreakable.send_break`; QEMU decides on the length."""
         if self._control is not None and not self._exit.is_off:
+            self._idle.active()
             sending = self._control.execute("chardev-send-break", id="serial0")
             sending.addErrback(lambda failure: failure.trap(QMPError))
 
@@ -413,6 +427,10 @@ class QemuRun:
         unsent = self._line.unsent() if self._line is not None else b""
         self._released = True
         self._exit.wake()
+        pausing, control = self._idle.leave(), self._control
+        if pausing is not None and control is not None:
+            self._control = None
+            pausing.addCallback(lambda _: control.transport.abortConnection())
         self._disconnect()
         return unsent
 
@@ -436,6 +454,7 @@ class QemuRun:
 
     def _disconnect(self) -> None:
         self._health.stop()
+        self._idle.stop()
         if self._control is not None:
             self._control.transport.abortConnection()
         if self._line is not None:
@@ -446,6 +465,7 @@ class QemuRun:
     def _exited(self) -> None:
         self._exit.is_off = True
         self._health.stop()
+        self._idle.stop()
         self._exit.wake()
         self._serial.finish()
 

@@ -41,12 +41,13 @@ class SerialLine:
     The transport of a line's protocol.
 
     :param lost: called after each loss of the socket; :attr:`is_open` says if to reconnect.
+    :param active: called with each input and output.
     """
 
     disconnecting = False
 
-    def __init__(self, lost: Callable[[], None]) -> None:
-        self._lost = lost
+    def __init__(self, lost: Callable[[], None], active: Callable[[], None] = lambda: None) -> None:
+        self._lost, self._active = lost, active
         self._port: Any = None
         self._protocol: Any = None
         self._producer: Any = None
@@ -81,6 +82,7 @@ class SerialLine:
 
     def received(self, data: bytes) -> None:
         """Pass output of the machine on."""
+        self._active()
         if self._protocol is not None and not self._over:
             self._protocol.dataReceived(data)
 
@@ -115,6 +117,7 @@ class SerialLine:
     # ILineTransport, ITransport and IConsumer.
 
     def write(self, data: bytes) -> None:
+        self._active()
         if self._port is not None:
             self._port.transport.write(data)
 
