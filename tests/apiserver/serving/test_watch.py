@@ -320,7 +320,7 @@ class WatchTests(APITestCase):
 class LongSelectorTests(APITestCase):
     """Watches whose selectors take long to compare with an object."""
 
-    limits = Limits(terms=5, terms_per_user=3)
+    limits = Limits(terms=9, terms_per_user=6)
     _COMPARE_SECONDS = 0.75 * TURN_SECONDS
 
     def setUp(self) -> None:
@@ -367,6 +367,30 @@ class LongSelectorTests(APITestCase):
         self.assertEqual(self.compared, 10)
         for watch in watches:
             self.assertEqual(watch.names(), [("ADDED", "vm-1"), ("ADDED", "vm-2")])
+
+    def test_turns_of_users(self) -> None:
+        """A user's watch waits for one step of each other user, however many watches they have."""
+        for key in "abcdef":
+            self.labelled(f"!{key}", user="jane")
+        quiet = self.labelled("!x", user="bob")
+        for number in range(3):
+            self.make_machine(f"vm-{number}")
+        self.assertEqual(self.compared, 2)
+        for number in range(3):
+            self.turn()
+            self.assertEqual(quiet.names(), [("ADDED", f"vm-{number}")])
+
+    def test_lines_of_two_changes(self) -> None:
+        """A change is encoded and compared once, though users' turns are at different changes."""
+        behind = [self.labelled(f"!{key}", user="jane") for key in "abc"]
+        ahead = [self.labelled("!a", user=user) for user in ("bob", "admin")]
+        for number in range(2):
+            self.make_machine(f"vm-{number}")
+        for _ in range(8):
+            self.turn()
+        for watch in (*behind, *ahead):
+            self.assertEqual(watch.names(), [("ADDED", "vm-0"), ("ADDED", "vm-1")])
+        self.assertEqual(self.compared, 6)
 
     def test_past(self) -> None:
         """Past changes are compared in short turns, too; later ones follow in order."""
@@ -421,11 +445,11 @@ class LongSelectorTests(APITestCase):
 
     def test_many_terms(self) -> None:
         """The terms of all watches of a user are limited, and those of all users."""
-        first = self.labelled("!a,!b", user="jane")
+        first = self.labelled("!a,!b,!c,!d,!e", user="jane")
         path = f"{MACHINES}?watch=1&labelSelector=!c,!d"
         refused = self.answer("GET", path, user="jane", code=429)
         self.assertIn('this one has 2, and user "jane" has 1 left', refused["message"])
-        self.labelled("!a,!b", user="bob")
+        self.labelled("!a,!b,!c", user="bob")
         self.assertIn('"admin" has 1 left', self.answer("GET", path, code=429)["message"])
         first.client.lose()
         self.assertEqual(self.labelled("!c,!d", user="jane").events(), [])

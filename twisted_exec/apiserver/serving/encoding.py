@@ -23,6 +23,8 @@ from twisted_exec.storage.interfaces import Event
 PIECE_BYTES = 64 << 10
 """Approximate size of a list's pieces; a single larger object is one piece."""
 
+_CACHED_CHANGES = 4
+
 PIECE_ROWS = 100
 """Largest number of a Table's rows in a piece: unlike objects, rows are rendered for each list."""
 
@@ -141,24 +143,28 @@ class EventLines:
     """
     Lines of changes, encoded once for all watches.
 
-    A store delivers a change to all watches before the next one, so only the lines of one change
-    are cached.
+    A store delivers a change to all watches before the next one, and the turns of their users are
+    rarely far apart, so only the lines of the last few changes are cached.
 
     :param now: seconds since the epoch, for ages.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._event: Event | None = None
-        self._made: dict[Any, Any] = {}
+        self._made: dict[int, tuple[Event, dict[Any, Any]]] = {}
+        """By the id of the change, which is kept with it."""
 
     def once(self, event: Event, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the result of ``make``, called once per change and key."""
-        if event is not self._event:
-            self._event, self._made = event, {}
-        result = self._made.get(key)
+        """Return the result of ``make``, called once per change and key while the change is cached."""
+        cached = self._made.get(id(event))
+        if cached is None:
+            cached = self._made[id(event)] = event, {}
+            if len(self._made) > _CACHED_CHANGES:
+                del self._made[next(iter(self._made))]
+        made = cached[1]
+        result = made.get(key)
         if result is None:
-            result = self._made[key] = make()
+            result = made[key] = make()
         return result
 
     def line_of(

@@ -164,7 +164,7 @@ class REST:
         form = _form(request, query, (OBJECT, LIST), tables=not announces(query), yaml=False)
         options = watch_options(query, form)
         with self._limits.long(user, chosen.terms):
-            await self._watches.run(request, target, options, visibility)
+            await self._watches.run(request, user, target, options, visibility)
 
     async def _visibility(
         self, user: User, verb: str, target: Target, chosen: ListOptions

@@ -7,7 +7,7 @@ object that no longer matches is ``DELETED`` for this watcher, one that begins t
 has a limited buffer; beyond it the connection is closed, and the client lists again.
 
 A change may concern thousands of watches, each with a long selector.  So watches work in short turns
-(:class:`WatchTurns`); equal selectors are compared once with each change, and its lines are encoded
+by user (:class:`WatchTurns`); equal selectors are compared once with each change, and its lines are encoded
 once (:class:`~twisted_exec.apiserver.serving.encoding.EventLines`).
 
 Start and errors are those of ``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList,
@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -42,7 +42,7 @@ from twisted_exec.apiserver.serving.encoding import (
 from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
 from twisted_exec.apiserver.serving.verbs import Target, selected
 from twisted_exec.apiserver.serving.watch_streams import Lines, stream_of
-from twisted_exec.auth.interfaces import IVisibility
+from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.program.tasks import TURN_SECONDS
 from twisted_exec.storage.history import check_version_reached, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage
@@ -54,25 +54,41 @@ _WAITING_BYTES = 256
 """Memory of a step that waits for its turn, beyond the object of its change."""
 
 
+@dataclass(frozen=True)
+class _Step:
+    """
+    A step that waits.
+
+    :param size: memory that it counts.
+    """
+
+    stream: Lines
+    do: Callable[[], object]
+    size: int
+
+
 class WatchTurns:
     """
     Turns of all watches of a server together: half of the time is others'.
 
-    A step is done at once if none waits and the turn has time left.
+    A step is done at once if none waits and the turn has time left.  Of those that wait, the users
+    do one each in rotation: a user with long selectors delays others by one step for each of theirs.
     """
 
     _log = Logger()
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._steps: deque[tuple[Lines, Callable[[], object], int]] = deque()
+        self._steps: dict[str, deque[_Step]] = {}  # the user whose turn is next comes first
         self._last: Object | None = None
         self._call: IDelayedCall | None = None
         self._until = self._next = 0.0
 
-    def take(self, stream: Lines, step: Callable[[], object], obj: Object | None = None) -> None:
+    def take(
+        self, user: str, stream: Lines, step: Callable[[], object], obj: Object | None = None
+    ) -> None:
         """
-        Do one step of a watch, after those of others that wait.
+        Do one step of a watch, after those of the user that wait.
 
         :param stream: counts the memory while the step waits.
         :param obj: the object that the step is about; the first of several steps counts it.
@@ -82,15 +98,16 @@ class WatchTurns:
             return
         size = 0 if obj is None or obj is self._last else len(json_of(obj))
         self._last = obj
-        self._steps.append((stream, step, size + _WAITING_BYTES))
+        waiting = _Step(stream, step, size + _WAITING_BYTES)
+        self._steps.setdefault(user, deque()).append(waiting)
         self._schedule()
-        stream.owe(size + _WAITING_BYTES)
+        stream.owe(waiting.size)
 
-    async def breathe(self, stream: Lines) -> None:
+    async def breathe(self, user: str, stream: Lines) -> None:
         """Wait for the turn of a watch's next step."""
         if self._steps or not self._has_time():
             turn: Deferred[None] = Deferred()
-            self.take(stream, partial(turn.callback, None))
+            self.take(user, stream, partial(turn.callback, None))
             await turn
 
     def _has_time(self) -> bool:
@@ -108,16 +125,25 @@ class WatchTurns:
     def _run(self) -> None:
         self._call = None
         while self._steps and self._has_time():
-            stream, step, size = self._steps.popleft()
-            if not stream.done.called:
-                stream.owe(-size)
+            step = self._popped()
+            if not step.stream.done.called:
+                step.stream.owe(-step.size)
             try:
-                step()
+                step.do()
             except Exception:
                 self._log.failure("a watch failed and is ended")
         if not self._steps:
             self._last = None
         self._schedule()
+
+    def _popped(self) -> _Step:
+        """Return the next step; the user comes after all others then."""
+        user = next(iter(self._steps))
+        steps = self._steps.pop(user)
+        step = steps.popleft()
+        if steps:
+            self._steps[user] = steps
+        return step
 
 
 class Watcher:
@@ -217,8 +243,8 @@ class CatchingUp:
     against the client's limit, as later.
     """
 
-    def __init__(self, watcher: Watcher, stream: Lines, turns: WatchTurns) -> None:
-        self._watcher, self._stream, self._turns = watcher, stream, turns
+    def __init__(self, watcher: Watcher, stream: Lines, turns: WatchTurns, user: str) -> None:
+        self._watcher, self._stream, self._turns, self._user = watcher, stream, turns, user
         self._past: deque[Event] | None = deque()
         self._since: deque[Event] | None = None
         self.is_lost = False
@@ -252,7 +278,7 @@ class CatchingUp:
             self._past.append(event)
         else:
             self.waiting += 1
-            self._turns.take(self._stream, partial(self._turn, event), event.obj)
+            self._turns.take(self._user, self._stream, partial(self._turn, event), event.obj)
 
     def _turn(self, event: Event) -> None:
         self.waiting -= 1
@@ -273,7 +299,7 @@ class CatchingUp:
         """
         self._since = deque()
         while (event := self._next()) is not None:
-            await self._turns.breathe(self._stream)
+            await self._turns.breathe(self._user, self._stream)
             await self._stream.room()
             if self._stream.done.called:
                 return False
@@ -313,12 +339,13 @@ class Watches:
     async def run(
         self,
         request: Request,
+        user: User,
         target: Target,
         options: WatchOptions,
         visibility: IVisibility | None = None,
     ) -> None:
         """
-        Serve a watch; returns at its end.
+        Serve a user's watch; returns at its end.
 
         :param visibility: the objects that the client may see; ``None`` for all.
         """
@@ -335,7 +362,7 @@ class Watches:
         timers = [self._clock.callLater(0 if self._over else options.seconds, stream.finish)]
         watcher = Watcher(target.kind, options, stream.send, self._lines, self._now)
         try:
-            await self._follow(storage, target, options, watcher, stream, timers)
+            await self._follow(storage, user.name, target, options, watcher, stream, timers)
         except APIError as refusal:
             # The response has begun, so the error can only be an event.
             watcher.refused(refusal)
@@ -359,6 +386,7 @@ class Watches:
     async def _follow(
         self,
         storage: IStorage,
+        user: str,
         target: Target,
         options: WatchOptions,
         watcher: Watcher,
@@ -370,8 +398,8 @@ class Watches:
         check_version_reached(options.version, storage.version())
         since = options.version or None
         if options.initial:
-            since = await self._tell_existing(storage, target, options, watcher, stream)
-        past = CatchingUp(watcher, stream, self._turns)
+            since = await self._tell_existing(storage, user, target, options, watcher, stream)
+        past = CatchingUp(watcher, stream, self._turns, user)
         watch = storage.watch(
             target.kind.resource, since, past.changed, target.namespace, past.lost
         )
@@ -379,7 +407,7 @@ class Watches:
             if not await past.tell():
                 return
             if options.bookmarks:
-                self._mark(watcher, stream, timers)
+                self._mark(user, watcher, stream, timers)
             await stream.done
             if past.is_lost:
                 return
@@ -391,6 +419,7 @@ class Watches:
     async def _tell_existing(
         self,
         storage: IStorage,
+        user: str,
         target: Target,
         options: WatchOptions,
         watcher: Watcher,
@@ -399,7 +428,7 @@ class Watches:
         listing = await storage.list(target.kind.resource, target.namespace)
         lines, size = [], 0
         for obj in listing.items:
-            await self._turns.breathe(stream)
+            await self._turns.breathe(user, stream)
             lines.append(watcher.existing(obj))
             size += len(lines[-1])
             if size >= PIECE_BYTES:
@@ -417,14 +446,14 @@ class Watches:
             watcher.bookmark(listing.version, initial_end=True)
         return listing.version
 
-    def _mark(self, watcher: Watcher, stream: Lines, timers: list[IDelayedCall]) -> None:
+    def _mark(self, user: str, watcher: Watcher, stream: Lines, timers: list[IDelayedCall]) -> None:
         def bookmark(version: int) -> None:
             if not stream.done.called:
                 watcher.bookmark(version)
 
         def mark() -> None:
             # Not before the changes up to this version.
-            self._turns.take(stream, partial(bookmark, self._storage.version()))
+            self._turns.take(user, stream, partial(bookmark, self._storage.version()))
             timers[-1] = self._clock.callLater(_BOOKMARK_SECONDS, mark)
 
         timers.append(self._clock.callLater(_BOOKMARK_SECONDS, mark))
