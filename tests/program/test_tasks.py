@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.program.tasks import (
     REST_SECONDS,
+    SHARED_TURN_SECONDS,
     BackgroundTask,
     SharedTurns,
     ShortTurns,
@@ -110,6 +111,20 @@ class SharedTurnsTests(SynchronousTestCase):
         self.assertEqual(self.done, [0, 2])
         self.turns.soon(self.parties[1])
         self.turns.cancel(self.parties[1])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_rest(self) -> None:
+        """A coroutine rests when its turn has been long enough; one that is cancelled leaves no turn."""
+        now = self.clock.seconds()
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(self.turns.rest(now))), now)
+        self.clock.advance(SHARED_TURN_SECONDS)
+        resting = Deferred.fromCoroutine(self.turns.rest(now))
+        self.assertNoResult(resting)
+        self.clock.advance(0)
+        self.assertEqual(self.successResultOf(resting), self.clock.seconds())
+        resting = Deferred.fromCoroutine(self.turns.rest(now))
+        resting.cancel()
+        self.failureResultOf(resting, CancelledError)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 

@@ -121,8 +121,13 @@ class SharedTurns:
         if self._clock.seconds() - began < SHARED_TURN_SECONDS:
             return began
         turn: Deferred[None] = Deferred()
-        self.soon(partial(turn.callback, None))
-        await turn
+        go_on = partial(turn.callback, None)
+        self.soon(go_on)
+        try:
+            await turn
+        except CancelledError:
+            self.cancel(go_on)
+            raise
         return self._clock.seconds()
 
     @property

@@ -321,7 +321,7 @@ class RequestTests(APITestCase):
         self.patch(tasks, "SHARED_TURN_SECONDS", 0.0)
         client = self.send("GET", f"{SECRETS}?labelSelector=!b&limit=12")
         self.assertEqual(client.received(), b"")
-        self.answer("GET", MACHINES, user="bob")
+        self.answer("GET", "/version", user="bob")
         self.clock.pump([0.0] * 3)
         (response,) = client.responses()
         page = response.json()
@@ -329,6 +329,21 @@ class RequestTests(APITestCase):
         self.patch(verbs, "MOST_COMPARISONS", 39)
         message = self.refused(400, "GET", f"{SECRETS}?labelSelector=!b,!c")
         self.assertIn("2 terms for 20 objects, and 39 comparisons are the limit", message)
+
+    def test_delete_collection(self) -> None:
+        """The objects of a collection are deleted in short turns, also in a dry run."""
+        for number in range(20):
+            self.answer("POST", SECRETS, {"metadata": {"name": f"s{number:02}"}}, code=201)
+        self.patch(tasks, "SHARED_TURN_SECONDS", 0.0)
+        for query, left in (("?dryRun=All", 20), ("", 0)):
+            client = self.send("DELETE", f"{SECRETS}{query}")
+            self.assertEqual(client.received(), b"")
+            self.answer("GET", "/version", user="bob")
+            self.clock.pump([0.0] * 30)
+            (response,) = client.responses()
+            self.assertEqual((response.code, len(response.json()["items"])), (200, 20))
+            stored = self.successResultOf(self.storage.list(kinds.SECRETS.resource, "default"))
+            self.assertEqual(len(stored.items), left)
 
     def test_pretty(self) -> None:
         """A large object is indented for people, and a list that would take a second is not."""

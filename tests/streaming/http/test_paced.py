@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.program.tasks import SHARED_TURN_SECONDS
 from twisted_exec.streaming.http.paced import LONGEST_SECONDS, STALLED_SECONDS, respond_pieces
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
@@ -29,6 +30,9 @@ class _Pieces(Dispatcher):
     broken = False
     piece = PIECE
     gzip = False
+    clock: Clock
+    seconds = 0.0
+    """How long a piece takes to make."""
 
     async def dispatch(self, request: Request) -> None:
         try:
@@ -41,6 +45,7 @@ class _Pieces(Dispatcher):
             self.made += 1
             if self.broken and number == 2:
                 raise ZeroDivisionError
+            self.clock.rightNow += self.seconds
             yield (b'"' if not number else b"") + self.piece + (b'"' * (number == self.count - 1))
 
 
@@ -49,6 +54,7 @@ class PacedTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock, self.resource = Clock(), _Pieces()
+        self.resource.clock = self.clock
         self.server = MemoryServer(self.resource, self.clock)
 
     def ask(self) -> MemoryClient:
@@ -103,6 +109,27 @@ class PacedTests(SynchronousTestCase):
             self.turn()
         self.assertEqual(self.resource.made, 100)
         client.lose()
+
+    def test_slow_pieces(self) -> None:
+        """Pieces that take long to make have a turn of the reactor each, those of all responses together."""
+        for is_gzip in (False, True):
+            self.resource.gzip, self.resource.seconds = is_gzip, 2 * SHARED_TURN_SECONDS
+            self.resource.count, self.resource.made = 10, 0
+            clients = [self.server.connect() for _ in range(3)]
+            for client in clients:
+                client.send(b"GET / HTTP/1.1\r\nHost: server\r\n\r\n")
+            self.assertEqual(self.resource.made, 3)
+            made = []
+            while calls := [each for each in self.clock.calls if each.time <= self.clock.rightNow]:
+                before = self.resource.made
+                self.clock.calls.remove(calls[0])
+                calls[0].called = 1
+                calls[0].func(*calls[0].args, **calls[0].kw)
+                made.append(self.resource.made - before)
+            self.assertEqual((max(made), self.resource.made), (1, 30))
+            for client in clients:
+                self.assertEqual(len(client.responses()), 1)
+                client.lose()
 
     def compressed(self) -> MemoryClient:
         """A client whose response is compressed."""

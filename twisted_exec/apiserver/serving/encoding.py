@@ -25,7 +25,7 @@ PIECE_BYTES = 64 << 10
 
 _CACHED_CHANGES = 4
 
-PIECE_ROWS = 100
+PIECE_ROWS = 25
 """Largest number of a Table's rows in a piece: unlike objects, rows are rendered for each list."""
 
 _PARTIAL = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'

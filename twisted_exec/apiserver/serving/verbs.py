@@ -65,7 +65,7 @@ MOST_COMPARISONS = 2_000_000
 SHORT_COMPARISONS = 2000
 """So many are made at once."""
 _SMALL = 8
-"""So many objects are compared with any selectors in much less than a turn."""
+"""So many objects are compared with any selectors, or are deleted, in much less than a turn."""
 
 Make = Callable[[Object], Object]
 """From the stored object to the complete new one, before validation."""
@@ -371,9 +371,15 @@ class Verbs:
     async def delete_collection(
         self, user: User, target: Target, chosen: ListOptions, options: WriteOptions
     ) -> Page:
-        """Delete what a list would return.  Objects that are deleted meanwhile are no error."""
-        page = await self.list(target, chosen)
-        for obj in page.items:
+        """
+        Delete what a list would return, in short turns: a dry run waits for no store.
+
+        Objects that are deleted meanwhile are no error.
+        """
+        page, began = await self.list(target, chosen), -math.inf
+        for number, obj in enumerate(page.items):
+            if self._turns is not None and number >= _SMALL:
+                began = await self._turns.rest(began)
             namespace, name = key_of(obj)
             each = Target(target.kind, namespace, name)
             try:
