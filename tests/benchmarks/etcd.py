@@ -22,7 +22,7 @@ from tests import procfs
 from tests.storage.etcds import Etcds
 from twisted_exec.api import kinds
 from twisted_exec.api.formats.encoded import json_text
-from twisted_exec.storage.etcd.keys import marker_value
+from twisted_exec.storage.etcd.keys import MarkerValue
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 
 from . import api
@@ -94,7 +94,9 @@ class _Bare:
         return self._putting(key, value, found)
 
     def _putting(self, key: bytes, value: bytes, found: pb.Compare) -> _Write:
-        marker = pb.PutRequest(key=b"/bare/.marker", value=marker_value(f"{0:016}-1"), prev_kv=True)
+        marker = pb.PutRequest(
+            key=b"/bare/.marker", value=MarkerValue(f"{0:016}-1").encode(), prev_kv=True
+        )
         puts = [
             pb.RequestOp(request_put=pb.PutRequest(key=key, value=value)),
             pb.RequestOp(request_put=marker),

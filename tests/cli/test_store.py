@@ -46,3 +46,10 @@ class StoreCommandTests(TestCase):
         await storage.stopService()
         code, made_, _ = self.run_main("restore", file, path, "--force")
         self.assertEqual((code, made_), (0, f"{path}: 1 objects, version 1000000001\n"))
+
+    def test_one_store(self) -> None:
+        """The store to restore is one file or one etcd."""
+        for arguments in ((), ("objects.db", "--storage=etcd:https://a")):
+            code, out, problem = self.run_main("restore", "backup.db", *arguments)
+            self.assertEqual((code, out), (1, ""))
+            self.assertEqual(problem, "twisted-exec restore: give either DATABASE or --storage\n")

@@ -141,7 +141,7 @@ class StorageTests(SynchronousTestCase):
         return str(self.assertRaises(StateError, self.use, location))
 
     def test_changed(self) -> None:
-        """Another location is refused with the former one and remedies, until the record is removed."""
+        """Another location is refused with the former one and remedies, until the record is emptied."""
         etcd = "etcd:a:2379?prefix=/x"
         default = f"sqlite:{self.state.file(OBJECTS)}"
         self.use(default)
@@ -149,9 +149,12 @@ class StorageTests(SynchronousTestCase):
         for other in (etcd, "sqlite:/elsewhere/objects.db", "memory"):
             message = self.refusal(other)
             self.assertIn(f"are in sqlite:objects.db, and --storage is now {other}: ", message)
-            self.assertIn(f"remove {self.state.file('storage')} after", message)
+            self.assertIn(f"empty {self.state.file('storage')} after", message)
             self.assertNotIn("\n", message)
-        self.state.remove("storage")
+        # The database stays, for the way back.
+        for name in ("storage", OBJECTS):
+            with open(self.state.file(name), "wb"):
+                pass
         self.use(etcd)
         self.assertIn("are in etcd:a:2379?prefix=/x, and", self.refusal(default))
 

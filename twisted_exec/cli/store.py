@@ -1,5 +1,5 @@
 """
-``twisted-exec backup`` and ``twisted-exec restore``: copies of a SQLite store.
+``twisted-exec backup`` and ``twisted-exec restore``: copies of a SQLite store, also into etcd.
 """
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from twisted_exec.cli.command import failed
+from twisted_exec.cli.command import failed, run_in_reactor
 
 if TYPE_CHECKING:
     from twisted_exec.storage.backup import Summary
@@ -33,12 +33,17 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     backup.set_defaults(run=_backup)
     restore = subparsers.add_parser(
         "restore",
-        help="replace the SQLite store of a stopped API server by a backup",
-        description="Replace the SQLite store of a stopped API server by a backup.",
+        help="replace the store of a stopped API server by a backup",
+        description="Replace the store of a stopped API server by a backup.",
     )
     restore.add_argument("file", metavar="FILE", help="the backup")
-    restore.add_argument("database", metavar="DATABASE", help=_DATABASE)
-    restore.add_argument("--force", action="store_true", help="replace an existing DATABASE")
+    restore.add_argument("database", metavar="DATABASE", nargs="?", help=_DATABASE)
+    restore.add_argument(
+        "--storage",
+        metavar="STORAGE",
+        help="instead of DATABASE: etcd:https://HOST:PORT..., as the API server's --storage",
+    )
+    restore.add_argument("--force", action="store_true", help="replace an existing store")
     restore.add_argument(
         "--accept-loss",
         action="store_true",
@@ -58,6 +63,10 @@ def _backup(options: argparse.Namespace) -> int:
 
 
 def _restore(options: argparse.Namespace) -> int:
+    if bool(options.database) == bool(options.storage):
+        return failed("restore", "give either DATABASE or --storage")
+    if options.storage:
+        return _restore_into(options)
     from twisted_exec.storage.backup import restore
 
     return _report(
@@ -70,6 +79,27 @@ def _restore(options: argparse.Namespace) -> int:
             accept_loss=options.accept_loss,
         ),
     )
+
+
+def _restore_into(options: argparse.Namespace) -> int:
+    async def asking(reactor: Any) -> int:
+        from twisted_exec.storage.backup import restore_into
+        from twisted_exec.storage.interfaces import StorageError
+
+        try:
+            location, summary = await restore_into(
+                options.storage,
+                options.file,
+                reactor,
+                force=options.force,
+                accept_loss=options.accept_loss,
+            )
+        except StorageError as error:
+            return failed("restore", str(error))
+        print(f"{location}: {summary.objects} objects, version {summary.version}")
+        return 0
+
+    return run_in_reactor("restore", asking)
 
 
 def _report(command: str, target: str, copy: Callable[[], Summary]) -> int:

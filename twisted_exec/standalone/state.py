@@ -116,7 +116,7 @@ class StateDirectory:
         if recorded not in ("", MEMORY) and not _is_same(recorded, location):
             raise StateError(
                 f"the objects of {self.path} are in {recorded}, and --storage is now {location}: "
-                f"start with the former --storage, or choose another --state-dir, or remove {self.file(_STORAGE)} "
+                f"start with the former --storage, or choose another --state-dir, or empty {self.file(_STORAGE)} "
                 "after you have moved the objects"
             )
         if recorded == MEMORY:

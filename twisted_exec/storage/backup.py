@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from twisted_exec.storage.database import (
@@ -23,12 +24,13 @@ from twisted_exec.storage.database import (
     forget_log,
     last_version,
     make_state,
+    read_state,
     write_state,
 )
 from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.record import Acknowledged, Record, read_record
 
-_SKIPPED_VERSIONS = 1_000_000_000
+SKIPPED_VERSIONS = 1_000_000_000
 """
 Distance of the versions after a restore from those before.
 
@@ -94,6 +96,33 @@ def restore(backup: str, path: str, *, force: bool = False, accept_loss: bool = 
         record.close()
 
 
+async def restore_into(
+    storage: str, backup: str, reactor: Any, *, force: bool = False, accept_loss: bool = False
+) -> tuple[str, Summary]:
+    """
+    Copy all objects of a backup into a store that is no SQLite file.
+
+    :param storage: as ``--storage``.
+    :param backup: a backup, or the database of a stopped server.
+    :return: the location of the store, and its content.
+    :raises StorageError: ``storage`` names no etcd; or as
+        :func:`~twisted_exec.storage.etcd.restore.restore_to_etcd`.
+    """
+    kind, _, address = storage.partition(":")
+    if kind != "etcd":
+        raise StorageError("--storage is for etcd:...; give the file of SQLite as DATABASE")
+    # Imported here: backups of SQLite do not need grpcio.
+    from twisted_exec.storage.etcd.restore import restore_to_etcd
+    from twisted_exec.storage.etcd.target import parse_target
+
+    try:
+        target = parse_target(address)
+    except ValueError as problem:
+        raise StorageError(f"--storage: {problem}") from None
+    summary = await restore_to_etcd(backup, target, reactor, force=force, accept_loss=accept_loss)
+    return target.location, summary
+
+
 def _create(
     target: str, force: bool, fill: Callable[[str], None], leftovers: Sequence[str] = ()
 ) -> Summary:
@@ -150,22 +179,59 @@ def _sync(path: str) -> None:
 
 def _copy(path: str, target: str, *, accept_loss: bool = False) -> None:
     """Copy one moment of a database to an empty file."""
-    # Before the database is opened, so that a running server is never behind its record.
-    record, has_log = read_record(path), os.path.exists(f"{path}-wal")
-    with closing(_open_to_read(path)) as source, closing(_open_to_write(target)) as copy:
+    with (
+        closing(_begin_to_read(path, accept_loss)) as source,
+        closing(_open_to_write(target)) as copy,
+    ):
         try:
-            # The transaction is the moment; without it the copy would start over after each write.
-            source.execute("BEGIN")
-            if not check_program(source, path):
-                raise StorageError(f"{path} is empty, and not a store")
-            if not accept_loss:
-                check_complete(source, path, record, has_log)
             source.backup(copy, pages=_STEP_PAGES)
         except sqlite3.Error as error:
             raise StorageError(explain(path, error)) from None
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
         make_state(copy)
         write_state(copy, "open", "no")
+
+
+def open_backup(path: str, *, accept_loss: bool = False) -> sqlite3.Connection:
+    """
+    Open a backup, or the database of a stopped server, to read one moment of it.
+
+    :param accept_loss: accept that acknowledged changes are missing.
+    :raises StorageError: it is damaged, incomplete, or a server uses it.
+    """
+    database = _begin_to_read(path, accept_loss)
+    try:
+        if read_state(database).get("open") == "yes" and not accept_loss:
+            raise StorageError(
+                f"a server uses {path}, or was killed: stop it, and make a backup (twisted-exec backup {path} FILE)"
+            )
+        _check_integrity(database)
+    except (StorageError, sqlite3.Error) as error:
+        database.close()
+        raise (
+            error if isinstance(error, StorageError) else StorageError(explain(path, error))
+        ) from None
+    return database
+
+
+def _begin_to_read(path: str, accept_loss: bool) -> sqlite3.Connection:
+    # Before the database is opened, so that a running server is never behind its record.
+    record, has_log = read_record(path), os.path.exists(f"{path}-wal")
+    source = _open_to_read(path)
+    try:
+        # The transaction is the moment; without it a copy would start over after each write.
+        source.execute("BEGIN")
+        if not check_program(source, path):
+            raise StorageError(f"{path} is empty, and not a store")
+        if not accept_loss:
+            check_complete(source, path, record, has_log)
+    except sqlite3.Error as error:
+        source.close()
+        raise StorageError(explain(path, error)) from None
+    except StorageError:
+        source.close()
+        raise
+    return source
 
 
 def _open_to_read(path: str) -> sqlite3.Connection:
@@ -195,10 +261,17 @@ def _version_of(path: str) -> int:
 def _renumber(path: str, identity: str, floor: int) -> None:
     with closing(_open_to_write(path)) as database:
         database.execute("BEGIN")
-        version = max(floor, last_version(database)) + _SKIPPED_VERSIONS
+        version = max(floor, last_version(database)) + SKIPPED_VERSIONS
         forget_log(database, version)
         write_state(database, "identity", identity)
         database.execute("COMMIT")
+
+
+def _check_integrity(database: sqlite3.Connection) -> None:
+    """:raises StorageError: the file is damaged."""
+    result = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if result != "ok":
+        raise StorageError(f"the database is damaged: {result}")
 
 
 def _verified(path: str) -> Summary:
@@ -206,9 +279,7 @@ def _verified(path: str) -> Summary:
     :raises StorageError: the file is damaged.
     """
     with closing(_open_to_write(path)) as database:
-        result = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if result != "ok":
-            raise StorageError(f"the database is damaged: {result}")
+        _check_integrity(database)
         (objects,) = database.execute("SELECT count(*) FROM objects").fetchone()
         summary = Summary(objects, last_version(database))
     _sync(path)

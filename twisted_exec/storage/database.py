@@ -224,7 +224,7 @@ def load(database: sqlite3.Connection, restored: History) -> History:
     version = last_version(database)
     (oldest,) = database.execute("SELECT min(version) FROM log").fetchone()
     forgotten = version if oldest is None else oldest - 1
-    objects = list(_objects(database))
+    objects = list(read_objects(database))
     restored.restore(objects, version, forgotten)
     for table, event in _events(database, {_version_of(obj): obj for _, obj in objects}):
         restored.remember(table, event)
@@ -241,14 +241,15 @@ def catch_up(database: sqlite3.Connection, restored: History) -> None:
         "SELECT resource, type, body, version FROM log WHERE version > ? ORDER BY version", (since,)
     ).fetchall()
     if not rows or rows[0][3] != since + 1:  # a part of the log is deleted
-        restored.start_over(list(_objects(database)), version)
+        restored.start_over(list(read_objects(database)), version)
         return
     for table, change, body, changed in rows:
         obj = Encoded(json.loads(body), body)
         restored.apply(table, Event(change, obj, restored.at(table, key_of(obj)), changed))
 
 
-def _objects(database: sqlite3.Connection) -> Iterator[tuple[str, Object]]:
+def read_objects(database: sqlite3.Connection) -> Iterator[tuple[str, Object]]:
+    """Iterate over the current objects, with their tables."""
     for table, body in database.execute("SELECT resource, body FROM objects"):
         yield table, Encoded(json.loads(body), body)
 

@@ -18,8 +18,8 @@ from twisted_exec.api.formats.encoded import Encoded, json_of
 from twisted_exec.storage.etcd.keys import (
     ForeignKey,
     Keys,
+    MarkerValue,
     Place,
-    marker_value,
     read_marker,
     value_of,
     with_version,
@@ -135,6 +135,14 @@ class ValueTests(SynchronousTestCase):
             {"apiVersion": "v1", "kind": "X", "metadata": {"resourceVersion": "7"}},
         )
 
+    def test_skipped(self) -> None:
+        """The marker of a restored store has the number of skipped versions; release 0.1 reads others."""
+        value = MarkerValue("x-1", 1000)
+        self.assertEqual(read_marker(KEYS.marker, value.encode()), value)
+        self.assertEqual(
+            [json.loads(each.encode())["format"] for each in (MarkerValue("x-1"), value)], [1, 2]
+        )
+
     @given(st.binary(max_size=60))
     def test_anything(self, value: bytes) -> None:
         """Any value is an object, or refused in a line."""
@@ -148,7 +156,15 @@ class MarkerTests(SynchronousTestCase):
 
     def test_there_and_back(self) -> None:
         """The marker holds the id of the write."""
-        self.assertEqual(read_marker(KEYS.marker, marker_value("x-1")), "x-1")
+        self.assertEqual(read_marker(KEYS.marker, MarkerValue("x-1").encode()).write, "x-1")
+
+    def test_skipped(self) -> None:
+        """The marker of a restored store has the number of skipped versions; release 0.1 reads others."""
+        value = MarkerValue("x-1", 1000)
+        self.assertEqual(read_marker(KEYS.marker, value.encode()), value)
+        self.assertEqual(
+            [json.loads(each.encode())["format"] for each in (MarkerValue("x-1"), value)], [1, 2]
+        )
 
     @given(st.binary(max_size=60))
     def test_anything(self, value: bytes) -> None:

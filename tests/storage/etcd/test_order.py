@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.storage import MACHINES, machine
 from twisted_exec.api.formats.encoded import json_of
-from twisted_exec.storage.etcd.keys import Keys, marker_value, place_of, value_of, with_version
+from twisted_exec.storage.etcd.keys import Keys, MarkerValue, place_of, value_of, with_version
 from twisted_exec.storage.etcd.order import Order, Write
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import History
@@ -46,7 +46,9 @@ class OrderTests(SynchronousTestCase):
         value = value_of(machine(name)).encode()
         events = [pb.Event(kv=pb.KeyValue(key=key, value=value, mod_revision=number))]
         if write is not None:
-            marker = pb.KeyValue(key=KEYS.marker, value=marker_value(write), mod_revision=number)
+            marker = pb.KeyValue(
+                key=KEYS.marker, value=MarkerValue(write).encode(), mod_revision=number
+            )
             events.append(pb.Event(kv=marker))
         return events
 

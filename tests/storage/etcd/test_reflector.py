@@ -490,7 +490,8 @@ class ForeignTests(FaultCase):
         for value, said in [
             ("no JSON", "is another program's"),
             ('{"program":"another","format":1,"write":"x"}', "is another program's"),
-            ('{"program":"twisted-exec","format":2,"write":"x"}', "written by a newer version"),
+            ('{"program":"twisted-exec","format":3,"write":"x"}', "written by a newer version"),
+            ('{"program":"twisted-exec","format":2,"write":"x","restoring":0}', "not complete"),
         ]:
             target = shared(self.program).target(any_prefix())
             await self.put(target, f"{target.prefix}/.twisted-exec", value)

@@ -4,12 +4,14 @@ Keys and values below our prefix, sans I/O.
 An object has the key ``PREFIX/GROUP/PLURAL/NAMESPACE/NAME``, as in Kubernetes, without ``GROUP``
 for the core group and without ``NAMESPACE`` for cluster-scoped objects.  (Names of groups have a
 dot and plurals do not, so keys are unambiguous.)  The value is the object's JSON without its
-resourceVersion, which is the key's ``mod_revision``.
+resourceVersion, which is the key's ``mod_revision``; in a restored store a number of skipped
+versions is added, so that no version means two states.
 
 ``PREFIX/.twisted-exec`` is the marker.  It claims the prefix for this program, and every
 transaction writes it.  So its revision is that of the latest write below the prefix, whatever other
 programs write elsewhere in the same etcd.  Its value is unique to each write, which distinguishes
-two histories with the same revisions (etcd may have been restored from a backup).
+two histories with the same revisions (etcd may have been restored from a backup).  In format 2 it
+also has the number of skipped versions, or says that a restore is not complete.
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ from twisted_exec.storage.history import Key, key_of, table_of
 from twisted_exec.storage.interfaces import Object, StorageError
 
 PROGRAM = "twisted-exec"
-FORMAT = 1
+FORMAT = 2
 """Version of the format of keys and values, stored in the marker."""
+_UNRESTORED_FORMAT = 1
+"""That of a store without skipped versions, which release 0.1 can read."""
 
 _HEAD = re.compile(r'\{"apiVersion":"[^"\\]*","kind":"[^"\\]*","metadata":\{')
 _EMPTY_METADATA = "}"
@@ -50,9 +54,11 @@ class Keys:
     Keys below one prefix.
 
     :param prefix: starts with a slash and ends without one.
+    :ivar skipped: difference of resourceVersions and etcd's revisions.
     """
 
     def __init__(self, prefix: str) -> None:
+        self.skipped = 0
         self.prefix = prefix
         self.first = f"{prefix}/".encode()
         # The next byte after "/" ends the range.
@@ -60,14 +66,26 @@ class Keys:
         self.marker = self.first + b".twisted-exec"
         self.compacted = self.first + b".compacted"
 
+    def version(self, revision: int) -> int:
+        """Return the resourceVersion of a revision of etcd."""
+        return revision + self.skipped
+
+    def revision(self, version: int) -> int:
+        """Return the revision of etcd that a resourceVersion stands for."""
+        return version - self.skipped
+
     def is_own(self, key: bytes) -> bool:
         """Return whether a key belongs to the store itself, such as the marker."""
         return key in (self.marker, self.compacted)
 
     def key(self, resource: Resource, namespace: str, name: str) -> bytes:
         """Return the key of an object."""
-        parts = filter(None, (self.prefix, resource.group, resource.plural, namespace, name))
-        return "/".join(parts).encode()
+        return self.key_at(resource.qualified, (namespace, name))
+
+    def key_at(self, table: str, key: Key) -> bytes:
+        """Return the key of a place in a history."""
+        plural, _, group = table.partition(".")
+        return "/".join(filter(None, (self.prefix, group, plural, *key))).encode()
 
     def place(self, key: bytes) -> Place:
         """
@@ -85,10 +103,11 @@ class Keys:
             raise self._foreign(key)
         return Place(parts[0], ("", parts[1]) if len(parts) == 2 else (parts[1], parts[2]))
 
-    def read(self, key: bytes, value: bytes, version: int) -> tuple[Place, Encoded]:
+    def read(self, key: bytes, value: bytes, revision: int) -> tuple[Place, Encoded]:
         """
         Decode an object.
 
+        :param revision: that of its last write.
         :raises ForeignKey: the value is not an object, or not the one that the key names.
         """
         place = self.place(key)
@@ -97,7 +116,7 @@ class Keys:
             obj = json.loads(text)
             if key_of(obj) != place.key:
                 raise ValueError("it says another name")
-            return place, with_version(obj, text, version)
+            return place, with_version(obj, text, self.version(revision))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ForeignKey(
                 f"etcd's key {shown(key)} holds no object of {PROGRAM}'s: restore it, or delete it"
@@ -148,42 +167,80 @@ def place_of(resource: Resource, obj: Object) -> Place:
     return Place(table_of(resource), key_of(obj))
 
 
-def marker_value(write: str) -> bytes:
+@dataclass(frozen=True)
+class MarkerValue:
     """
-    Return the value of the marker.
+    The content of the marker.
 
-    :param write: identifier of the write, unique.
+    :param write: identifier of the latest write, unique.
+    :param skipped: difference of resourceVersions and etcd's revisions.
     """
-    return json_text({"program": PROGRAM, "format": FORMAT, "write": write}).encode()
+
+    write: str
+    skipped: int = 0
+
+    def encode(self) -> bytes:
+        """Return the value."""
+        document: dict[str, Any] = {"program": PROGRAM, "format": _UNRESTORED_FORMAT}
+        if self.skipped:
+            document |= {"format": FORMAT, "skipped": self.skipped}
+        return json_text(document | {"write": self.write}).encode()
 
 
-def read_marker(key: bytes, value: bytes) -> str:
+def restoring_marker(write: str, floor: int) -> bytes:
     """
-    Return the identifier of the write in a marker.
+    Return the value of the marker of a store that is not restored yet, which servers refuse.
 
-    :raises StorageError: the marker is another program's, or of a newer version of this one.
+    :param floor: the latest resourceVersion of the store that it replaces.
+    """
+    document = {"program": PROGRAM, "format": FORMAT, "write": write, "restoring": floor}
+    return json_text(document).encode()
+
+
+def restoring_floor(value: bytes) -> int | None:
+    """Return the ``floor`` of a marker of :func:`restoring_marker`; ``None`` if it is none."""
+    try:
+        floor = json.loads(value)["restoring"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return floor if type(floor) is int else None
+
+
+def read_marker(key: bytes, value: bytes) -> MarkerValue:
+    """
+    Decode the marker.
+
+    :raises StorageError: the marker is another program's, or of a newer version of this one, or the
+        store is not restored completely.
     """
     try:
         document: Any = json.loads(value)
         program, form, write = document["program"], document["format"], document["write"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        program, form, write = "", 0, ""
-    if program != PROGRAM or type(form) is not int or not isinstance(write, str):
+        skipped, is_restoring = document.get("skipped", 0), "restoring" in document
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+        program, form, write, skipped, is_restoring = "", 0, "", 0, False
+    if program != PROGRAM or {type(form), type(skipped)} != {int} or not isinstance(write, str):
         raise ForeignKey(
             f"etcd's key {shown(key)} is another program's: choose another prefix=, or remove it"
         )
+    below = shown(key.rpartition(b"/")[0])
     if form > FORMAT:
         raise StorageError(
-            f"etcd's keys below {shown(key.rpartition(b'/')[0])} were written by a newer version "
+            f"etcd's keys below {below} were written by a newer version "
             f"(format {form}, this program knows {FORMAT}): upgrade twisted-exec, or choose another "
             "prefix="
         )
-    return write
+    if is_restoring:
+        raise StorageError(
+            f"etcd's keys below {below} are not complete: a restore goes on, or was interrupted; wait for "
+            "it, or repeat it with --force"
+        )
+    return MarkerValue(write, skipped)
 
 
 def is_marker_of(write: str, pair: pb.KeyValue) -> bool:
     """Return whether a pair is the marker of a write."""
     try:
-        return read_marker(pair.key, pair.value) == write
+        return read_marker(pair.key, pair.value).write == write
     except StorageError:
         return False

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient
 from twisted_exec.storage.etcd.errors import EtcdError
-from twisted_exec.storage.etcd.keys import ForeignKey, Keys, read_marker, shown
+from twisted_exec.storage.etcd.keys import ForeignKey, Keys, MarkerValue, read_marker, shown
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.interfaces import Object, StorageError
 
@@ -25,13 +25,13 @@ class Marker:
     :param revision: etcd's revision at the time of the read.
     :param seen: revision of the latest write below the prefix.
     :param created: revision at which the marker was created.
-    :param write: identifier of that latest write.
+    :param value: the content, with the identifier of that latest write.
     """
 
     revision: int
     seen: int
     created: int
-    write: str
+    value: MarkerValue
 
 
 async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
@@ -44,22 +44,37 @@ async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
     """
     for _ in range(2):
         marker = await _marker(client, keys)
-        # A server of ours writes the marker before anything else, so keys without a marker are foreign.
-        foreign = None if marker is not None else await _any_key(client, keys)
-        if foreign is not None:
-            marker = await _marker(client, keys)
+        if marker is None:
+            try:
+                await check_free(client, keys)
+            except ForeignKey:
+                marker = await _marker(client, keys)  # another server may just have claimed it
+                if marker is None:
+                    raise
         if marker is not None:
             return marker
-        if foreign is not None:
-            raise ForeignKey(
-                f"etcd's keys below {shown(keys.prefix.encode())} are another program's (such as "
-                f"{shown(foreign)}): choose another prefix="
-            )
-        await _check_outside(client, keys)
         compare = pb.Compare(target=pb.Compare.CREATE, key=keys.marker, create_revision=0)
         put = pb.RequestOp(request_put=pb.PutRequest(key=keys.marker, value=value))
         await client.write(TXN, pb.TxnRequest(compare=[compare], success=[put]))
     raise StorageError(f"etcd's key {shown(keys.marker)} is gone as soon as it is made")
+
+
+async def check_free(client: EtcdClient, keys: Keys) -> None:
+    """
+    Check that a prefix without a marker is not used.
+
+    A store writes the marker before anything else, so keys without a marker are foreign.
+
+    :raises ForeignKey: another program uses it, or it is within another store.
+    :raises EtcdError: etcd does not answer.
+    """
+    foreign = await _any_key(client, keys)
+    if foreign is not None:
+        raise ForeignKey(
+            f"etcd's keys below {shown(keys.prefix.encode())} are another program's (such as "
+            f"{shown(foreign)}): choose another prefix="
+        )
+    await _check_outside(client, keys)
 
 
 async def _marker(client: EtcdClient, keys: Keys) -> Marker | None:
@@ -67,8 +82,8 @@ async def _marker(client: EtcdClient, keys: Keys) -> Marker | None:
     if not answer.kvs:
         return None
     (pair,) = answer.kvs
-    write = read_marker(keys.marker, pair.value)
-    return Marker(answer.header.revision, pair.mod_revision, pair.create_revision, write)
+    value = read_marker(keys.marker, pair.value)
+    return Marker(answer.header.revision, pair.mod_revision, pair.create_revision, value)
 
 
 async def _any_key(client: EtcdClient, keys: Keys) -> bytes | None:
@@ -104,8 +119,9 @@ async def list_all(
     complain: Callable[[ForeignKey], None] | None,
 ) -> tuple[list[tuple[str, Object]], int]:
     """
-    Return all objects at a revision, and the latest of their versions.
+    Return all objects at a revision, and the latest of their revisions.
 
+    :param revision: 0 for the present one.
     :param complain: called for each foreign key, which is then left out.
     :raises ForeignKey: there is a foreign key and no ``complain``.
     :raises EtcdError: etcd does not answer.

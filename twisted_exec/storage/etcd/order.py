@@ -192,7 +192,7 @@ class Order:
             self._doubt("somebody has deleted etcd's key that says whose the others are")
             return 0
         try:
-            name = read_marker(marker.kv.key, marker.kv.value)
+            name = read_marker(marker.kv.key, marker.kv.value).write
         except StorageError as problem:
             self._doubt(str(problem))
             return 0
@@ -217,6 +217,7 @@ class Order:
         return count
 
     def _read(self, events: Sequence[pb.Event], revision: int) -> Iterator[tuple[Place, Event]]:
+        version = self._keys.version(revision)
         for event in events:
             try:
                 if event.type == pb.Event.DELETE:
@@ -229,9 +230,9 @@ class Order:
                 continue
             previous = self._history.at(place.table, place.key)
             if obj is not None:
-                yield place, Event(MODIFIED if previous else ADDED, obj, previous, revision)
+                yield place, Event(MODIFIED if previous else ADDED, obj, previous, version)
             elif previous is not None:
-                yield place, Event(DELETED, versioned(previous, revision), previous, revision)
+                yield place, Event(DELETED, versioned(previous, version), previous, version)
 
     def complain(self, problem: ForeignKey) -> None:
         """Log a foreign key, which is otherwise ignored."""
@@ -248,7 +249,7 @@ class Order:
     def _show_own(self, write: Write, revision: int) -> int:
         obj = self.as_shown(write, revision)
         previous = self._history.at(write.place.table, write.place.key)
-        event = Event(write.change, obj, previous, revision)
+        event = Event(write.change, obj, previous, self._keys.version(revision))
         changes = self._history.apply(write.place.table, event)
         self._advance(revision, write.write)
         self._settle(write, obj)
@@ -256,9 +257,10 @@ class Order:
 
     def as_shown(self, write: Write, revision: int) -> Object:
         """Return the object of a confirmed write."""
+        version = self._keys.version(revision)
         if write.change == DELETED:
-            return versioned(write.obj, revision)
-        return with_version(without_version(write.obj), write.text, revision)
+            return versioned(write.obj, version)
+        return with_version(without_version(write.obj), write.text, version)
 
     def _settle(self, write: Write, obj: Object) -> None:
         self._writes.pop(write.write, None)
@@ -267,7 +269,7 @@ class Order:
 
     def _advance(self, revision: int, marker: str) -> None:
         self.seen, self.marker = revision, marker
-        self._history.version = revision
+        self._history.version = self._keys.version(revision)
         self._wake()
 
     def _wake(self) -> None:

@@ -22,7 +22,7 @@ from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.storage.etcd.client import RANGE, EtcdClient
 from twisted_exec.storage.etcd.compaction import Compaction
 from twisted_exec.storage.etcd.errors import EtcdError, hint, refused
-from twisted_exec.storage.etcd.keys import Keys, marker_value, read_marker
+from twisted_exec.storage.etcd.keys import Keys, MarkerValue, read_marker
 from twisted_exec.storage.etcd.listing import claim, list_all
 from twisted_exec.storage.etcd.order import Order
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
@@ -177,17 +177,18 @@ class EtcdReflector:
                     return False
                 raise
         then = now.kvs[0] if now.kvs else pb.KeyValue()
-        if then.mod_revision == revision and read_marker(key, then.value) == marker:
+        if then.mod_revision == revision and read_marker(key, then.value).write == marker:
             self._followed_from = revision + 1
             return True
         self._log.error("etcd has another history than before: the store is listed again")
         return False
 
     async def _list(self) -> None:
-        marker = await claim(self._client, self._keys, marker_value(self.next_write()))
+        marker = await claim(self._client, self._keys, MarkerValue(self.next_write()).encode())
+        self._keys.skipped = marker.value.skipped
         complain = self.order.complain if self.created else None
-        objects, version = await list_all(self._client, self._keys, marker.revision, complain)
-        version = max(version, marker.seen)
+        objects, latest = await list_all(self._client, self._keys, marker.revision, complain)
+        version = self._keys.version(max(latest, marker.seen))
         if self.created:
             if marker.created != self.created:
                 self._log.error(
@@ -198,7 +199,7 @@ class EtcdReflector:
             self._history.start_over(objects, version)
         else:
             self._history.restore(objects, version, version)
-        self.order.begin(marker.seen, marker.write)
+        self.order.begin(marker.seen, marker.value.write)
         self.created = marker.created
         # Not from our last write: another program in the same etcd may have compacted that revision.
         self._followed_from = marker.revision + 1

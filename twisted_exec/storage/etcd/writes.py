@@ -19,7 +19,7 @@ from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.storage import history
 from twisted_exec.storage.etcd.client import TXN, EtcdClient
 from twisted_exec.storage.etcd.errors import EtcdError, write_refusal
-from twisted_exec.storage.etcd.keys import Keys, marker_value, place_of, value_of
+from twisted_exec.storage.etcd.keys import Keys, MarkerValue, place_of, value_of
 from twisted_exec.storage.etcd.order import Write
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.reads import Reads
@@ -114,8 +114,8 @@ class Writes:
             stored, compare = None, pb.Compare(target=pb.Compare.CREATE, key=key, create_revision=0)
         else:
             stored = await self._checked(resource, obj)
-            version = int(stored["metadata"]["resourceVersion"])
-            compare = pb.Compare(target=pb.Compare.MOD, key=key, mod_revision=version)
+            revision = self._keys.revision(int(stored["metadata"]["resourceVersion"]))
+            compare = pb.Compare(target=pb.Compare.MOD, key=key, mod_revision=revision)
         if change == DELETED and stored is not None:
             put = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
             obj, text = stored, ""
@@ -205,7 +205,8 @@ class Writes:
         raise AssertionError("no version is empty")
 
     def _marking(self, write: str) -> pb.PutRequest:
-        return pb.PutRequest(key=self._keys.marker, value=marker_value(write), prev_kv=True)
+        value = MarkerValue(write, self._keys.skipped).encode()
+        return pb.PutRequest(key=self._keys.marker, value=value, prev_kv=True)
 
 
 def _if_too_late(failure: Failure) -> None:

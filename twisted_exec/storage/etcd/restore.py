@@ -1,0 +1,230 @@
+"""
+A backup of a SQLite store, restored into etcd.
+
+The marker comes first and says that the store is not complete, so no server starts on a part.  Every
+transaction requires that very marker, so two restores cannot mix.  When all objects are there and
+were compared, the last transaction replaces the marker.
+
+etcd chooses the revisions.  So the marker keeps a number that is added to them: resourceVersions
+continue above all earlier ones, as after every restore.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from twisted_exec.storage.backup import SKIPPED_VERSIONS, Summary, open_backup
+from twisted_exec.storage.database import last_version, read_objects
+from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient
+from twisted_exec.storage.etcd.errors import EtcdError, hint, refused
+from twisted_exec.storage.etcd.keys import (
+    Keys,
+    MarkerValue,
+    read_marker,
+    restoring_floor,
+    restoring_marker,
+    shown,
+    value_of,
+)
+from twisted_exec.storage.etcd.listing import check_free, list_all
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+from twisted_exec.storage.etcd.target import EtcdTarget
+from twisted_exec.storage.history import Key, key_of
+from twisted_exec.storage.interfaces import StorageError
+
+_MOST_OPERATIONS = 100
+"""Below etcd's ``--max-txn-ops``, 128 by default."""
+_MOST_BYTES = 512 << 10
+"""Below etcd's ``--max-request-bytes``, 1.5 MiB by default."""
+_PAGE_KEYS = 1000
+
+_Objects = Mapping[tuple[str, Key], tuple[str, bytes]]
+"""UIDs and values by table and key."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    objects: _Objects
+    version: int
+
+
+async def restore_to_etcd(
+    backup: str,
+    target: EtcdTarget,
+    reactor: Any,
+    *,
+    force: bool = False,
+    accept_loss: bool = False,
+) -> Summary:
+    """
+    Copy all objects of a backup into an etcd, with their UIDs.
+
+    :param backup: a backup, or the database of a stopped server.
+    :param force: replace the store below the prefix.
+    :param accept_loss: accept a database from which acknowledged changes are missing.
+    :raises StorageError: the backup or etcd cannot be used.  No server starts on a part.
+    """
+    source = _read(backup, accept_loss)
+    client = EtcdClient(target, reactor)
+    restoring = _Restoring(client, Keys(target.prefix))
+    try:
+        client.load()
+        return await restoring.run(source, force)
+    except EtcdError as error:
+        why = f"etcd at {target}: {error}{hint(str(error), target)}"
+        if error.is_refusal:
+            why = refused(error, target)
+        if restoring.has_begun:
+            why += (
+                "; the store is not complete, and no server starts on it: repeat this with --force"
+            )
+        raise StorageError(why) from None
+    finally:
+        client.close()
+
+
+def _read(backup: str, accept_loss: bool) -> _Source:
+    with closing(open_backup(backup, accept_loss=accept_loss)) as database:
+        try:
+            objects = {
+                (table, key_of(obj)): (obj["metadata"]["uid"], value_of(obj).encode("ascii"))
+                for table, obj in read_objects(database)
+            }
+            return _Source(objects, last_version(database))
+        except (sqlite3.Error, ValueError, KeyError, TypeError) as problem:
+            raise StorageError(f"{backup} is damaged: {problem}") from None
+
+
+class _Restoring:
+    """
+    :ivar has_begun: the prefix may be claimed for an incomplete store.
+    """
+
+    def __init__(self, client: EtcdClient, keys: Keys) -> None:
+        self._client, self._keys = client, keys
+        self._ours = pb.Compare()
+        self.has_begun = False
+
+    async def run(self, source: _Source, force: bool) -> Summary:
+        floor = await self._claim(force)
+        await self._delete_all()
+        for batch in _batches(self._keys, source.objects):
+            await self._change(batch)
+        await self._check(source.objects)
+        self._keys.skipped = max(source.version, floor) + SKIPPED_VERSIONS
+        value = MarkerValue(f"restored-{secrets.token_hex(8)}", self._keys.skipped).encode()
+        answer = await self._change([_put(self._keys.marker, value)])
+        return Summary(len(source.objects), self._keys.version(answer.header.revision))
+
+    async def _claim(self, force: bool) -> int:
+        """
+        Write the marker of an incomplete store, and return the latest version below the prefix.
+
+        :raises StorageError: the prefix is in use.
+        """
+        answer = await self._client.read(RANGE, pb.RangeRequest(key=self._keys.marker))
+        floor = 0
+        if answer.kvs:
+            (marker,) = answer.kvs
+            floor = self._floor(marker, force)
+            self.has_begun = True
+            # Deleted first, so that servers that use the store notice the new one.
+            delete = pb.DeleteRangeRequest(key=self._keys.marker)
+            same = _is_at(self._keys.marker, marker.mod_revision)
+            await self._send(same, [pb.RequestOp(request_delete_range=delete)])
+        else:
+            await check_free(self._client, self._keys)
+        absent = pb.Compare(target=pb.Compare.CREATE, key=self._keys.marker, create_revision=0)
+        value = restoring_marker(f"restore-{secrets.token_hex(8)}", floor)
+        self.has_begun = True
+        answer = await self._send(absent, [_put(self._keys.marker, value)])
+        self._ours = _is_at(self._keys.marker, answer.header.revision)
+        return floor
+
+    def _floor(self, marker: pb.KeyValue, force: bool) -> int:
+        below, interrupted = shown(self._keys.prefix.encode()), restoring_floor(marker.value)
+        if interrupted is None:
+            skipped = read_marker(marker.key, marker.value).skipped
+        if not force:
+            what = "a store" if interrupted is None else "a store that is not restored completely"
+            raise StorageError(
+                f"etcd has {what} below {below} already: choose another prefix=, or give --force to replace it"
+            )
+        return marker.mod_revision + skipped if interrupted is None else interrupted
+
+    async def _delete_all(self) -> None:
+        # The key of compactions stays: it says nothing about objects.
+        while True:
+            request = pb.RangeRequest(
+                key=self._keys.first, range_end=self._keys.end, limit=_PAGE_KEYS, keys_only=True
+            )
+            page = await self._client.read(RANGE, request)
+            found = [pair.key for pair in page.kvs if not self._keys.is_own(pair.key)]
+            if not found:
+                return
+            for start in range(0, len(found), _MOST_OPERATIONS):
+                await self._change(
+                    [
+                        pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
+                        for key in found[start : start + _MOST_OPERATIONS]
+                    ]
+                )
+
+    async def _check(self, objects: _Objects) -> None:
+        """:raises StorageError: etcd does not have exactly these objects."""
+        listed, _ = await list_all(self._client, self._keys, 0, None)
+        stored = {(table, key_of(obj)): obj["metadata"]["uid"] for table, obj in listed}
+        if stored != {place: uid for place, (uid, _) in objects.items()}:
+            raise StorageError(
+                f"another program has changed etcd's keys below {shown(self._keys.prefix.encode())} "
+                "meanwhile; the store is not complete: stop it, and repeat this with --force"
+            )
+
+    async def _change(self, operations: Sequence[pb.RequestOp]) -> Any:
+        return await self._send(self._ours, operations)
+
+    async def _send(self, compare: pb.Compare, operations: Sequence[pb.RequestOp]) -> Any:
+        request = pb.TxnRequest(compare=[compare], success=operations)
+        try:
+            answer = await self._client.write(TXN, request)
+        except EtcdError as error:
+            is_too_large = error.is_too_large or "too large" in error.message
+            if is_too_large and len(operations) == 1:
+                key = shown(operations[0].request_put.key)
+                raise StorageError(
+                    f"etcd does not accept the object of the key {key}: raise etcd's "
+                    "--max-request-bytes, and repeat this with --force"
+                ) from None
+            raise
+        if not answer.succeeded:
+            raise StorageError(
+                f"another program uses etcd's keys below {shown(self._keys.prefix.encode())}: stop all "
+                "API servers and restores there, and repeat this with --force"
+            )
+        return answer
+
+
+def _batches(keys: Keys, objects: _Objects) -> Iterator[list[pb.RequestOp]]:
+    batch: list[pb.RequestOp] = []
+    size = 0
+    for (table, key), (_, value) in objects.items():
+        if batch and (len(batch) == _MOST_OPERATIONS or size + len(value) > _MOST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(_put(keys.key_at(table, key), value))
+        size += len(value)
+    if batch:
+        yield batch
+
+
+def _put(key: bytes, value: bytes) -> pb.RequestOp:
+    return pb.RequestOp(request_put=pb.PutRequest(key=key, value=value))
+
+
+def _is_at(key: bytes, revision: int) -> pb.Compare:
+    return pb.Compare(target=pb.Compare.MOD, key=key, mod_revision=revision)
