@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,14 +21,30 @@ from twisted_exec.journal.tail import Tail
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Position
 from twisted_exec.testing.attachment import MarkStream
 from twisted_exec.wire.marks import At, Notice
+from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
+from twisted_exec.wire.terminal_queries import QueryFilter
 
 from ..journal.support import ManualDisk, close_segments
-from .doubles import MemoryConsole, MemoryStream
+from .doubles import MemoryConsole, MemoryStream, OpenConsoleCase
 
 KIB = 1 << 10
 SEGMENT_BYTES, MOST_BYTES = KIB // 2, 6 * KIB
 LIMITS = Limits(scrollback_bytes=4 * KIB, lag_bytes=24 * KIB, pace_bytes=8 * KIB)
 PRINTED = random.Random(0).randbytes(1 << 20)
+_PIECES = [
+    *(
+        b"\x1b[6n",
+        b"\x1b[c",
+        b"\x1b]11;?\x07",
+        b"\x1bP$qm\x1b\\",
+        b"\x1bZ",
+        b"\x05",
+        b"\xc2\x9b18t",
+    ),
+    *(b"\x1b[31m", b"\x1b]0;title\x07", b"6n;?", "Gr\u00fc\u00dfe \u265b".encode(), b"text\r\n"),
+]
+ASKED = b"".join(random.Random(0).choices(_PIECES, k=1 << 18))[: 1 << 20]
+HARMLESS = QueryFilter().feed(ASKED)
 DELETED = Ending(MACHINE_DELETED)
 
 
@@ -39,7 +56,11 @@ class Terminal:
     :ivar missing: the gaps, as begin and end.
     """
 
-    def __init__(self, case: SynchronousTestCase, stream: MarkStream) -> None:
+    def __init__(
+        self, case: SynchronousTestCase, stream: MarkStream, printed: bytes, history: bytes
+    ) -> None:
+        self._printed, self._history = printed, history
+        self._live_from = 0
         self.missing: list[tuple[int, int]] = []
         self._case = case
         self.connect(stream)
@@ -62,8 +83,7 @@ class Terminal:
                     return
                 self._case.assertTrue(self._marked, "output before the position")
                 part, rest = item[:limit], item[limit:]
-                expected = PRINTED[self.offset : self.offset + len(part)]
-                self._case.assertTrue(part == expected, f"other bytes at {self.offset}")
+                self._compare(part)
                 self.offset += len(part)
                 limit -= len(part)
                 if rest:
@@ -71,7 +91,15 @@ class Terminal:
                     return
             elif isinstance(item, At):
                 self._move(item.position.offset)
+                self._live_from = self._live_from if item.end is None else item.end
             del sent[0]
+
+    def _compare(self, part: bytes) -> None:
+        """Output from before the connection has no queries, and everything else is as it was printed."""
+        first, last = self.offset, self.offset + len(part)
+        live_from = min(max(first, self._live_from), last)
+        expected = self._history[first:live_from] + self._printed[live_from:last]
+        self._case.assertTrue(part == expected, f"other bytes at {first}")
 
     def _move(self, offset: int) -> None:
         self._marked = True
@@ -89,19 +117,28 @@ class World:
     """
 
     def __init__(
-        self, case: SynchronousTestCase, journal: IJournal, *, paced: bool, has_company: bool
+        self,
+        case: SynchronousTestCase,
+        journal: IJournal,
+        *,
+        paced: bool,
+        has_company: bool,
+        options: StreamOptions | None = None,
     ) -> None:
         self.case, self.journal = case, journal
+        self.options = options
+        self.printed = PRINTED if options is None else ASKED
         self.on_disk = isinstance(journal, Journal) and journal.files is not None
         self.line = MemoryConsole(paced=paced)
         self.shared = SharedConsole(self.line, Clock(), journal=journal, limits=LIMITS)
         self.shared.open()
         self.viewer = self.shared.viewer()
-        self.stream = MarkStream(capacity=KIB)
+        self.stream = MarkStream(capacity=KIB, options=options)
         self.viewer.attached(self.stream)
         if has_company:
             MemoryStream(self.shared.viewer(), user="bob")
-        self.terminal = Terminal(case, self.stream)
+        history = PRINTED if options is None else HARMLESS
+        self.terminal = Terminal(case, self.stream, self.printed, history)
         self.terminal.read(0)
         self.is_away = False
         self.is_catching_up = False
@@ -113,7 +150,7 @@ class World:
         end = self.journal.end
         if not size or self.ended or (self.line.paced and self.line.transport.paused):
             return
-        self.line.says(PRINTED[end : end + size])
+        self.line.says(self.printed[end : end + size])
         retained = self.journal.end - self.journal.start
         if not self.on_disk:
             self.case.assertLessEqual(retained, LIMITS.lag_bytes + 2 * MOST_BYTES)
@@ -171,7 +208,7 @@ class World:
         self._lose()
         position = Position(self.journal.epoch, self.terminal.offset)
         self.viewer.check(position)
-        self.stream = MarkStream(capacity=capacity)
+        self.stream = MarkStream(capacity=capacity, options=self.options)
         self.terminal.connect(self.stream)
         self.is_away, self.is_catching_up = False, True
         self.viewer.resumed(self.stream, position)
@@ -238,6 +275,18 @@ class ExactnessTests(SynchronousTestCase):
         finally:
             close_segments()
 
+    @given(steps(), steps(), st.booleans(), st.booleans())
+    def test_terminal(
+        self, before: list[Step], after: list[Step], paced: bool, has_company: bool
+    ) -> None:
+        """A terminal misses nothing either, and what was printed before a connection has no queries."""
+        try:
+            journal = Journal(disk=ManualDisk(self.mktemp()))
+            world = World(self, journal, paced=paced, has_company=has_company, options=CONSOLE)
+            play(world, before, after)
+        finally:
+            close_segments()
+
 
 def play(world: World, before: list[Step], after: list[Step]) -> None:
     """Take all steps, perhaps with the end of the console between them, and check."""
@@ -248,6 +297,73 @@ def play(world: World, before: list[Step], after: list[Step]) -> None:
     for act, size in after:
         act(world, size)
     world.check()
+
+
+class HistoryTests(OpenConsoleCase):
+    """What a machine printed before, and the terminals of users who come later."""
+
+    def join(self, options: StreamOptions = CONSOLE, **more: Any) -> MarkStream:
+        """Open a session."""
+        stream = MarkStream(options=options, **more)
+        self.shared.viewer().attached(stream)
+        return stream
+
+    def resume(self, offset: int) -> MarkStream:
+        """Come back with the terminal that has everything before an offset."""
+        viewer, stream = self.shared.viewer(), MarkStream(options=CONSOLE)
+        viewer.attached(stream)
+        viewer.away()
+        stream = MarkStream(options=CONSOLE)
+        viewer.resumed(stream, Position(self.shared.journal.epoch, offset))
+        return stream
+
+    def test_history(self) -> None:
+        """No client at a terminal gets a query that was printed before, with or without marks."""
+        self.console.says(b"a\x1b[6nb\x1b[c\x05")
+        harmless = b"a\x1b[6_b\x1b[_\x00"
+        self.assertEqual(self.join().output, harmless)
+        stream = MemoryStream(self.shared.viewer(), options=CONSOLE)
+        self.assertEqual(stream.since(), harmless)
+
+    def test_live(self) -> None:
+        """The writer's terminal answers what is printed now."""
+        stream = self.join()
+        self.console.says(b"a\x1b[6n")
+        self.assertEqual(stream.output, b"a\x1b[6n")
+
+    def test_half_a_query(self) -> None:
+        """The rest of a query comes later, and nothing waits for it: the terminal gets no whole one."""
+        self.console.says(b"a\x1b")
+        stream = self.join()
+        self.assertEqual(stream.output, b"a\x1b")
+
+    def test_without_terminal(self) -> None:
+        """A client without a terminal gets every byte."""
+        self.console.says(b"a\x1b[6nb")
+        self.assertEqual(self.join(StreamOptions()).output, b"a\x1b[6nb")
+
+    def test_resumed_inside_a_query(self) -> None:
+        """The terminal has the first half of a query; the second half is none any more."""
+        query = b"a\x1b]11;?\x07b\x1b[18tc"
+        harmless = b"a\x1b]11;-\x07b\x1b[18_c"
+        self.console.says(query)
+        for offset in range(len(query)):
+            self.assertEqual(self.resume(offset).output, harmless[offset:])
+
+    def test_many_pieces(self) -> None:
+        """Queries are found across the pieces in which a journal is read and a stream accepts output."""
+        journal = self.shared.journal
+        assert isinstance(journal, Journal)
+        journal._tail = Tail(segment_bytes=7)
+        self.console.says(b"text \x1b[0;0;6n" * 20)
+        self.assertEqual(self.join().output, b"text \x1b[0;0;6_" * 20)
+
+    def test_another_boot(self) -> None:
+        """A boot may end within a query, and the next one begin with the rest."""
+        self.console.says(b"\x1b[")
+        self.shared.journal.booted("Started")
+        self.console.says(b"6n")
+        self.assertEqual(self.join().output, b"\x1b[6_")
 
 
 class NoticeTests(SynchronousTestCase):

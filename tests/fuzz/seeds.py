@@ -67,6 +67,13 @@ _ISSUERS = (
 )
 
 
+_TERMINALS = (
+    b"vim\x1b[c\x1b[>c\x1b[6n\x1b[?12$p\x1b]11;?\x07\x1b[?25h",
+    b"\x1bP$qm\x1b\\\x1bP+q544e\x1b\\\x1bZ\x05\x1b_Ga=q,i=1;AAAA\x1b\\",
+    b"\xc2\x9b6n\x9b6n\xe2\x99\x9b6n\x1b]4;1;?;2;?\x1b\\\x1b]52;c;?\x07\x1b]1337;ReportCellSize\x07",
+)
+
+
 def _review(response: str) -> bytes:
     review = (
         '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u",%s}}'
@@ -93,6 +100,7 @@ def all_seeds() -> Iterator[bytes]:
     yield from (seed("reviews", review, 2) for review in _REVIEWS)
     yield from (seed("tokens", claims) for claims in _CLAIMS)
     yield from (seed("issuers", published) for published in _ISSUERS)
+    yield from (seed("terminals", said, split) for split, said in enumerate(_TERMINALS, 1))
     yield from (seed("telnet", said, split) for split, said in enumerate(_TELNET, 1))
     yield from (seed("answers", b"HTTP/1.1 " + answer, 9) for answer in _ANSWERS)
     yield from _of_spdy()

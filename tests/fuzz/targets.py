@@ -36,7 +36,7 @@ from twisted_exec.shipping.otlp import read_receipt, status_message
 from twisted_exec.streaming.http import upgrade_client
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.wire import channel, com_port, stream_options, telnet, upgrade
+from twisted_exec.wire import channel, com_port, stream_options, telnet, terminal_queries, upgrade
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand import messages
 from twisted_exec.wire.remotecommand import spdy_streams as streams
@@ -485,6 +485,19 @@ def telnets(split: int, data: bytes) -> None:
 _COM_PORT = telnet.Option.COM_PORT
 
 
+def terminals(split: int, data: bytes) -> None:
+    """Output keeps its length; whole or in pieces, the same queries are changed, and none is left."""
+
+    def filtered(parts: Iterable[bytes]) -> bytes:
+        each = terminal_queries.QueryFilter()
+        return b"".join(map(each.feed, parts))
+
+    whole = filtered([data])
+    assert len(whole) == len(data), whole
+    assert whole == filtered(pieces(data, split)), whole
+    assert whole == filtered([whole]), whole
+
+
 def _com_port() -> telnet.TelnetClient:
     end = telnet.TelnetClient(offers=(*telnet.TelnetClient.OFFERS, _COM_PORT))
     end.resize(80, 24)
@@ -583,6 +596,7 @@ TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "texts": texts,
     "protobufs": protobufs,
     "telnet": telnets,
+    "terminals": terminals,
     "tokens": tokens,
     "issuers": issuers,
     "receipts": receipts,

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.screens.test_emulator import PIECES
+from tests.wire.terminal_model import answered
+from tests.wire.test_terminal_queries import all_cases
 from twisted_exec.screens.emulator import AvtScreen
 from twisted_exec.screens.interfaces import Job
 from twisted_exec.screens.process import MAX_COLUMNS, MAX_ROWS, render
@@ -49,6 +51,16 @@ class StateTests(SynchronousTestCase):
         self.assertEqual(
             state_of(b"one\r\n  two")["output"], "one\r\n  two\r\n\x1b[m\x1b[2;6H\x1b[0m"
         )
+
+    def test_no_queries(self) -> None:
+        """
+        A terminal that begins with a state, and goes on with output of a session behind it, answers nothing.
+        """
+        for query, harmless in all_cases():
+            for at in range(len(query) + 1):
+                state = state_of(b"text " + query[:at])
+                rest = harmless[max(0, state["offset"] - 5) :]
+                self.assertEqual(answered(state["output"].encode() + rest), [], (query, at))
 
     def test_blank_rows(self) -> None:
         """A line that was wrapped into blank rows of the screen takes as many rows."""

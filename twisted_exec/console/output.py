@@ -8,6 +8,9 @@ stream has notices, and the sizes of gaps, in its output.
 A user may lose the stream and come back over another one.  It is unknown how much of the written
 output has arrived, so the next stream begins at the position that the client says.  From the loss
 until the user has read everything again, output is not skipped to catch up.
+
+A terminal gets what was printed before its stream without the queries in it (:mod:`~twisted_exec.wire.terminal_queries`):
+its answers would be typed into whatever reads input now.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTranspo
 from twisted_exec.streaming.remotecommand.notices import text_of
 from twisted_exec.wire.marks import At, Attendance, Notice
 from twisted_exec.wire.remotecommand.messages import encode_gap
+from twisted_exec.wire.terminal_queries import LOOKBACK_BYTES, QueryFilter
 
 _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16
@@ -58,7 +62,11 @@ class Output:
         "_attendance",
         "_catching_up",
         "_drained",
+        "_filter",
+        "_filtered_to",
+        "_is_terminal",
         "_journal",
+        "_live_from",
         "_marks",
         "_notices",
         "_paused",
@@ -84,6 +92,9 @@ class Output:
         self._catching_up = False
         self._attendance: Attendance | None = None  # not sent yet
         self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
+        self._is_terminal = False
+        self._live_from = 0  # what was printed before is history for the present stream
+        self._filter, self._filtered_to = QueryFilter(), -1
 
     # The stream.
 
@@ -91,6 +102,7 @@ class Output:
         """Set the stream; :meth:`start` or :meth:`resume` follows."""
         self._stream, self._paused, self._attendance = stream, False, None
         self._marks = stream if IMarkTransport.providedBy(stream) else None
+        self._is_terminal = stream.options.tty
 
     def start(self, offset: int) -> None:
         """Begin at an offset."""
@@ -127,6 +139,7 @@ class Output:
 
     def _start(self, offset: int, *, exact: bool) -> None:
         self.offset, self.skipped = offset, 0
+        self._live_from, self._filtered_to = self._journal.end, -1
         if self._marks is not None:
             end = self._journal.end if self.last is None else self.last
             self._marks.send_mark(At(Position(self._journal.epoch, offset), exact, end))
@@ -228,6 +241,8 @@ class Output:
             self._report_gap()
             return True
         limit = _WRITE_BYTES
+        if self._is_terminal and self.offset < self._live_from:
+            limit = min(limit, self._live_from - self.offset)
         if self._notices:
             notice, at = next(iter(self._notices.items()))
             if at <= self.offset:
@@ -245,10 +260,32 @@ class Output:
             data = b""  # older than everything that is retained
         if not data:
             return self._skip_gap(end)
+        if self._is_terminal and self.offset < self._live_from:
+            data = self._without_queries(data)
         self.offset += len(data)
         self.bytes_to_user += len(data)
         self._stream.write(data)
         return True
+
+    def _without_queries(self, data: bytes) -> bytes:
+        """Return output at the present offset, in which a terminal finds nothing to answer."""
+        if self._filtered_to != self.offset:
+            # The terminal may have the first half of a query.
+            self._filter = QueryFilter()
+            self._filter.feed(self._before(self.offset))
+        self._filtered_to = self.offset + len(data)
+        return self._filter.feed(data)
+
+    def _before(self, offset: int) -> bytes:
+        """Return some output before an offset, as far as it is retained."""
+        journal = self._journal
+        first, pieces = max(offset - LOOKBACK_BYTES, journal.start), []
+        while (first := journal.next_available(first)) < offset:
+            if not (data := journal.read(first, offset - first)):
+                break  # damaged
+            pieces.append(data)
+            first += len(data)
+        return b"".join(pieces)
 
     def _skip_gap(self, end: int) -> bool:
         """Skip a gap of the journal; return whether there was one."""

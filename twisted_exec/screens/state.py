@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Mapping
 
+from twisted_exec.wire.terminal_queries import QueryFilter
+
 FORM = "state"
 """Its name among the forms."""
 
@@ -42,7 +44,9 @@ def for_terminals(key_frame: str, columns: int) -> str:
             is_plain = colours[-1] in ("", "0")
         rows.append(_without_blanks(row, columns) if is_plain else row)
     # Clear the alternate screen: it may still show the output of another program.
-    return "\r\n".join(rows).replace(_ALTERNATE, _ALTERNATE + "\x1b[2J")
+    text = "\r\n".join(rows).replace(_ALTERNATE, _ALTERNATE + "\x1b[2J")
+    # The incomplete sequence at the end may be the first half of a query.
+    return QueryFilter().feed(text.encode("utf-8")).decode("utf-8")
 
 
 def _without_blanks(row: str, columns: int) -> str:

@@ -262,7 +262,7 @@ class PipeTests(ProcessCase):
         self.assertEqual((attachment.received, attachment.input_ends), (b"", 1))
         self.assertEqual(process.stdout, b"login: " + READ_ONLY)
         asked = attachment.transport.asked
-        self.assertEqual((asked.read_only, asked.tty), (True, True))
+        self.assertEqual((asked.read_only, asked.tty), (True, False))
 
     async def test_force(self) -> None:
         """``--force`` travels in the request; input from a pipe has no escape menu."""

@@ -250,7 +250,9 @@ class Program:
             self._terminal.make_raw()
             keys = Input(source, session.typed, session.input_ended, reactor)
             session.start(keys, output, timeout_seconds=timeout)
-        stream_options = replace(CONSOLE, read_only=options.read_only, force=options.force)
+        # Without any terminal nothing answers the machine, and output is wanted byte for byte.
+        tty = self._terminal.is_terminal or os.isatty(1)
+        stream_options = replace(CONSOLE, tty=tty, read_only=options.read_only, force=options.force)
         attempt = patiently(
             lambda: self.attempt(session, reactor, stream_options), reactor, self._inform
         )
