@@ -32,7 +32,7 @@ The traps, and how this module deals with them:
 * **There is no half-close**: the end of a stream is a message inside it.
 
 What is read is delivered in turns (:mod:`twisted_exec.tls.turns`), and clients' handshakes wait for
-their turn.
+their turn, which does not count as time of the peer.
 
 The queue, its producer and its limits are those of Twisted's ``FileDescriptor``.
 """
@@ -60,6 +60,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.tls.client import ClientTLS, Resumption
+from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import (
     Connecting,
@@ -68,7 +69,7 @@ from twisted_exec.tls.transport import (
     TCPServer,
     accept_as,
 )
-from twisted_exec.tls.turns import TurnTaking
+from twisted_exec.tls.turns import Turns, TurnTaking, origin_of
 
 LINGER_SECONDS = 30.0
 """Time limit for the end of a stream: for a peer that sent close_notify to read the rest of our data, and
@@ -124,7 +125,7 @@ class _TLSOnDescriptor(_Socket):
     _ended: SSL.Error | None = None  # follows the bytes that wait for their turn
     _refusal: Failure | None = None
     _broken: BaseException | None = None
-    _deadline: IDelayedCall | None = None
+    _deadline: IDelayedCall | Deadline | None = None
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
         """
@@ -137,7 +138,12 @@ class _TLSOnDescriptor(_Socket):
         # pyOpenSSL sets this mode for each connection and has no function to clear it.
         SSL._lib.SSL_clear_mode(engine._ssl, SSL._lib.SSL_MODE_AUTO_RETRY)  # type: ignore[attr-defined]
         if seconds is not None:
-            self._deadline = clock.callLater(seconds, self._too_slow)
+            self._deadline = Deadline(clock, seconds, lambda _: self._too_slow())
+
+    @property
+    def is_shaking(self) -> bool:
+        """The handshake is under way; it has a time limit of its own."""
+        return not self._handshaken
 
     # What TLS adds to a transport.
 
@@ -180,8 +186,14 @@ class _TLSOnDescriptor(_Socket):
         turns = self.turns()
         if not turns.admits_handshake():
             self.stopReading()
-            self._wait()
+            self._is_waiting = True
+            if isinstance(self._deadline, Deadline):
+                self._deadline.pause()
+            turns.wait_for_handshake(self, origin_of(self.getPeer()))
             return None
+        return self._shake_now(turns)
+
+    def _shake_now(self, turns: Turns) -> BaseException | None:
         began = turns.cpu()
         try:
             return self._shake()
@@ -194,8 +206,10 @@ class _TLSOnDescriptor(_Socket):
             super().take_turn()
             return
         self._is_waiting = False
+        if isinstance(self._deadline, Deadline):
+            self._deadline.go_on()
         self.startReading()
-        why = self._shake_in_turn()
+        why = self._shake_now(self.turns())
         if why is not None:
             self.connectionLost(Failure(why))
 
@@ -455,7 +469,7 @@ class _TLSOnDescriptor(_Socket):
 
     def _end_deadline(self) -> None:
         deadline, self._deadline = self._deadline, None
-        if deadline is not None and deadline.active():
+        if isinstance(deadline, Deadline) or (deadline is not None and deadline.active()):
             deadline.cancel()
 
     def _unanswered(self) -> None:

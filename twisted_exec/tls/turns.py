@@ -14,7 +14,9 @@ be many frames. Protocols without frames, such as a splice that only copies, get
 A connection that did little in this turn and the one before never waits: a key is handled when it
 is read, whatever others do.
 
-TLS handshakes of clients take part in the same turns, since each takes a millisecond.
+TLS handshakes of clients take part in the same turns, since each takes a millisecond.  Those that wait
+take turns by their client's address: a client is not known by its name before.  Users behind one
+address wait for each other here, and only here.
 
 The order of events is that of the stream.  The end of the connection follows the last slice, also
 if the connection is lost meanwhile; a protocol that pauses its transport gets no further slice
@@ -23,13 +25,15 @@ until it resumes it; after ``abortConnection`` the rest is dropped.
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -75,6 +79,8 @@ class Turns:
         self._number = 0
         self._spent_seconds = 0.0  # by busy connections in this turn
         self._waiting: deque[TurnTaking] = deque()
+        # The address whose turn is next comes first.
+        self._handshakes: dict[str, deque[TurnTaking]] = {}
         self._next: IDelayedCall | None = None
 
     def admits(self, connection: TurnTaking, size: int) -> bool:
@@ -83,8 +89,12 @@ class Turns:
         return is_quiet or self._spent_seconds < TURN_SECONDS
 
     def admits_handshake(self) -> bool:
-        """Return whether one more step of a TLS handshake may be made in this turn."""
-        return self._spent_seconds < TURN_SECONDS
+        """
+        Return whether one more step of a TLS handshake may be made in this turn.
+
+        Not before those that wait: otherwise an address without a pause would have all turns.
+        """
+        return not self._handshakes and self._spent_seconds < TURN_SECONDS
 
     def used(self, connection: TurnTaking, seconds: float, size: int = SLICE_BYTES + 1) -> None:
         """Account for CPU time of a connection, for the work on ``size`` bytes."""
@@ -102,26 +112,67 @@ class Turns:
         self._waiting.append(connection)
         self._schedule()
 
+    def wait_for_handshake(self, connection: TurnTaking, origin: str) -> None:
+        """
+        Call :meth:`TurnTaking.take_turn` for a step of a handshake, in one of the next turns.
+
+        :param origin: see :func:`origin_of`.
+        """
+        self._handshakes.setdefault(origin, deque()).append(connection)
+        self._schedule()
+
     def _schedule(self) -> None:
         if self._next is None:
             self._next = self._clock.callLater(0, self._begin)
 
     def _begin(self) -> None:
-        """Begin a turn: let the waiting connections work, each once at most."""
+        """Begin a turn: let the waiting connections work, each once at most, and handshakes between them."""
         self._next, self._spent_seconds = None, 0.0
         self._number += 1
-        if self._waiting:
+        if self._waiting or self._handshakes:
             self._schedule()  # first, so that their CPU time counts
-        for _ in range(len(self._waiting)):
-            if self._spent_seconds >= TURN_SECONDS:
-                break
-            self._waiting.popleft().take_turn()
+        waiting, handshakes = len(self._waiting), sum(map(len, self._handshakes.values()))
+        while (waiting or handshakes) and self._spent_seconds < TURN_SECONDS:
+            if waiting:
+                waiting -= 1
+                self._waiting.popleft().take_turn()
+            if handshakes and self._spent_seconds < TURN_SECONDS:
+                handshakes -= 1
+                self._next_handshake().take_turn()
+
+    def _next_handshake(self) -> TurnTaking:
+        origin = next(iter(self._handshakes))
+        connections = self._handshakes.pop(origin)
+        connection = connections.popleft()
+        if connections:
+            self._handshakes[origin] = connections  # behind all others
+        return connection
 
 
 @lru_cache(maxsize=8)
 def turns_of(reactor: IReactorTime) -> Turns:
     """Return the turns of a reactor, always the same."""
     return Turns(reactor)
+
+
+@lru_cache(maxsize=1024)
+def _network(host: str) -> str:
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address.packed[:8].hex())
+
+
+def origin_of(address: IAddress) -> str:
+    """
+    Return what counts as one client: an IPv4 address, or a /64 of IPv6, which one host may have for itself.
+
+    Empty for other kinds of addresses.
+    """
+    if isinstance(address, IPv6Address):
+        return _network(address.host)
+    return address.host if isinstance(address, IPv4Address) else ""
 
 
 class _End(Protocol):

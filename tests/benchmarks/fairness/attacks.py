@@ -50,8 +50,10 @@ CROWDED = ("selectors", "watches", "strays")
 """Rows that need this crowd; they are left out unless they are named."""
 CROWD_POOL = "elsewhere"
 _WATCHES = 400
-OPENS = "opens"
-"""The row in which the quiet user opens consoles, too."""
+OPENS, HANDSHAKES = "opens", "handshakes"
+"""The rows in which the quiet user opens consoles, too."""
+_ELSEWHERE = ("127.0.0.9", 0)
+"""Where handshakes come from."""
 _OPENERS = 20
 FROZEN = "frozen-disk"
 DISK_FAULTS = (FROZEN, "read-only-disk")
@@ -483,7 +485,9 @@ def _handshakes(access: Access, done: Done, until: float) -> None:
     while time.monotonic() < until:
         with ExitStack() as stack:
             lines = [
-                stack.enter_context(socket.create_connection(("127.0.0.1", access.port)))
+                stack.enter_context(
+                    socket.create_connection(("127.0.0.1", access.port), source_address=_ELSEWHERE)
+                )
                 for _ in range(_CROWD)
             ]
             for line in lines:
@@ -544,7 +548,7 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     "spdy-headers": lambda: [_spdy(_bomb())],
     "yes-0": lambda: [_absent],
     **{f"yes-{count}": lambda count=count: [_again(_reader)] * count for count in (1, 4, 8)},
-    "handshakes": lambda: [_again(_handshakes)] * 2,
+    HANDSHAKES: lambda: [_again(_handshakes)] * 2,
     "readyz": lambda: [_pipelined()] * 3,
     "message-in-fragments": lambda: [_one_message()],
     "body-in-chunks": lambda: [_one_byte_chunks()],

@@ -51,6 +51,7 @@ from .attacks import (
     DISK_FAULTS,
     EDITOR,
     FROZEN,
+    HANDSHAKES,
     LOUD,
     OPENS,
     ROWS,
@@ -356,7 +357,7 @@ class Bench:
         if row in DISK_FAULTS and frozen is None:
             attacked.fail_disk()
         openings = Openings(self._chain)
-        if row == OPENS:
+        if row in (OPENS, HANDSHAKES):
             openings.begin(SECONDS)
         trips = self._typist.type_for(SECONDS)
         opens = openings.wait()

@@ -5,6 +5,9 @@ What comes in says nothing to the runtime of who asks, however it is spelt; and 
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 from tests.poollet.chain import API_SERVER, EXEC, FORWARDING, USERS, PoolletCase, reactor
 from tests.streaming import smuggled
@@ -17,6 +20,13 @@ POOLLET = USERS.issue_client(
 
 BEHIND = (*NAMES[:3], *NAMES[5:], *IMPERSONATING)
 """What an API server does not say itself."""
+
+
+def _noting(
+    users: list[Any], begin: Callable[..., Awaitable[None]], hop: str, user: Any, *more: Any
+) -> Awaitable[None]:
+    users.append(user)
+    return begin(hop, user, *more)
 
 
 class ForwardedTests(PoolletCase):
@@ -41,6 +51,15 @@ class ForwardedTests(PoolletCase):
             self.assertEqual(head.lower().count(b"\r\nx-twisted-exec-user: jane\r\n"), 1, head)
         self.assertLess(len(self.lines.heads) - before, 2)
         return code
+
+    async def test_turns(self) -> None:
+        """Openings take turns by the users that an API server names, and not by its address."""
+        await self.start()
+        sessions, users = self.poollet.consoles.sessions, []
+        for turns in (sessions.locating, sessions.openings):
+            self.patch(turns, "begin", partial(_noting, users, turns.begin))
+        self.assertEqual(await self.send(b""), 101)
+        self.assertEqual(users, [("jane", False), ("jane", False)])
 
     async def test_every_spelling(self) -> None:
         """The header is dropped, or the request is refused."""

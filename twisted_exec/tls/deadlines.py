@@ -1,0 +1,162 @@
+"""
+Time limits that end for peers that are silent, and not for peers that are slow.
+
+A host may have so little CPU time that each of a thousand requests takes minutes, while the host works
+all the time.  A limit on one request alone would fail most of them.  So a limit counts from the last
+sign of life of the peer (:class:`Progress`), which may concern any of its connections, and there is a
+longest limit for all.
+
+Time in which this process itself did not run is not the peer's: a limit that is noticed late waits
+until the process has read what arrived meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from twisted.internet import defer
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+LONGEST_SECONDS = 600.0
+"""The limit for peers that give signs of life all the time."""
+
+_LATE_SECONDS = 0.1
+"""A timer that fires later shows that this process did not run."""
+_LOOK_SECONDS = 0.5
+"""Time to read what arrived while this process did not run."""
+
+_Result = TypeVar("_Result")
+
+
+class Progress:
+    """
+    The time of the last sign of life of a peer.
+
+    :param of: what the peer is a part of; it gets the signs, too.
+    """
+
+    def __init__(self, clock: IReactorTime, of: Progress | None = None) -> None:
+        self._clock, self._of = clock, of
+        self.seconds = -math.inf
+        """By the clock."""
+
+    def note(self) -> None:
+        """The peer has given a sign of life."""
+        self.seconds = self._clock.seconds()
+        if self._of is not None:
+            self._of.note()
+
+
+class Deadline:
+    """
+    A time limit for a peer.
+
+    :param seconds: from now, or from the last sign of life.
+    :param late: called at the end, with the seconds since the beginning.
+    :param signs: what the peer gives signs of life by; without them the limit is absolute.
+    :param first: the limit from now, if it is another one.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        seconds: float,
+        late: Callable[[float], None],
+        signs: Iterable[Progress] = (),
+        first: float | None = None,
+    ) -> None:
+        self._clock, self._seconds, self._late = clock, seconds, late
+        self._first = seconds if first is None else first
+        self._signs = tuple(signs)
+        self._began = clock.seconds()
+        self._is_second_look = False
+        self._timer: IDelayedCall | None = None
+        self._due = 0.0
+        self._left = 0.0  # while paused
+        self._wait(self._first)
+
+    def pause(self) -> None:
+        """Do not count from here on: the peer waits for this process."""
+        if self._timer is not None:
+            self._left = self._due - self._clock.seconds()
+            self.cancel()
+
+    def go_on(self) -> None:
+        """Count again, after :meth:`pause`."""
+        if self._timer is None:
+            self._wait(max(self._left, _LOOK_SECONDS))
+
+    def cancel(self) -> None:
+        """End without a call."""
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def _wait(self, seconds: float) -> None:
+        self._due = self._clock.seconds() + seconds
+        self._timer = self._clock.callLater(seconds, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._clock.seconds()
+        if now - self._due > _LATE_SECONDS and not self._is_second_look:
+            self._is_second_look = True
+            self._wait(min(self._seconds, _LOOK_SECONDS))
+            return
+        self._is_second_look = False
+        end = self._end()
+        if end > now:
+            self._wait(end - now)
+        else:
+            # Late by the time of a second look, which is nothing that a reader could understand.
+            told = self._first if end == self._began + self._first else round(end - self._began)
+            self._late(told)
+
+    def _end(self) -> float:
+        last = max((each.seconds for each in self._signs), default=-math.inf)
+        longest = max(self._seconds, LONGEST_SECONDS)
+        return min(max(self._began + self._first, last + self._seconds), self._began + longest)
+
+
+class Late(defer.TimeoutError):
+    """
+    A peer was silent, or took too long.
+
+    :ivar seconds: how long it had.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"nothing within {seconds:g} s")
+        self.seconds = seconds
+
+
+def limited(
+    result: Deferred[_Result],
+    clock: IReactorTime,
+    seconds: float,
+    signs: Iterable[Progress] = (),
+    first: float | None = None,
+) -> Deferred[_Result]:
+    """
+    Cancel a Deferred at a :class:`Deadline`, as :meth:`Deferred.addTimeout`; it fails with :class:`Late`.
+    """
+    had: list[float] = []
+
+    def late(told: float) -> None:
+        had.append(told)
+        result.cancel()
+
+    deadline = Deadline(clock, seconds, late, signs, first)
+
+    def ended(value: _Result | Failure) -> _Result | Failure:
+        deadline.cancel()
+        if had and isinstance(value, Failure):
+            value.trap(CancelledError)
+            raise Late(had[0])
+        return value
+
+    return result.addBoth(ended)
