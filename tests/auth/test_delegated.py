@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
@@ -295,6 +296,22 @@ class RetryTests(ReviewCase):
         self.clock.pump([0.5] * 10)
         self.failureResultOf(answer, ServiceUnavailable)
         self.assertTrue(waiting.called)
+
+    def test_slow_server(self) -> None:
+        """A review waits while the API server answers others, and then not longer than ever."""
+        waiting: Deferred[Any] = Deferred()
+        self.reviewer.answer = lambda spec: waiting
+        authorizer = DelegatedAuthorizer(self.client, self.clock, retry_seconds=5)
+        slow = authorizer.authorize(EXEC)
+        self.reviewer.answer = lambda spec: {"allowed": True}
+        for number in range(10):
+            self.clock.advance(4)
+            other = replace(EXEC, name=f"other-{number}")
+            self.assertTrue(self.successResultOf(authorizer.authorize(other)).allowed)
+        self.clock.advance(4.9)
+        self.assertNoResult(slow)
+        self.clock.advance(0.1)
+        self.failureResultOf(slow, ServiceUnavailable)
 
     def test_lasting_troubles(self) -> None:
         """Lasting errors are not retried, and become internal errors, not the user's 401 or 403."""

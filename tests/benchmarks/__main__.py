@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.flows import forks
 
 from . import (
+    burst,
     chain,
     etcd,
     fleets,
@@ -51,6 +52,7 @@ BENCHMARKS = {
     "leaf-recorded": leaf_recorded.main,
     "recorded": recorded.main,
     "scale": scale.main,
+    "burst": burst.main,
     "fairness": fairness_bench.main,
     "trace": trace.main,
     "journal": journal.main,

@@ -124,6 +124,18 @@ class Opening:
             self.seconds = time.perf_counter() - self.began
         return ended
 
+    def is_open(self) -> bool:
+        """Return whether the server has not closed the connection."""
+        assert self.line is not None
+        try:
+            while self.line.recv(65536):
+                pass
+        except ssl.SSLWantReadError:
+            return True
+        except OSError:
+            pass
+        return False
+
     def close(self) -> None:
         """Close the connection."""
         (self.line or self._plain).close()
@@ -133,11 +145,17 @@ class Opening:
         return self._seen[-300:].decode(errors="replace")
 
 
-def open_all(make: Callable[[int], Opening], count: int, at_once: int) -> list[Opening]:
-    """Open that many, at most ``at_once`` at a time."""
+def open_all(
+    make: Callable[[int], Opening], count: int, at_once: int, seconds: float = 0.0
+) -> list[Opening]:
+    """
+    Open that many, at most ``at_once`` at a time.
+
+    :param seconds: longest wait; by default a minute, and longer for many.
+    """
     openings: list[Opening] = []
     selector = selectors.DefaultSelector()
-    under_way, deadline = 0, time.monotonic() + _SECONDS + count / 10
+    under_way, deadline = 0, time.monotonic() + (seconds or _SECONDS + count / 10)
     while under_way or len(openings) < count:
         while under_way < at_once and len(openings) < count:
             opening = make(len(openings))

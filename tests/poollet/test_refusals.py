@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from tests.poollet.chain import (
@@ -21,7 +21,12 @@ from tests.poollet.chain import (
     until,
 )
 from tests.poollet.doubles import MACHINES, machine
-from twisted_exec.api.status import NotFound, ServiceUnavailable, TooManyRequests
+from twisted_exec.api.status import (
+    GatewayTimeout,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+)
 from twisted_exec.apiserver import service as apiserver
 from twisted_exec.poollet.consoles.exec_route import RUNTIME_SECONDS
 from twisted_exec.poollet.machines import loop
@@ -286,6 +291,20 @@ class RefusalTests(PoolletCase):
         object.__setattr__(self.poollet.consoles.proxy.locator, "runtime_seconds", 0.05)
         self.patch(self.runtime, "exec", lambda request, **facts: Deferred())
         self.assertIn("does not answer", await self.refused(504))
+
+    async def test_runtime_slow_for_many(self) -> None:
+        """While the runtime answers others, a user waits for it, and then no longer than for a silent one."""
+        await self.start()
+        locator, clock = self.poollet.consoles.proxy.locator, Clock()
+        object.__setattr__(locator, "clock", clock)
+        slow = Deferred.fromCoroutine(locator._in_time(Deferred()))
+        for _ in range(10):
+            clock.advance(RUNTIME_SECONDS - 1)
+            await locator._in_time(succeed(None))
+        clock.advance(RUNTIME_SECONDS - 1)
+        self.assertNoResult(slow)
+        clock.advance(1)
+        self.failureResultOf(slow, GatewayTimeout)
 
     async def test_runtime_slow_for_open_session(self) -> None:
         """A session that is open already waits for a slow runtime until the API server gives up."""

@@ -15,9 +15,9 @@ import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
@@ -38,6 +38,7 @@ from twisted_exec.auth.interfaces import (
 from twisted_exec.auth.jose import jwt
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.tls.deadlines import Late, Progress, limited
 from twisted_exec.tls.files import Replaceable
 
 MAX_CACHE_SECONDS = 10.0
@@ -48,14 +49,20 @@ _MAX_CACHED_SPEC_BYTES = 10_000
 _FIRST_PAUSE_SECONDS = 0.5
 _PAUSE_FACTOR = 1.5
 _JITTER = 0.2
+_Result = TypeVar("_Result")
 
 
 class _Reviews:
-    """Creates reviews, and retries temporary failures."""
+    """
+    Creates reviews, and retries temporary failures.
+
+    :param retry_seconds: for one review, longer while the API server answers others.
+    """
 
     def __init__(self, client: IKubeClient, clock: IReactorTime, retry_seconds: float) -> None:
         self._client, self._clock, self._retry_seconds = client, clock, retry_seconds
         self._turns = DeferredSemaphore(AT_ONCE)
+        self._answers = Progress(clock)
 
     async def ask(self, resource: Resource, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """
@@ -80,13 +87,13 @@ class _Reviews:
         self, resource: Resource, review: dict[str, Any], deadline: float
     ) -> Mapping[str, Any]:
         try:
-            await self._turns.acquire().addTimeout(self._left(deadline), self._clock)
-        except TimeoutError:
+            await self._limited(self._turns.acquire(), deadline)
+        except Late:
             raise ServiceUnavailable("too many are being made") from None
         try:
-            asking = self._client.create(resource, review)
-            answer = await asking.addTimeout(self._left(deadline), self._clock)
-        except TimeoutError:
+            answer = await self._limited(self._client.create(resource, review), deadline)
+            self._answers.note()
+        except Late:
             raise ServiceUnavailable("no answer in time") from None
         finally:
             self._turns.release()
@@ -95,8 +102,9 @@ class _Reviews:
             raise InternalError("the answer has no status")
         return status
 
-    def _left(self, deadline: float) -> float:
-        return max(0.001, deadline - self._clock.seconds())
+    def _limited(self, result: Deferred[_Result], deadline: float) -> Deferred[_Result]:
+        left = max(0.001, deadline - self._clock.seconds())
+        return limited(result, self._clock, self._retry_seconds, [self._answers], left)
 
 
 def _may_pass(problem: APIError) -> bool:

@@ -128,14 +128,19 @@ class Passage:
         proxy, context = self._proxy, self._context
         locating, openings = proxy.sessions.locating, proxy.sessions.openings
         user = self._turn_of(context.subject.user)
-        await locating.begin("", user, proxy.clock, proxy.wait_seconds)
+        life = proxy.signs.life
+        await locating.begin("", user, proxy.clock, proxy.wait_seconds, [life])
         # Only a few of a user's streams wait for their next hop, because what was decided for them
         # grows old meanwhile.
         try:
             self._location = await proxy.locator.locate(context)
+            life.note()
             context.subject = self._location.subject
             hop, opener = context.subject.pool, self._turn_of(context.subject.user)
-            await openings.begin(hop, opener, proxy.clock, proxy.wait_seconds)
+            signs = [proxy.signs.of(label) for label, _ in self._location.endpoints]
+            await openings.begin(
+                hop, opener, proxy.clock, proxy.wait_seconds, [each.life for each in signs]
+            )
         finally:
             locating.end("", user)
         try:
@@ -237,6 +242,7 @@ class Passage:
                 head,
                 clock=self._proxy.clock,
                 timeout_seconds=self._limit(self._proxy.answer_seconds),
+                signs=self._proxy.signs.of(label),
             )
         except UpgradeRefused as refused:
             if refused.code == Unauthorized.code and self._location.refusal is None:
@@ -282,6 +288,7 @@ class Passage:
             self._location.endpoints,
             clock=self._proxy.clock,
             timeout_seconds=self._limit(self._proxy.connect_seconds),
+            signs=self._proxy.signs,
         )
 
     def _limit(self, seconds: float) -> float:

@@ -26,6 +26,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.control import ControlRequests, FurtherRequest, answer_all
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.routes import WrongMethod
+from twisted_exec.streaming.http.upgrade_client import Signs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending, IStreamLocator
 from twisted_exec.streaming.passage import Passage
 from twisted_exec.streaming.paths import Paths
@@ -54,7 +55,8 @@ class Proxy:
         session; fires with the caller's name, which must be the session's
         ``subject.caller``, or its ``subject.user`` without a caller.
         ``None``: the hop before this one cannot end sessions.
-    :param connect_seconds: for each address, TLS included.
+    :param connect_seconds: for each address, TLS included.  This limit and the next two count from
+        the last sign of life of the next hop, so they are for silent hops, not for slow ones.
     :param answer_seconds: from the request to the 101.
     :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
         hop before this one waits for its answer.
@@ -95,7 +97,7 @@ class Proxy:
         self.locator, self.hop, self.sessions = locator, hop, sessions
         self.clock, self.caller_of = clock, caller_of
         self.control = ControlRequests(clock, connect_seconds)
-        self.paths = Paths(clock)
+        self.paths, self.signs = Paths(clock), Signs(clock)
         sessions.when_drained.append(self.control.close)
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.wait_seconds, self.continue_seconds = wait_seconds, continue_seconds

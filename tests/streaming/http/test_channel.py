@@ -87,6 +87,22 @@ class LimitTests(SynchronousTestCase):
         self.assertTrue(self.client.closed)
         self.assertEqual(self.client.received(), b"")
 
+    def test_handshake(self) -> None:
+        """While the TLS handshake is under way, only its own limit counts; then the one of the headers."""
+        self.client.transport.is_shaking = True
+        self.server.clock.pump([5, 5])
+        self.assertFalse(self.client.closed)
+        self.client.transport.is_shaking = False
+        self.server.clock.advance(5)
+        self.assertTrue(self.client.closed)
+
+    def test_stopped(self) -> None:
+        """A request that arrived while this process did not run is read before the limit counts."""
+        self.client.send(b"GET /text HTTP/1.1\r\n")
+        self.server.clock.advance(60)
+        self.client.send(b"Host: x\r\n\r\n")
+        self.assertEqual(self.client.responses()[0].code, 200)
+
     def test_25_slow_headers(self) -> None:
         """A byte now and then does not prolong the time for the headers."""
         for byte in b"GET /":

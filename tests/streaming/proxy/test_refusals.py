@@ -9,15 +9,20 @@ import json
 from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import ISSLTransport
 from twisted.python.failure import Failure
+from zope.interface import directlyProvides
 
 from tests.streaming.frames import handshake
+from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
+from tests.streaming.test_rejoinable import Restarted
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.http.request import Request
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.streaming.sessions.openings import AT_ONCE, Openings
+from twisted_exec.testing.http import MemoryClient, MemoryServer
 
 
 class RefuseTests(ProxyTestCase):
@@ -259,3 +264,75 @@ class RefuseTests(ProxyTestCase):
         self.switched()
         (answer,) = self.ask().responses()
         self.assertEqual((answer.code, answer.headers["retry-after"]), (429, "10"))
+
+
+class SlowHopTests(ProxyTestCase):
+    """Requests to a next hop that is slow, or silent, while others go there, too."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.sessions.openings = Openings(per_user=AT_ONCE)
+
+    def another(self, backend: OneConnection) -> MemoryClient:
+        """A further client of the same hop."""
+        self.locator.endpoints = [("10.0.0.0:1", backend)]
+        return self.ask()
+
+    def test_slow_hop(self) -> None:
+        """While the next hop answers others, a request waits for its answer, and then not longer than ever."""
+        slow = self.ask()
+        for _ in range(5):
+            self.clock.advance(9)
+            backend = OneConnection()
+            other = self.another(backend)
+            backend.protocol.dataReceived(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n")
+            self.assertEqual(other.responses()[0].code, 404)
+        self.clock.advance(9)
+        self.assertEqual(slow.received(), b"")
+        self.clock.advance(1)
+        self.assertIn("within 55 s", slow.responses()[0].json()["message"])
+
+    def test_slow_connections(self) -> None:
+        """While connections to the next hop come up, others wait for theirs."""
+        waiting = OneConnection(connected=False)
+        slow = self.another(waiting)
+        for _ in range(3):
+            self.clock.advance(4)
+            shaken = OneConnection()
+            directlyProvides(shaken.transport, ISSLTransport)
+            self.another(shaken)
+        self.clock.advance(4)
+        self.assertEqual(slow.received(), b"")
+        self.clock.advance(1)
+        self.assertIn("no connection within 17 s", slow.responses()[0].json()["message"])
+
+    def test_silent_program(self) -> None:
+        """Plain connections are no sign of life, because the kernel of a stopped program accepts them."""
+        slow = self.another(OneConnection(connected=False))
+        self.clock.advance(4)
+        self.another(OneConnection())
+        self.clock.advance(1)
+        self.assertIn("no connection within 5 s", slow.responses()[0].json()["message"])
+
+    def test_no_answers(self) -> None:
+        """A hop that accepts connections and answers nothing is given up, however many try."""
+        slow = self.ask()
+        for _ in range(4):
+            self.clock.advance(2)
+            shaken = OneConnection()
+            directlyProvides(shaken.transport, ISSLTransport)
+            self.another(shaken)
+        self.clock.advance(2)
+        self.assertIn("within 10 s", slow.responses()[0].json()["message"])
+
+    def test_silent_address(self) -> None:
+        """An address that is silent is given up, although another one of the same hop answers."""
+        silent, good = OneConnection(connected=False), Restarted()
+        self.locator.endpoints = [("10.0.0.0:1", silent), ("10.0.0.1:1", good)]
+        self.ask()
+        self.clock.advance(4)
+        self.locator.endpoints = [("10.0.0.1:1", good)]
+        self.ask()
+        good.connections[0].protocol.dataReceived(SWITCHED + b"\r\n")
+        self.clock.advance(1)
+        self.assertEqual(len(good.connections), 2)

@@ -4,12 +4,15 @@ Tests for :mod:`twisted_exec.streaming.sessions.openings`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import TooManyRequests
 from twisted_exec.streaming.sessions.openings import Openings
+from twisted_exec.tls.deadlines import LONGEST_SECONDS, Progress
 
 
 class OpeningsTestCase(SynchronousTestCase):
@@ -25,8 +28,12 @@ class OpeningsTestCase(SynchronousTestCase):
         """Make what is tested."""
         return Openings(at_once=2)
 
-    def begin(self, hop: str = "a", user: str = "u") -> Deferred[None]:
-        return Deferred.fromCoroutine(self.openings.begin(hop, user, self.clock, self.seconds))
+    def begin(
+        self, hop: str = "a", user: str = "u", signs: Sequence[Progress] = ()
+    ) -> Deferred[None]:
+        return Deferred.fromCoroutine(
+            self.openings.begin(hop, user, self.clock, self.seconds, signs)
+        )
 
     def end(self, hop: str = "a", user: str = "u") -> None:
         self.openings.end(hop, user)
@@ -68,6 +75,29 @@ class OpeningsTests(OpeningsTestCase):
         for _ in range(2):
             self.end()
         self.idle()
+
+    def test_slow(self) -> None:
+        """A stream waits while the next hop gives signs of life, and three seconds longer."""
+        self.begin(), self.begin()
+        life = Progress(self.clock)
+        turn = self.begin(signs=[life])
+        for _ in range(100):
+            self.clock.advance(2)
+            life.note()
+        self.assertNoResult(turn)
+        self.clock.advance(3)
+        self.failureResultOf(turn, TooManyRequests)
+
+    def test_longest(self) -> None:
+        """After ten minutes a stream waits no longer."""
+        self.begin(), self.begin()
+        life = Progress(self.clock)
+        turn = self.begin(signs=[life])
+        for _ in range(int(LONGEST_SECONDS)):
+            self.assertNoResult(turn)
+            life.note()
+            self.clock.advance(1)
+        self.failureResultOf(turn, TooManyRequests)
 
     def test_cancelled(self) -> None:
         """A cancelled wait does not use up a turn."""

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 from urllib.parse import quote
 
-from twisted.internet.defer import Deferred, TimeoutError, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
@@ -60,13 +61,14 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.passage import require_upgrade
+from twisted_exec.tls.deadlines import Late, Progress, limited
 from twisted_exec.wire.channel import TERMINAL
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 RUNTIME_SECONDS = 4.0
 """
-Timeout for all calls to the runtime for one console.  An API server waits 5 s for us, and should
-receive our error instead of its own timeout.
+Timeout for all calls to the runtime for one console, counted from the runtime's last answer to such
+calls.  An API server waits 5 s for us, and should receive our error instead of its own timeout.
 """
 
 CONTINUE_SECONDS = 60.0
@@ -401,9 +403,16 @@ class ExecLocator:
         )
         return str(answer.url)
 
+    @cached_property
+    def _answers(self) -> Progress:
+        """The runtime's answers to calls for consoles."""
+        return Progress(self.clock)
+
     async def _in_time(self, endpoint: Deferred[Target], is_open: bool = False) -> Target:
         seconds = CONTINUE_SECONDS if is_open else self.runtime_seconds
         try:
-            return await endpoint.addTimeout(seconds, self.clock)
-        except TimeoutError:
+            target = await limited(endpoint, self.clock, seconds, [self._answers])
+        except Late:
             raise GatewayTimeout("the machine runtime does not answer") from None
+        self._answers.note()
+        return target

@@ -14,7 +14,6 @@ import re
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
-from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from twisted.web import http
@@ -30,6 +29,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.streaming.flow import close_behind, unread
 from twisted_exec.streaming.http.responses import render
+from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Channel(http.HTTPChannel):
     :ivar stalled: a long response waits for the client.
 
     Deadlines: ``idle_seconds`` for the first byte of a further request; ``header_seconds`` from
-    the connection (TLS handshake included) or that byte to the end of the headers;
+    the connection or that byte to the end of the headers, or once more from there if the TLS
+    handshake, which has a limit of its own, was still under way then;
     ``body_seconds`` from there to the end of the body.  None while a handler works on a request.
     """
 
@@ -89,7 +90,7 @@ class Channel(http.HTTPChannel):
     _networkProducer: Any
     totalHeadersSize = MAX_HEAD_BYTES
     MAX_LENGTH = MAX_HEAD_BYTES
-    _deadline: IDelayedCall | None = None
+    _deadline: Deadline | None = None
     _begun = False
     _unread: http.Request | None = None
     refused = False
@@ -337,16 +338,18 @@ class Channel(http.HTTPChannel):
         self._disarm()
         closing = closing or self.refused
         late = self._abort if closing else self._late
-        self._deadline = self.site.reactor.callLater(seconds, late)
+        self._deadline = Deadline(self.site.reactor, seconds, lambda _: late())
 
     def _disarm(self) -> None:
         deadline, self._deadline = self._deadline, None
-        if deadline is not None and deadline.active():
+        if deadline is not None:
             deadline.cancel()
 
     def _late(self) -> None:
         self._deadline = None
-        if self._begun:
+        if getattr(self.transport, "is_shaking", False):
+            self._arm(self.site.header_seconds)
+        elif self._begun:
             self.refuse(RequestTimeout("the request did not arrive in time"))
         else:
             self.loseConnection()

@@ -15,11 +15,17 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import h11
-from twisted.internet import defer, error
+from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IProtocol, IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import (
+    IProtocol,
+    IReactorTime,
+    ISSLTransport,
+    IStreamClientEndpoint,
+)
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
@@ -35,6 +41,7 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.streaming.flow import swap_protocol, unread
+from twisted_exec.tls.deadlines import Deadline, Late, Progress, limited
 from twisted_exec.wire.upgrade import requested_upgrade
 
 MAX_HEAD_BYTES = 64 << 10
@@ -56,6 +63,41 @@ class UpgradeRequest:
     host: bytes
     headers: Sequence[tuple[bytes, bytes]] = field(default_factory=tuple)
     body: bytes = b""
+
+
+class HopSigns:
+    """
+    Signs of life of one next hop, which all requests to it share.
+
+    A hop that accepts connections does not thereby answer requests, so each limit has its own.
+
+    :ivar life: connections whose TLS handshake is complete, and answers.
+    :ivar answers: answers alone.
+    """
+
+    def __init__(self, clock: IReactorTime, of: Progress | None = None) -> None:
+        self.life = Progress(clock, of)
+        self.answers = Progress(clock, self.life)
+
+
+class Signs:
+    """
+    Signs of life of all next hops of one program.
+
+    :ivar life: those of any of them.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock, self.life = clock, Progress(clock)
+        # Signs are of use only while a request waits.
+        self._hops: WeakValueDictionary[str, HopSigns] = WeakValueDictionary()
+
+    def of(self, label: str) -> HopSigns:
+        """Return the signs of the hop with this label; keep them while its request waits."""
+        signs = self._hops.get(label)
+        if signs is None:
+            signs = self._hops[label] = HopSigns(self._clock, self.life)
+        return signs
 
 
 class UpgradeRefused(Exception):
@@ -292,24 +334,32 @@ async def connect(
     clock: IReactorTime,
     timeout_seconds: float,
     factory: AskingFactory = _FACTORY,
+    signs: HopSigns | None = None,
 ) -> Asking:
     """
     Connect, TLS included, without sending a request.
 
+    :param timeout_seconds: counted from the last sign of life of the hop.
     :param factory: makes the protocol.
+    :param signs: of the hop.
     :raises BadGateway: the connection or the verification of the peer failed.
     :raises GatewayTimeout: no connection in time.
     """
+    life = () if signs is None else (signs.life,)
     connecting: Deferred[Any] = endpoint.connect(factory)
-    connecting.addTimeout(timeout_seconds, clock)
     try:
-        connection: Asking = await connecting
-    except (defer.TimeoutError, error.TimeoutError):
+        connection: Asking = await limited(connecting, clock, timeout_seconds, life)
+    except Late as late:
+        raise GatewayTimeout(f"no connection within {late.seconds:g} s") from None
+    except error.TimeoutError:
         raise GatewayTimeout(f"no connection within {timeout_seconds:g} s") from None
     except CancelledError:
         raise
     except Exception as problem:  # endpoints fail with the exceptions of all their layers
         raise BadGateway(connection_problem(problem)) from None
+    # Other connections are made by the hop's kernel, also while the hop is stopped.
+    if signs is not None and ISSLTransport.providedBy(connection.transport):
+        signs.life.note()
     return connection
 
 
@@ -319,12 +369,14 @@ async def connect_first(
     clock: IReactorTime,
     timeout_seconds: float,
     factory: AskingFactory = _FACTORY,
+    signs: Signs | None = None,
 ) -> tuple[str, Asking]:
     """
     Connect to the first endpoint that accepts; return its label and the connection.
 
     :param endpoints: with labels for messages.
-    :param timeout_seconds: for each endpoint.
+    :param timeout_seconds: for each endpoint, as in :func:`connect`.
+    :param signs: of all hops.
     :raises BadGateway: none accepts; with the reason for each.
     :raises GatewayTimeout: none accepts in time.
     :raises ServiceUnavailable: there are none.
@@ -333,7 +385,11 @@ async def connect_first(
     for label, endpoint in endpoints:
         try:
             return label, await connect(
-                endpoint, clock=clock, timeout_seconds=timeout_seconds, factory=factory
+                endpoint,
+                clock=clock,
+                timeout_seconds=timeout_seconds,
+                factory=factory,
+                signs=None if signs is None else signs.of(label),
             )
         except APIError as error:
             problems.append((label, error))
@@ -351,24 +407,33 @@ async def ask(
     *,
     clock: IReactorTime,
     timeout_seconds: float | None,
+    signs: HopSigns | None = None,
 ) -> Upgraded:
     """
     Send the request on a connection from :func:`connect`.
 
-    :param timeout_seconds: ``None`` for no limit.
+    :param timeout_seconds: counted from the last answer of the hop; ``None`` for no limit.
+    :param signs: of the hop.
     :raises UpgradeRefused: the response is not a 101.
     :raises APIError: 502 for a malformed response, 504 for none in time.
     """
     answered = connection.ask(head)
-    timer = None
+    deadline = None
     if timeout_seconds is not None:
-        timer = clock.callLater(timeout_seconds, connection.late, timeout_seconds)
+        answers = () if signs is None else (signs.answers,)
+        deadline = Deadline(clock, timeout_seconds, connection.late, answers)
     try:
         upgraded: Upgraded = await answered
+        if signs is not None:
+            signs.answers.note()
         return upgraded
+    except UpgradeRefused:
+        if signs is not None:
+            signs.answers.note()
+        raise
     finally:
-        if timer is not None and timer.active():
-            timer.cancel()
+        if deadline is not None:
+            deadline.cancel()
 
 
 def upgrade(

@@ -7,19 +7,20 @@ and for one stream of each other user.
 
 A next hop that gets a thousand requests at once works on all of them at once, and answers each so
 late that all time out.  In turns, the first are open soon, and the time limits count from a
-stream's turn.
+stream's turn.  A stream waits for its turn as long as others make progress.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.status import TooManyRequests
 from twisted_exec.program.descriptors import MOST_SESSIONS
+from twisted_exec.tls.deadlines import Late, Progress, limited
 
 AT_ONCE = 32
 """Streams that are opened concurrently to one next hop: 4 ms of CPU time each, for that hop and this."""
@@ -69,13 +70,21 @@ class Openings:
         """Number of streams that wait for their turn."""
         return self._waiting.total()
 
-    async def begin(self, hop: str, user: Hashable, clock: IReactorTime, seconds: float) -> None:
+    async def begin(
+        self,
+        hop: str,
+        user: Hashable,
+        clock: IReactorTime,
+        seconds: float,
+        signs: Iterable[Progress] = (),
+    ) -> None:
         """
         Wait for a turn; :meth:`end` must follow, unless this raises.
 
         :param hop: identifies the next hop; slow ones do not delay others.
         :param user: identifies the user.
-        :param seconds: longest time to wait.
+        :param seconds: longest time to wait, counted from the last sign of life.
+        :param signs: of the next hop.
         :raises TooManyRequests: too many wait already, or there was no turn in that time.
         """
         turns = self._hops.get(hop)
@@ -85,12 +94,11 @@ class Openings:
             turns.under_way[user] += 1
             return
         self._check_room(user)
-        turn = turns.wait(user)
-        turn.addTimeout(seconds, clock)
+        turn = limited(turns.wait(user), clock, seconds, signs)
         self._waiting[user] += 1
         try:
             await turn
-        except TimeoutError:
+        except Late:
             raise _too_many("too many streams are being opened at this moment") from None
         finally:
             _take_one(self._waiting, user)
