@@ -284,14 +284,13 @@ class TogetherTests(PoolletCase):
         """The poollet may not touch another pool or see its machines."""
         mine = self.connect(POOLLET)
         await self.admin.create(MACHINES, machine("other", "pool-b"), "lab")
-        for asking in (
-            mine.create(POOLS, {"metadata": {"name": "pool-b"}}),
-            mine.list(MACHINES),
-            mine.get(MACHINES, "other", "lab"),
-            mine.patch(
-                MACHINES, "other", {"status": {"state": "Running"}}, "lab", subresource="status"
-            ),
+        status = {"status": {"state": "Running"}}
+        for code, asking in (
+            (403, mine.create(POOLS, {"metadata": {"name": "pool-b"}})),
+            (403, mine.list(MACHINES)),
+            (404, mine.get(MACHINES, "other", "lab")),
+            (404, mine.patch(MACHINES, "other", status, "lab", subresource="status")),
         ):
             with self.assertRaises(APIError) as caught:
                 await asking
-            self.assertEqual(caught.exception.code, 403)
+            self.assertEqual(caught.exception.code, code)

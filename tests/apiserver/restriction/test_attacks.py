@@ -61,6 +61,11 @@ class AttackCase(APITestCase):
     def send(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         return self.ask(method, path, body, user=self.user, **more)
 
+    def check_absent(self, method: str, path: str, body: Any = None, **more: Any) -> None:
+        """The answer is that for a machine which does not exist."""
+        message = self.refused(404, method, path, body, user=self.user, **more)
+        self.assertEqual(message, 'machines.compute.ironcore.dev "theirs" not found')
+
     def check_refused(self, method: str, path: str, body: Any = None, **more: Any) -> str:
         """The restriction refuses, and the message names nothing of others."""
         message = self.refused(403, method, path, body, user=self.user, **more)
@@ -130,7 +135,7 @@ class ReadTests(AttackCase):
         self.assertNotIn("of-theirs", json.dumps(watch.events()))
         for query in ("resourceVersion=0", f"resourceVersion={version}"):
             self.check_refused("GET", f"{SECRETS}/of-theirs?{query}")
-            self.check_refused("GET", f"{MACHINES}/theirs?{query}")
+            self.check_absent("GET", f"{MACHINES}/theirs?{query}")
 
     def test_borrowed_continue(self) -> None:
         """The continue token of an administrator continues the poollet's own list."""
@@ -142,8 +147,9 @@ class ReadTests(AttackCase):
 
     def test_spellings(self) -> None:
         """HEAD requests and other spellings of a path show no more."""
-        for path in (f"{SECRETS}/of-theirs", f"{SECRETS}/of%2Dtheirs", f"{MACHINES}/theirs"):
+        for path in (f"{SECRETS}/of-theirs", f"{SECRETS}/of%2Dtheirs"):
             self.assertEqual(self.send("HEAD", path).code, 403)
+        self.assertEqual(self.send("HEAD", f"{MACHINES}/theirs").code, 404)
         for path in (f"{SECRETS}/of-mine/../of-theirs", f"{SECRETS}/of-mine%2F..%2Fof-theirs"):
             self.assertIn(self.send("GET", path).code, (400, 403, 404))
 
@@ -170,6 +176,41 @@ class ReadTests(AttackCase):
             self.check_refused("PATCH", f"{SECRETS}/{name}{query}", body, content_type=APPLY)
             self.check_refused("POST", SECRETS, {"metadata": {"name": name}})
 
+    def test_machines_of_others(self) -> None:
+        """No request tells whether another pool has a machine of some name."""
+        for method, rest, body, kind in (
+            ("GET", "", None, MERGE),
+            ("HEAD", "", None, MERGE),
+            ("GET", "/status", None, MERGE),
+            ("GET", "/exec", None, MERGE),
+            ("GET", "/log", None, MERGE),
+            ("GET", "/screen", None, MERGE),
+            ("DELETE", "", None, "application/json"),
+            ("DELETE", "", {"preconditions": {"uid": "x"}}, "application/json"),
+            ("PUT", "", {}, "application/json"),
+            ("PUT", "", {"spec": {"power": "x"}}, "application/json"),
+            ("PUT", "/status", {"status": {"state": "Running"}}, "application/json"),
+            ("PATCH", "", {"metadata": {"annotations": {"a": "b"}}}, MERGE),
+            ("PATCH", "", {"metadata": {"resourceVersion": "1"}}, MERGE),
+            ("PATCH", "", {"spec": 1}, MERGE),
+            ("PATCH", "/status", {"status": {"state": "Running"}}, MERGE),
+            ("PATCH", "", [{"op": "test", "path": "/kind", "value": "x"}], JSON_PATCH),
+            ("PATCH", "?fieldManager=x&force=true", {"spec": {}}, APPLY),
+            ("PATCH", "?fieldManager=x&force=true", {"spec": self.theirs["spec"]}, APPLY),
+            ("PATCH", "/status?fieldManager=x&force=true", {"status": {}}, APPLY),
+        ):
+            answers = []
+            for name in ("theirs", "nowhere"):
+                sent = body
+                if isinstance(body, dict) and method != "DELETE":
+                    metadata = {**body.get("metadata", {}), "name": name}
+                    sent = {"apiVersion": MACHINE.resource.api_version, "kind": "Machine", **body}
+                    sent["metadata"] = metadata
+                answer = self.send(method, f"{MACHINES}/{name}{rest}", sent, content_type=kind)
+                answers.append((answer.code, answer.body.replace(name.encode(), b"NAME")))
+            self.assertEqual(answers[0], answers[1], (method, rest, body))
+            self.assertGreaterEqual(answers[0][0], 400)
+
 
 class WriteTests(AttackCase):
     """Taking over objects of others."""
@@ -187,12 +228,12 @@ class WriteTests(AttackCase):
         replace = [{"op": "replace", "path": "/spec/machinePoolRef/name", "value": "pool-a"}]
         for rest in ("", "/status"):
             path = f"{MACHINES}/theirs{rest}"
-            self.check_refused("PATCH", path, {"spec": reference}, content_type=MERGE)
-            self.check_refused("PATCH", path, replace, content_type=JSON_PATCH)
-            self.check_refused(
-                "PATCH", f"{path}?force=true&fieldManager=x", apply, content_type=APPLY
-            )
-            self.check_refused("PUT", path, whole)
+            self.check_absent("PATCH", path, {"spec": reference}, content_type=MERGE)
+            self.check_absent("PATCH", path, replace, content_type=JSON_PATCH)
+            query = "?force=true&fieldManager=x"
+            response = self.send("PATCH", f"{path}{query}", apply, content_type=APPLY)
+            self.assertIn(response.code, (404, 422))
+            self.check_absent("PUT", path, whole)
         away = {"spec": {"machinePoolRef": {"name": "pool-b"}}}
         response = self.send("PATCH", f"{MACHINES}/mine", away, content_type=MERGE)
         self.assertIn(response.code, (403, 422))

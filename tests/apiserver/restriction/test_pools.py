@@ -62,8 +62,8 @@ class PoolRestrictionTests(APITestCase):
         """It gets a Machine only if that is bound to its own pool."""
         self.answer("GET", f"{MACHINES}/mine", user=self.user)
         for name in ("theirs", "free"):
-            self.refused(403, "GET", f"{MACHINES}/{name}", user=self.user)
-            self.refused(403, "GET", f"{MACHINES}/{name}/status", user=self.user)
+            self.refused(404, "GET", f"{MACHINES}/{name}", user=self.user)
+            self.refused(404, "GET", f"{MACHINES}/{name}/status", user=self.user)
 
     def test_changes_its_own(self) -> None:
         """It writes the status, finalizers and annotations of its Machines."""
@@ -88,10 +88,10 @@ class PoolRestrictionTests(APITestCase):
                 message, 'the poollet of machine pool "pool-a" may not update machines "mine"'
             )
         for name in ("theirs", "free"):
-            self.patch(f"{MACHINES}/{name}", {"metadata": {"annotations": {"x": "y"}}}, 403)
-            self.patch(f"{MACHINES}/{name}/status", {"status": {"state": "Running"}}, 403)
+            self.patch(f"{MACHINES}/{name}", {"metadata": {"annotations": {"x": "y"}}}, 404)
+            self.patch(f"{MACHINES}/{name}/status", {"status": {"state": "Running"}}, 404)
             # Not even to make it its own.
-            self.patch(f"{MACHINES}/{name}", {"spec": {"machinePoolRef": {"name": "pool-a"}}}, 403)
+            self.patch(f"{MACHINES}/{name}", {"spec": {"machinePoolRef": {"name": "pool-a"}}}, 404)
 
     def test_its_pool(self) -> None:
         """It creates, writes and deletes its own MachinePool, and no other."""
@@ -193,10 +193,10 @@ class PoolRestrictionTests(APITestCase):
         self.assertEqual(watch.names(), [("ADDED", "of-pool-a")])
         (listed,) = self.answer("GET", f"{group}/consolerecordings", user=self.user)["items"]
         self.assertEqual(listed["metadata"]["name"], "of-pool-a")
-        self.refused(403, "GET", other, user=self.user)
+        self.refused(404, "GET", other, user=self.user)
         status = {"status": {"phase": "Recording"}}
         self.patch(f"{own}/status", status)
-        self.patch(f"{other}/status", status, 403)
+        self.patch(f"{other}/status", status, 404)
         self.patch(own, {"spec": {"ended": True}}, 403)
         self.refused(403, "GET", f"{own}/content", user=self.user)
         self.refused(403, "DELETE", own, user=self.user)

@@ -118,13 +118,13 @@ class PoolRestriction:
             if attributes.verb in _OF_MANY:
                 return self._refused(pool, f"list {_DELETED.plural}")
             was_own = partial(_was_in, pool=pool, resource=self._dialect.workload.qualified)
-            return _only(was_own, partial(self._invisible, pool, _DELETED))
+            return _only(was_own, _DELETED)
         if resource == (_RECORDINGS.group, _RECORDINGS.plural):
             is_here = partial(_was_in, pool=pool, resource=self._dialect.workload.qualified)
-            return _only(is_here, partial(self._invisible, pool, _RECORDINGS))
+            return _only(is_here, _RECORDINGS)
         if resource == (_REQUESTS.group, _REQUESTS.plural):
             is_own = partial(is_requested_by, user=attributes.user)
-            return _only(is_own, partial(self._invisible, pool, _REQUESTS))
+            return _only(is_own, _REQUESTS)
         if resource in self._needed:
             return self._decide_needed(pool, attributes, self._needed[resource])
         return None
@@ -132,10 +132,8 @@ class PoolRestriction:
     def _decide_workload(self, pool: str, attributes: Attributes) -> Decision | None:
         if attributes.verb not in _OF_MANY:
             # Whose it is, is known when it is read.
-            return _only(
-                lambda machine: self._dialect.pool_name(machine) == pool,
-                partial(self._of_another_pool, pool),
-            )
+            workload = self._dialect.workload
+            return _only(lambda machine: self._dialect.pool_name(machine) == pool, workload)
         # The selector says it all; a visibility would cost each watch a copy of what it has sent.
         field = self._dialect.pool_field
         if attributes.field_selector.required(field) == pool:
@@ -155,10 +153,6 @@ class PoolRestriction:
             return self._refused(pool, f'see {resource.plural} "{name}": {needs_none}')
         refusal = partial(self._invisible, pool, resource)
         return Decision(True, visibility=NeededByPool(self._graph, pool, resource, refusal))
-
-    def _of_another_pool(self, pool: str, machine: Object) -> Forbidden:
-        name = machine["metadata"]["name"]
-        return self._refuse(pool, f"see {self._dialect.noun} {name} of another pool")
 
     def _invisible(self, pool: str, resource: Resource, obj: Object) -> Forbidden:
         return self._refuse(pool, f'see {resource.plural} "{obj["metadata"]["name"]}"')
@@ -327,7 +321,13 @@ class NeededByPool:
         return self._graph.on_change(compare)
 
 
-def _only(sees: Callable[[Object], bool], refusal: Callable[[Object], APIError]) -> Decision:
+def _only(sees: Callable[[Object], bool], resource: Resource) -> Decision:
+    """Decide that a poollet sees some objects of a resource, and that others do not exist for it."""
+
+    def refusal(obj: Object) -> NotFound:
+        # As if there were none: another answer would tell the names of other pools' objects.
+        return NotFound(resource.plural, obj["metadata"]["name"], resource.group)
+
     return Decision(True, visibility=FixedVisibility(sees, refusal))
 
 

@@ -54,10 +54,6 @@ the poollet of machine pool "pool-a" may not open the console of machine missing
 the poollet of machine pool "pool-a" may not open the console of machine of-mine
 the poollet of machine pool "pool-a" may not open the console of machine of-theirs
 the poollet of machine pool "pool-a" may not open the console of machine theirs
-the poollet of machine pool "pool-a" may not see certificatesigningrequests "*"
-the poollet of machine pool "pool-a" may not see deletedconsoles "*"
-the poollet of machine pool "pool-a" may not see machine free of another pool
-the poollet of machine pool "pool-a" may not see machine theirs of another pool
 the poollet of machine pool "pool-a" may not see machines without the field selector spec.machinePoolRef.name=pool-a
 the poollet of machine pool "pool-a" may not see networkinterfaces "missing": no machine of it needs that
 the poollet of machine pool "pool-a" may not see networkinterfaces "other": no machine of it needs that
@@ -128,10 +124,6 @@ the poollet of machine pool "pool-b" may not open the console of machine missing
 the poollet of machine pool "pool-b" may not open the console of machine of-mine
 the poollet of machine pool "pool-b" may not open the console of machine of-theirs
 the poollet of machine pool "pool-b" may not open the console of machine theirs
-the poollet of machine pool "pool-b" may not see certificatesigningrequests "*"
-the poollet of machine pool "pool-b" may not see deletedconsoles "*"
-the poollet of machine pool "pool-b" may not see machine free of another pool
-the poollet of machine pool "pool-b" may not see machine mine of another pool
 the poollet of machine pool "pool-b" may not see machines without the field selector spec.machinePoolRef.name=pool-b
 the poollet of machine pool "pool-b" may not see networkinterfaces "missing": no machine of it needs that
 the poollet of machine pool "pool-b" may not see networkinterfaces "nic": no machine of it needs that
