@@ -369,18 +369,23 @@ class SupervisedMachines:
         self._last_lines.forget(record.id)
         self._recorders.pop(record.id, None)
 
+    @property
+    def continuing(self) -> list[str]:
+        """Labels of the machines that outlive the runtime."""
+        return sorted(
+            record.label
+            for record in self.records
+            if self._can_keep(record) and self.supervisors[record.id].run is not None
+        )
+
     async def stop(self, ending: Ending) -> None:
         """End every session with the reason, and every machine that cannot outlive the runtime."""
         stopping = self.stop_alerts()
-        continuing = [
-            record
-            for record in self.records
-            if self._can_keep(record) and self.supervisors[record.id].run is not None
-        ]
+        continuing = self.continuing
         if continuing:
             self._log.info(
                 "machines that continue without this runtime: {labels}",
-                labels=", ".join(sorted(record.label for record in continuing)[:10]),
+                labels=", ".join(continuing[:10]),
             )
         await gatherResults([self._stop_or_release(record, ending) for record in self.records])
         await self.stop_recordings()

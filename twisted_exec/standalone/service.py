@@ -82,6 +82,8 @@ from twisted_exec.tls.pki.directory import (
 from twisted_exec.tls.unix import runtime_directory
 from twisted_exec.web.oidc import WebClient
 
+_SHOWN = 5
+"""Machines in the last message."""
 KUBECONFIG, CLIENT_CAS = "admin.kubeconfig", "client-cas.crt"
 _AUDIT_ROTATION = Rotation(100 << 20)
 _RENEW_EVERY_SECONDS = 12 * 3600
@@ -402,7 +404,14 @@ class Standalone(AsyncService):
         is_retired = self._hand_over.is_retired
         if not is_retired:
             self._state.remove(KUBECONFIG)
+        continuing = [] if is_retired else self._continuing()
         await self._stop_services()
+        if continuing:
+            self._log.info(
+                "{machines} go on without this program, and its next start finds them; to end them, "
+                "start it again and type: kubectl delete machines --all --all-namespaces",
+                machines=", ".join(continuing),
+            )
         for client in self._clients:
             await client.close()
         if self._sockets and not is_retired:
@@ -414,6 +423,13 @@ class Standalone(AsyncService):
     def _stop_renewing(self) -> None:
         if self._renewing is not None and self._renewing.running:
             self._renewing.stop()
+
+    def _continuing(self) -> list[str]:
+        """Return the machines that go on without this program, as many as fit into a line."""
+        hosts = [each for each in self._running if isinstance(each, RuntimeHost)]
+        labels = [label for host in hosts for label in host.runtime.machines.continuing]
+        more = [f"{len(labels) - _SHOWN} more"] if len(labels) > _SHOWN else []
+        return labels[:_SHOWN] + more
 
     async def _stop_services(self) -> None:
         # The poollet stops first, because it signs off at the API server.  So its drain time

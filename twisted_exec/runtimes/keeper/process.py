@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _MAX_CLIENTS = 16
 _SPARE_DESCRIPTORS = 64
-_IDLE_SECONDS = 60
+_IDLE_SECONDS = 5
 _CREDENTIALS_BYTES = 12
 _LOG = 2  # standard error, a file in the state directory
 _SIGKILL = 9  # signal imports enum
