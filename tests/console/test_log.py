@@ -270,13 +270,14 @@ class RangeTests(LogCase):
     def test_no_boot(self) -> None:
         """A boot that does not exist is refused; the kubelet has words for the previous one."""
         self.assertEqual(self.log(boot=0), b"")
-        kubelet = 'previous terminated container "console" in machine "vm" not found'
-        self.assertEqual(self.refusal(previous=True), kubelet)
+        kubelet = 'previous terminated container "console" in machine "vm" not found; '
+        self.assertEqual(self.refusal(previous=True), f"{kubelet}there are no boots")
         self.boot(1, b"one\n")
-        self.assertEqual(self.refusal(boot=-1), kubelet)
+        self.assertEqual(self.refusal(boot=-1), f"{kubelet}there is 1 boot: 1")
         self.boot(1, b"two\n")
         self.assertEqual(
-            self.refusal(boot=7), 'boot 7 of machine "vm" not found; the newest are 1, 2'
+            self.refusal(boot=7),
+            'boot 7 of machine "vm" not found; there are 2 boots, the newest: 1, 2',
         )
         self.assertIn("boot -2 of", self.refusal(boot=-2))
 

@@ -13,6 +13,7 @@ import yaml
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+import twisted.plugins
 from twisted_exec.journal.retention import Retention
 from twisted_exec.runtimes import config
 from twisted_exec.runtimes.config import ConfigError, load, parse
@@ -120,6 +121,7 @@ class ParseTests(SynchronousTestCase):
         for changes, message in (
             ({"name": "No Name"}, "not a valid name of a class"),
             ({"driver": "xen"}, "there is no driver 'xen'; there are: "),
+            ({"driver": "xen"}, f"; plugins were searched in {twisted.plugins.__path__[0]}"),
             ({"command": "sh -i"}, "command must be a list"),
             ({"command": []}, "command must be a list of strings"),
             ({"command": ["a", 1]}, "command must be a list of strings"),

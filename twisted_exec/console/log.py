@@ -16,12 +16,12 @@ returned what one reader would have returned.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from twisted_exec.api.logs import CONTAINER, LogOptions
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import stamp
-from twisted_exec.journal.interfaces import IJournal, missing_bytes
+from twisted_exec.journal.interfaces import Boot, IJournal, missing_bytes
 from twisted_exec.wire.escape_sequences import PlainLines
 from twisted_exec.wire.log_frames import MID_LINE, RETURNED, Frame, Framing
 
@@ -224,8 +224,16 @@ def _range_of_boot(journal: IJournal, boot: int, machine: str) -> tuple[int, int
     if at < 0 or (end is not None and boots[at].offset < end <= journal.start):
         if boot == -1:  # the kubelet's words
             raise BadRequest(
-                f'previous terminated container "{CONTAINER}" in machine "{machine}" not found'
+                f'previous terminated container "{CONTAINER}" in machine "{machine}" not found; '
+                f"{_known(boots)}"
             )
-        newest = ", ".join(str(each.number) for each in boots[-9:]) or "none"
-        raise BadRequest(f'boot {boot} of machine "{machine}" not found; the newest are {newest}')
+        raise BadRequest(f'boot {boot} of machine "{machine}" not found; {_known(boots)}')
     return max(journal.start, boots[at].offset), end
+
+
+def _known(boots: Sequence[Boot]) -> str:
+    """Return how many boots there are, and the numbers of the newest, for a message."""
+    newest = ", ".join(str(each.number) for each in boots[-9:])
+    if len(boots) < 2:
+        return f"there is 1 boot: {newest}" if boots else "there are no boots"
+    return f"there are {len(boots)} boots, the newest: {newest}"

@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import twisted.plugins
 from twisted_exec.api import quantity
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention
 from twisted_exec.program.config_file import ConfigError, Reader, read_yaml
@@ -103,7 +104,10 @@ def _class(entry: object, where: str) -> ClassConfig:
     kind = reader.take("driver", str)
     makers = drivers()
     if kind not in makers:
-        raise reader.error(f"there is no driver {kind!r}; there are: {', '.join(makers)}")
+        raise reader.error(
+            f"there is no driver {kind!r}; there are: {', '.join(makers)}; plugins were searched in "
+            f"{', '.join(twisted.plugins.__path__)}"
+        )
     driver = makers[kind].configure(reader, resources)
     lines = reader.quantity
     count = reader.take("quantity", int, _QUANTITY if lines is None else lines)

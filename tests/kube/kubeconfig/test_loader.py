@@ -90,6 +90,17 @@ class ChoiceTests(KubeconfigTestCase):
         config = load(environ={"HOME": str(self.directory / "home")})
         self.assertEqual(config.server, "https://api:6443")
 
+    def test_standalone(self) -> None:
+        """The kubeconfig of an exec-standalone that does not run is explained."""
+        path = "exec-state/admin.kubeconfig"
+        for option, environ in ((path, {}), (None, {"KUBECONFIG": path})):
+            with self.assertRaises(KubeConfigError) as caught:
+                load(option, environ=environ)
+            self.assertIn(
+                f"{path} does not exist; exec-standalone writes it when it is ready",
+                str(caught.exception),
+            )
+
     def test_no_file(self) -> None:
         """Without any file, the error names the missing path and the options."""
         with self.assertRaises(KubeConfigError) as caught:
@@ -521,6 +532,7 @@ class RefusalTests(KubeconfigTestCase):
             self.refusal("a: b"), "FILE: no current-context is set; choose one with --context"
         )
         self.assertEqual(self.refusal(CLUSTER, "y"), 'FILE: no context "y"')
+        self.assertEqual(self.refusal(CLUSTER + CONTEXT, "y"), 'FILE: no context "y"; there are: x')
         self.assertEqual(self.refusal(CONTEXT), 'FILE: no cluster "c" (of context "x")')
         self.assertEqual(self.refusal(CLUSTER + CONTEXT), 'FILE: no user "u" (of context "x")')
 

@@ -297,7 +297,9 @@ class MachineLocator:
                 f"{self._dialect.noun} {target.name} has no {self._dialect.pool_noun} assigned"
             )
         if self.needs_power and not is_open and machine["spec"].get("power") == "Off":
-            raise Conflict(f"{named} is powered off: set spec.power to On")
+            command = f"kubectl patch {self._dialect.noun} {target.name} -n {target.namespace}"
+            patch = """--type=merge -p '{"spec":{"power":"On"}}'"""
+            raise Conflict(f"{named} is powered off; power it on: {command} {patch}")
         return machine
 
     def poollet(self, pool: Object, context: RequestContext, path: str) -> Location:

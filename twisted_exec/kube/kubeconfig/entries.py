@@ -98,6 +98,12 @@ def _check(content: bytes) -> None:
 
 _T = TypeVar("_T")
 
+_STANDALONE = "admin.kubeconfig"
+"""The file that ``exec-standalone`` writes."""
+
+_SHOWN = 10
+"""Names of contexts in a message."""
+
 
 class NoKubeConfig(KubeConfigError):
     """None of the kubeconfig files exists."""
@@ -110,6 +116,8 @@ def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
     :raises NoKubeConfig: none exists.
     """
     if path:
+        if not os.path.exists(path) and (hint := _standalone_hint(path)):
+            raise NoKubeConfig(f"{path} does not exist; {hint}")
         return [os.path.abspath(path)]
     listed = [name for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     if not listed:
@@ -117,11 +125,22 @@ def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
         listed = [os.path.join(home, ".kube", "config")]
     paths = [os.path.abspath(name) for name in dict.fromkeys(listed) if os.path.exists(name)]
     if not paths:
+        hint = _standalone_hint(listed[0])
         raise NoKubeConfig(
             f"no kubeconfig: {os.pathsep.join(listed)} does not exist; "
-            "set KUBECONFIG or give --kubeconfig"
+            + (hint or "set KUBECONFIG or give --kubeconfig")
         )
     return paths
+
+
+def _standalone_hint(path: str) -> str:
+    """Explain why the kubeconfig of ``exec-standalone`` is missing; empty for other files."""
+    if os.path.basename(path) != _STANDALONE:
+        return ""
+    return (
+        "exec-standalone writes it when it is ready and removes it when it stops: start "
+        "exec-standalone, in the directory in which you started it before"
+    )
 
 
 @dataclass(frozen=True)
@@ -290,5 +309,14 @@ class ConfigFiles:
             for entry in file.entries(section, noun):
                 if entry.name == name:
                     return entry
-        why = f" (of {wanted_by})" if wanted_by else ""
+        why = f" (of {wanted_by})" if wanted_by else self._contexts(section)
         raise KubeConfigError(f'{self.names}: no {noun} "{name}"{why}')
+
+    def _contexts(self, section: str) -> str:
+        """Return the contexts that can be chosen instead, for a message."""
+        if section != "contexts":
+            return ""
+        names = [entry.name for file in self._files for entry in file.entries(section, "context")]
+        shown = [name for name in dict.fromkeys(names) if name.isprintable() and len(name) < 100]
+        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        return f"; there are: {', '.join(shown[:_SHOWN])}{more}" if shown else ""
