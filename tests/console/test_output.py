@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -15,10 +16,17 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.limits import Limits
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.tail import Tail
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Position
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    Ending,
+    Position,
+    Role,
+    TerminalSize,
+)
 from twisted_exec.testing.attachment import MarkStream
 from twisted_exec.wire.marks import At, Notice
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
@@ -364,6 +372,80 @@ class HistoryTests(OpenConsoleCase):
         self.shared.journal.booted("Started")
         self.console.says(b"6n")
         self.assertEqual(self.join().output, b"\x1b[6_")
+
+
+class LiveTests(OpenConsoleCase):
+    """What a machine prints now: one terminal answers."""
+
+    ASKED, HARMLESS = b"a\x1b[6nb\x05", b"a\x1b[6_b\x00"
+
+    def join(self, user: str, *, size: bool = True, **options: bool) -> tuple[Viewer, MarkStream]:
+        """Open a session, at a terminal."""
+        viewer = self.shared.viewer()
+        stream = MarkStream(user=user, options=replace(CONSOLE, **options))
+        viewer.attached(stream)
+        if size:
+            viewer.window_changed(TerminalSize(80, 24))
+        return viewer, stream
+
+    def got(self, *streams: MarkStream) -> list[bool]:
+        """Let the machine ask; return which of the streams have the query."""
+        before = [len(stream.output) for stream in streams]
+        self.console.says(self.ASKED)
+        outputs = [stream.output[size:] for stream, size in zip(streams, before, strict=True)]
+        for output in outputs:
+            self.assertIn(output, (self.ASKED, self.HARMLESS))
+        return [output == self.ASKED for output in outputs]
+
+    def test_writer(self) -> None:
+        """Of three terminals the writer's gets a query."""
+        streams = [self.join(user)[1] for user in ("ann", "bob", "eve")]
+        self.assertEqual(self.got(*streams), [True, False, False])
+
+    def test_floor(self) -> None:
+        """Queries follow the floor; without a writer no terminal gets them."""
+        (_, first), (bob, second) = self.join("ann"), self.join("bob")
+        bob.wished(Role.WRITER)
+        self.assertEqual(self.got(first, second), [False, True])
+        bob.wished(Role.OBSERVER)
+        self.assertEqual(self.got(first, second), [False, False])
+
+    def test_two_terminals(self) -> None:
+        """Of a user's two terminals the newest answers, and the other one when that is gone."""
+        (_, first), (newest, second) = self.join("ann"), self.join("ann")
+        self.assertEqual(self.got(first, second), [False, True])
+        newest.away()
+        self.assertEqual(self.got(first), [True])
+
+    def test_script(self) -> None:
+        """A script beside the terminal of its user gets every byte, and does not take the queries."""
+        (_, terminal), (_, script) = self.join("ann"), self.join("ann", size=False, tty=False)
+        self.assertEqual(self.got(terminal, script), [True, True])
+
+    def test_read_only(self) -> None:
+        """A user who only watches gets no query."""
+        self.assertEqual(self.got(self.join("ann", read_only=True)[1]), [False])
+
+    def test_floor_taken_inside_a_query(self) -> None:
+        """The terminal of a former writer has the first half of a query, and gets the second one changed."""
+        (_, first), (bob, second) = self.join("ann"), self.join("bob")
+        self.console.says(b"\x1b")
+        self.console.says(b"[18")
+        bob.wished(Role.WRITER)
+        self.console.says(b"t")
+        self.assertEqual((first.output, second.output), (b"\x1b[18_", b"\x1b[18t"))
+
+    def test_at_once(self) -> None:
+        """A lone ESC reaches all viewers at once."""
+        (_, first), (_, second) = self.join("ann"), self.join("bob")
+        self.console.says(b"\x1b")
+        self.assertEqual((first.output, second.output), (b"\x1b", b"\x1b"))
+
+    def test_journal(self) -> None:
+        """The journal has every byte."""
+        self.join("ann", read_only=True)
+        self.console.says(self.ASKED)
+        self.assertEqual(self.shared.journal.read(0, 100), self.ASKED)
 
 
 class NoticeTests(SynchronousTestCase):

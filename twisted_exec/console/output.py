@@ -10,7 +10,8 @@ output has arrived, so the next stream begins at the position that the client sa
 until the user has read everything again, output is not skipped to catch up.
 
 A terminal gets what was printed before its stream without the queries in it (:mod:`~twisted_exec.wire.terminal_queries`):
-its answers would be typed into whatever reads input now.
+its answers would be typed into whatever reads input now.  Later output has its queries at one
+terminal, which answers them.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Output:
 
     :param drained: called when everything before ``last`` was written, maybe more than once.
     :param oldest: where the oldest output begins that the user may have.
+    :param answers: returns whether queries that the machine prints now are for this user's terminal.
     :ivar offset: of the next byte to write.
     :ivar skipped: bytes that were skipped, and of which the user does not know yet.
     :ivar last: where the output ends; ``None`` while it goes on.
@@ -59,6 +61,7 @@ class Output:
     """
 
     __slots__ = (
+        "_answers",
         "_attendance",
         "_catching_up",
         "_drained",
@@ -79,12 +82,18 @@ class Output:
         "skipped",
     )
 
-    def __init__(self, journal: IJournal, oldest: int, drained: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        journal: IJournal,
+        oldest: int,
+        drained: Callable[[], None],
+        answers: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.offset = self.oldest = oldest
         self.skipped = 0
         self.last: int | None = None
         self.bytes_to_user = 0
-        self._journal, self._drained = journal, drained
+        self._journal, self._drained, self._answers = journal, drained, answers
         self._stream: IAttachmentTransport | None = None
         self._marks: IMarkTransport | None = None
         self._paused = True
@@ -260,7 +269,7 @@ class Output:
             data = b""  # older than everything that is retained
         if not data:
             return self._skip_gap(end)
-        if self._is_terminal and self.offset < self._live_from:
+        if self._is_terminal and (self.offset < self._live_from or not self._answers()):
             data = self._without_queries(data)
         self.offset += len(data)
         self.bytes_to_user += len(data)

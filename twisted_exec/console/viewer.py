@@ -15,6 +15,7 @@ The journal names the session by the id of the stream with which it joined.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
@@ -72,7 +73,9 @@ class Viewer:
         self._user = self._session = self.joined_as = ""
         self.terms = FULL
         self.is_away = False
-        self.output = Output(console.journal, console.scrollback_start, self._end)
+        self.output = Output(
+            console.journal, console.scrollback_start, self._end, partial(viewers.answers, self)
+        )
         self.input = Input(self, console)
         self._ending: Ending | None = None
         self._ended = False
@@ -96,6 +99,11 @@ class Viewer:
     def size(self) -> TerminalSize | None:
         """The last size of the user's terminal."""
         return self._size
+
+    @property
+    def has_terminal(self) -> bool:
+        """True if the user has a terminal, as far as it is known: the client has said its size."""
+        return self._size is not None and self._options is not None and self._options.tty
 
     @property
     def bytes_to_machine(self) -> int:

@@ -94,6 +94,23 @@ class Viewers:
         self._presence.stop()
         self.floor.stop()
 
+    def answers(self, viewer: Viewer) -> bool:
+        """
+        Return whether a viewer gets the queries that the machine prints now.
+
+        Of all terminals only one does, that of the writer; of a user's several terminals the newest.
+        """
+        if not viewer.has_terminal:
+            return True
+        if viewer.role is not Role.WRITER:
+            return False
+        answering = (
+            each
+            for each in reversed(self._all)
+            if each.role is Role.WRITER and each.has_terminal and not each.is_away
+        )
+        return next(answering, None) is viewer
+
     # Input.
 
     def update_input(self) -> None:
