@@ -1,19 +1,17 @@
 """Sphinx configuration: plain reStructuredText, no network, no warnings."""
 
-import configparser
 import sys
 from pathlib import Path
+
+from twisted_exec import __version__
 
 _here = Path(__file__).parent
 sys.path.insert(0, str(_here / "_ext"))
 
-_setup = configparser.ConfigParser()
-_setup.read(_here.parent / "setup.cfg")
-
 project = "twisted-exec"
 author = "The twisted-exec contributors"
 copyright = "2026, the twisted-exec contributors"
-release = _setup["metadata"]["version"]
+release = __version__
 extensions = ["sphinx.ext.autodoc", "sphinx_copybutton", "public_api"]
 exclude_patterns = ["_build", "newsfragments", "requirements.txt"]
 html_theme = "furo"

@@ -79,13 +79,11 @@ class VersionTests(SynchronousTestCase):
 
     def test_version(self) -> None:
         """Both commands print name and version."""
-        from twisted_exec import __version__
+        from twisted_exec import build
         from twisted_exec.cli.console.options import parse_options
 
         for run, name in ((main, "twisted-exec"), (parse_options, "kubectl console")):
             stdout = io.StringIO()
             with redirect_stdout(stdout), self.assertRaises(SystemExit) as caught:
                 run(["--version"])
-            self.assertEqual(
-                (caught.exception.code, stdout.getvalue()), (0, f"{name} {__version__}\n")
-            )
+            self.assertEqual((caught.exception.code, stdout.getvalue()), (0, f"{name} {build()}\n"))

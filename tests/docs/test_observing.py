@@ -33,6 +33,7 @@ from twisted_exec.observe.metrics import (
     MetricsRegistry,
     QueueMetrics,
     SessionMetrics,
+    register_build,
 )
 from twisted_exec.poollet.alerts.controller import AlertMetrics
 from twisted_exec.poollet.machines import actor, plan, references
@@ -103,6 +104,7 @@ class ObservingPageTests(SynchronousTestCase):
     def registry(self) -> MetricsRegistry:
         """Return a registry with every metric of ours, and labels where a metric has some."""
         registry = MetricsRegistry(Clock())
+        register_build(registry)
         SessionMetrics(registry).refused(403)
         LatencyMetrics(registry)
         self.register_round_trips(registry)

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec import COMMIT, __version__
 from twisted_exec.observe.metrics import (
     ExpiryMetrics,
     LatencyMetrics,
@@ -67,6 +68,13 @@ class SessionMetricsTests(SynchronousTestCase):
     def test_process(self) -> None:
         """The process's own figures can be had as well."""
         self.assertIn(b"process_open_fds", metrics_text(new_registry()))
+
+    def test_build(self) -> None:
+        """A program says which release it is, once."""
+        registry = new_registry()
+        labels = {"version": __version__, "commit": COMMIT}
+        self.assertEqual(registry.get_sample_value("twisted_exec_build_info", labels), 1)
+        self.assertNotIn(b"build_info", metrics_text(new_registry(process=False)))
 
 
 class ExpiryMetricsTests(SynchronousTestCase):

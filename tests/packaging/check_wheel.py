@@ -140,6 +140,15 @@ def check_without_registry(sdist: Path, wheel: Path, scratch: Path) -> None:
     print(f"without: {without.stat().st_size:,} bytes")
 
 
+def check_version(printed: str, wheel: Path) -> None:
+    """Check that the programs name the version of the wheel, and between releases the commit."""
+    version = wheel.name.split("-")[1]
+    command = ("git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=.dirty")
+    commit = run(*command).strip()
+    assert printed.startswith(f"twisted-exec {version}"), (printed, wheel.name)
+    assert commit in printed, (printed, commit)
+
+
 def files_below(site_packages: Path) -> set[str]:
     """Return every installed file except the caches that an import leaves behind."""
     return {
@@ -172,6 +181,7 @@ def main() -> None:
         assert not missing, f"twistd does not offer {missing}"
         for command in COMMANDS:
             run(root / "env" / "bin" / command, "--help")
+        check_version(run(root / "env" / "bin" / "twisted-exec", "--version"), wheel)
 
         (site_packages,) = (root / "env" / "lib").glob("python*/site-packages")
         before = files_below(site_packages)

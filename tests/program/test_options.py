@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -13,7 +14,7 @@ from contextlib import redirect_stdout
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.docs.test_options import TAPS
-from twisted_exec import __version__
+from twisted_exec import build
 from twisted_exec.program.options import (
     BrowserOptions,
     ProgramOptions,
@@ -384,4 +385,4 @@ class VersionTests(SynchronousTestCase):
         with redirect_stdout(printed), self.assertRaises(SystemExit) as caught:
             DaemonOptions().parseOptions(["--version"])
         self.assertEqual(caught.exception.code, 0)
-        self.assertRegex(printed.getvalue(), rf"^exec-x {__version__} \(Twisted \d")
+        self.assertRegex(printed.getvalue(), rf"^exec-x {re.escape(build())} \(Twisted \d")

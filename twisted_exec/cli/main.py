@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from twisted_exec import __version__
+from twisted_exec import build
 from twisted_exec.cli import man, pki, request, store, token
 from twisted_exec.cli.audit import command as audit
 from twisted_exec.cli.completion import command as completion
@@ -60,7 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="twisted-exec",
         description="Tools for users and operators. kubectl console NAME opens a console.",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {build()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     pki.register(commands)
     iri.register(commands)

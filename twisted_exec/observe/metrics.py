@@ -20,6 +20,8 @@ from prometheus_client.registry import Collector
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
+from twisted_exec import COMMIT, __version__
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 """The media type of :func:`metrics_text`."""
 
@@ -69,14 +71,22 @@ def new_registry(clock: IReactorTime | None = None, *, process: bool = True) -> 
     Return a registry for one program.
 
     :param clock: as for :class:`MetricsRegistry`.
-    :param process: whether to include the metrics of the process (memory, CPU, descriptors).
+    :param process: whether to include those of the process (its release, memory, CPU, descriptors).
     """
     registry = MetricsRegistry(clock)
     if process:
+        register_build(registry)
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
     return registry
+
+
+def register_build(registry: CollectorRegistry) -> None:
+    """Add ``twisted_exec_build_info``, which is 1."""
+    labels = ["version", "commit"]
+    info = Gauge("twisted_exec_build_info", "Version and commit.", labels, registry=registry)
+    info.labels(__version__, COMMIT).set(1)
 
 
 def metrics_text(registry: CollectorRegistry) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from twisted.python.usage import Options, UsageError
 
 from twisted import __version__ as twisted_version
-from twisted_exec import __version__
+from twisted_exec import build
 from twisted_exec.api import quantity
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import HANDOVER_SECONDS, LINGER_SECONDS
@@ -114,7 +114,7 @@ class ProgramOptions(Options):
     def opt_version(self) -> None:
         """Show the versions of this program and of Twisted."""
         name = self.program or "twisted-exec"
-        _print_and_exit(f"{name} {__version__} (Twisted {twisted_version})")
+        _print_and_exit(f"{name} {build()} (Twisted {twisted_version})")
 
     def parseArgs(self, *surplus: str) -> None:
         """:raises UsageError: there is an argument without an option."""

@@ -26,6 +26,7 @@ from twisted.internet.interfaces import IReactorCore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec import build
 from twisted_exec.program.clock import use_monotonic_clock
 from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
 from twisted_exec.program.draining import stop_at_once
@@ -74,6 +75,7 @@ def make_service(
     """
     from twisted.internet import reactor
 
+    _log.info("{program} {build}", program=program, build=build())
     use_monotonic_clock(reactor)
     shorten_turns(reactor)
     stop_once(reactor)

@@ -10,7 +10,9 @@ import re
 from typing import Any
 
 from tests.apiserver.support import MACHINES, APITestCase
+from twisted_exec import COMMIT
 from twisted_exec.api import kinds
+from twisted_exec.apiserver.serving import discovery
 from twisted_exec.apiserver.serving.registry import subresources_of
 
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -106,6 +108,17 @@ class DiscoveryTests(APITestCase):
         told = self.answer("GET", "/version", user="jane")
         self.assertEqual(told["major"], "1")
         self.assertTrue(told["minor"].isdigit())
+        self.assertEqual(told["gitCommit"], COMMIT)
+
+    def test_version_between_releases(self) -> None:
+        """kubectl wants a semantic version, which has one "+" at most."""
+        self.patch(discovery, "__version__", "0.2.0.dev0+gabc.dirty")
+        self.patch(discovery, "COMMIT", "abc.dirty")
+        told = self.answer("GET", "/version", user="jane")
+        self.assertRegex(
+            told["gitVersion"], r"^v1\.\d+\.0\+twisted-exec\.0\.2\.0\.dev0\.gabc\.dirty$"
+        )
+        self.assertEqual((told["gitCommit"], told["gitTreeState"]), ("abc.dirty", "dirty"))
 
     def test_not_acceptable(self) -> None:
         """An unavailable form is 406."""

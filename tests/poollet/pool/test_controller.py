@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.doubles import CLASSES, POOLS, MemoryRuntime, machine
+from twisted_exec import build
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.poollet.pool.controller import (
@@ -102,7 +103,7 @@ class PoolTests(SynchronousTestCase):
                 "type": "Ready",
                 "status": "True",
                 "reason": "HeartbeatReceived",
-                "message": "",
+                "message": f"exec-poollet {build()}",
                 "lastTransitionTime": "1970-01-01T00:00:00Z",
                 "lastUpdateTime": "1970-01-01T00:00:00Z",
             },

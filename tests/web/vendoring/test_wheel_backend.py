@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -136,6 +137,56 @@ class HookTests(SynchronousTestCase):
         ):
             parameters = inspect.signature(getattr(wheel_backend, name)).parameters
             self.assertEqual([*parameters], arguments, name)
+
+
+class CommitTests(SynchronousTestCase):
+    """The commit in a build."""
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp()).absolute()
+        here = self.root / "twisted_exec" / "web" / "vendoring"
+        here.mkdir(parents=True)
+        self.patch(wheel_backend, "_HERE", here)
+        self.path = self.root / "twisted_exec" / "_commit.py"
+
+    def git(self, *words: str) -> str:
+        names = ("-c", "user.name=tests", "-c", "user.email=tests@example.org")
+        command = ["git", *names, "-c", "commit.gpgsign=false", *words]
+        return subprocess.run(
+            command, cwd=self.root, check=True, capture_output=True, text=True
+        ).stdout
+
+    def built(self) -> str:
+        """What a build contains of the commit."""
+        with wheel_backend._commit():
+            return self.path.read_text() if self.path.exists() else ""
+
+    def test_checkout(self) -> None:
+        """A build of a checkout has its commit, and whether a file has changed; the checkout keeps nothing."""
+        self.git("init", "-q")
+        (self.root / "setup.cfg").write_text("[metadata]\n")
+        self.git("add", ".")
+        self.git("commit", "-q", "-m", "first")
+        self.git("tag", "v1")
+        commit = self.git("rev-parse", "--short=12", "HEAD").strip()
+        self.assertEqual(self.built(), f'COMMIT = "{commit}"\n')
+        (self.root / "setup.cfg").write_text("[metadata]\nname = x\n")
+        self.assertEqual(self.built(), f'COMMIT = "{commit}.dirty"\n')
+        self.assertFalse(self.path.exists())
+
+    def test_archive(self) -> None:
+        """An archive without git has none, also below a checkout; an sdist has the one of its build."""
+        self.assertEqual(self.built(), "")
+        self.path.write_text('COMMIT = "abc"\n')
+        self.assertEqual(self.built(), 'COMMIT = "abc"\n')
+        self.assertTrue(self.path.exists())
+
+    def test_no_git(self) -> None:
+        """Without git, or if it refuses the checkout, the build has no commit."""
+        (self.root / ".git").write_text("gitdir: /nonexistent\n")
+        self.assertEqual(self.built(), "")
+        self.patch(os, "environ", {**os.environ, "PATH": str(self.root)})
+        self.assertEqual(self.built(), "")
 
 
 class LockFileTests(SynchronousTestCase):

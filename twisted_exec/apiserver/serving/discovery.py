@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from importlib import metadata
 from typing import Any
 
+from twisted_exec import COMMIT, __version__
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving.registry import Registry, subresources_of, verbs_of
 
@@ -24,13 +24,15 @@ AGGREGATED = "apidiscovery.k8s.io"
 
 def version() -> Object:
     """``GET /version``."""
-    own = metadata.version("twisted-exec")
+    # A second "+" would make it no semantic version, which kubectl requires.
+    own = __version__.replace("+", ".")
+    tree = "dirty" if COMMIT.endswith("dirty") else "clean" if COMMIT else "archive"
     return {
         "major": "1",
         "minor": str(KUBERNETES_MINOR),
         "gitVersion": f"v1.{KUBERNETES_MINOR}.0+twisted-exec.{own}",
-        "gitCommit": "",
-        "gitTreeState": "clean",
+        "gitCommit": COMMIT,
+        "gitTreeState": tree,
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "",
         "compiler": platform.python_implementation(),

@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 from typing import NoReturn
 
-from twisted_exec import __version__
+from twisted_exec import build
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import BadRequest
@@ -200,7 +200,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_loss_options(parser)
     add_script_options(parser)
     add_fleet_options(parser)
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {build()}")
     add_space_options(parser)
     add_cluster_options(parser)
     return parser

@@ -21,6 +21,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec import build
 from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, Conflict, GatewayTimeout, NotFound
@@ -272,7 +273,7 @@ class Pool(BackgroundTask):
             ready = ("False", "RuntimeUnreachable", self.runtime_problem)
             status["state"] = "Error"
         else:
-            ready = ("True", "HeartbeatReceived", "")
+            ready = ("True", "HeartbeatReceived", f"exec-poollet {build()}")
             status["state"] = "Ready"
             status |= self._offer(pool, offered)
         conditions = with_conditions(pool.get("conditions") or [], {READY: ready}, now)

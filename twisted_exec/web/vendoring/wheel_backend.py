@@ -1,5 +1,5 @@
 """
-The build backend (PEP 517 and 660): setuptools, and the programs of others that the page uses.
+The build backend (PEP 517 and 660): setuptools, the commit, and the programs of others that the page uses.
 
 npm fetches them.  The lock file has a hash of each package and names no registry, so that npm asks
 the registry of its own configuration; no script of a package runs.  If npm cannot fetch them, the
@@ -177,6 +177,39 @@ def _collect(modules: Path, target: Path) -> None:
     (target / _VERSIONS).write_text(json.dumps(record, indent=1) + "\n")
 
 
+@contextmanager
+def _commit() -> Iterator[None]:
+    """
+    Put the commit of a git checkout into a build.
+
+    An sdist has it already.  A checkout itself does not keep it: there it would soon be wrong, and so
+    would that of an editable install.
+    """
+    root = _HERE.parents[2]
+    path = root / "twisted_exec" / "_commit.py"
+    # Not the commit of a repository that an archive was unpacked in.
+    commit = _described(root) if (root / ".git").exists() else ""
+    if not commit:
+        yield
+        return
+    path.write_text(f'COMMIT = "{commit}"\n')
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _described(root: Path) -> str:
+    """Return the abbreviated hash, with ``.dirty`` if files have changed; empty if git cannot say."""
+    # No tag matches: a release is tagged only after its version was set.
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=.dirty"]
+    try:
+        git = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return git.stdout.strip() if git.returncode == 0 else ""
+
+
 # Hooks of PEP 517 and PEP 660, which name the arguments: tox passes them by name.
 
 
@@ -229,7 +262,10 @@ def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any = None) -> str:
     """See PEP 517; the metadata has the licences of the vendored files, too."""
     _try_vendor()
-    name: str = _setuptools().prepare_metadata_for_build_wheel(metadata_directory, config_settings)
+    with _commit():
+        name: str = _setuptools().prepare_metadata_for_build_wheel(
+            metadata_directory, config_settings
+        )
     return name
 
 
@@ -246,7 +282,7 @@ def prepare_metadata_for_build_editable(
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     """See PEP 517: the lock file is part of it, the vendored files are not."""
-    with _set_aside():
+    with _set_aside(), _commit():
         name: str = _setuptools().build_sdist(sdist_directory, config_settings)
     return name
 
@@ -257,7 +293,8 @@ def build_wheel(
     """See PEP 517."""
     if metadata_directory is None:  # otherwise that hook has tried
         _try_vendor()
-    name: str = _setuptools().build_wheel(wheel_directory, config_settings, metadata_directory)
+    with _commit():
+        name: str = _setuptools().build_wheel(wheel_directory, config_settings, metadata_directory)
     return name
 
 
