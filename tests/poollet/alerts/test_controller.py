@@ -18,6 +18,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import CONSOLEALERTS, EVENTS
 from twisted_exec.api.kinds.alerts.presets import AlertPattern
 from twisted_exec.api.patterns import Pattern
+from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import NotImplementedByBackend, ServiceUnavailable
 from twisted_exec.api.times import timestamp
 from twisted_exec.iri.interfaces import IConsoleAlerts
@@ -26,6 +27,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.kube.recorder import BURST
 from twisted_exec.poollet.alerts import controller, rules
 from twisted_exec.poollet.alerts.controller import AlertController
+from twisted_exec.program.tasks import REST_SECONDS, TURN_SECONDS, ShortTurns
 from twisted_exec.runtimes.alerts import search
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.testing.cluster import MemoryCluster
@@ -375,3 +377,58 @@ class MetricsTests(SynchronousTestCase):
         (family,) = registry.collect()
         counts = [each for each in family.samples if each.name.endswith("_total")]
         self.assertEqual((len(counts), sum(each.value for each in counts)), (4, 10))
+
+
+class RulesTests(SynchronousTestCase):
+    """Tests for :func:`make_rules`, which goes through all alerts and machines."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.compared = 0
+
+    def alert(self, number: int, terms: int = 1, namespace: str = "lab") -> dict[str, Any]:
+        """An alert that selects every machine of a namespace."""
+        expressions = [{"key": f"k{term}", "operator": "DoesNotExist"} for term in range(terms)]
+        metadata = {"name": f"a{number}", "namespace": namespace, "uid": f"{namespace}-{number:03}"}
+        spec = {"selector": {"matchExpressions": expressions}, "presets": ["linux"]}
+        return {"metadata": metadata, "spec": spec}
+
+    def make(self, alerts: int, machines: int, *more: dict[str, Any]) -> Deferred[rules.PoolRules]:
+        own = [machine(f"vm-{number}") for number in range(machines)]
+        several = [self.alert(number, 4) for number in range(alerts)]
+        turns = ShortTurns(self.clock)
+        making = rules.make_rules(
+            "me", [*several, *more], [*own, machine("far", "elsewhere")], turns
+        )
+        return Deferred.fromCoroutine(making)
+
+    def test_short_turns(self) -> None:
+        """Alerts are compared with machines in short turns, however many there are."""
+        matches = LabelSelector.matches
+
+        def slow(selector: LabelSelector, labels: Any) -> bool:
+            self.compared += 1
+            self.clock.rightNow += TURN_SECONDS / 100
+            return matches(selector, labels)
+
+        self.patch(LabelSelector, "matches", slow)
+        making, most = self.make(20, 100), 0
+        while not making.called:
+            before = self.compared
+            self.clock.advance(REST_SECONDS)
+            most = max(most, self.compared - before)
+        self.assertLess(most, 200)
+        self.assertEqual(self.compared, 2000)
+        self.assertEqual(len(self.successResultOf(making).alerts), 20)
+
+    def test_many_comparisons(self) -> None:
+        """A namespace whose selectors take too long has its latest alerts unsearched; others have not."""
+        self.patch(rules, "MOST_COMPARISONS", 100)
+        made = self.successResultOf(self.make(4, 10, self.alert(0, 4, "elsewhere")))
+        problems = {uid: each.problem for uid, each in made.alerts.items()}
+        limit = rules.TOO_MANY_COMPARISONS
+        expected = dict(
+            zip([f"lab-{each:03}" for each in range(4)], ["", "", limit, limit], strict=True)
+        )
+        self.assertEqual(problems, {**expected, "elsewhere-000": ""})
+        self.assertEqual(len(made.request.machines), 11)

@@ -34,6 +34,7 @@ from twisted_exec.poollet.alerts.events import (
 from twisted_exec.poollet.alerts.rules import PoolRules, make_rules
 from twisted_exec.poollet.alerts.status import Pool, Tally, entry_of, is_degraded, new_pools
 from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, Reports, RuntimeController
+from twisted_exec.program.tasks import ShortTurns
 
 STATUS_SECONDS = 1.0
 """Interval of status updates."""
@@ -134,7 +135,7 @@ class AlertController(RuntimeController):
     # Rules.
 
     async def _send(self, sent: str) -> str:
-        rules = make_rules(self._owner, self.alerts, self._machines())
+        rules = await self._made_rules()
         try:
             if rules.request.generation != sent:
                 answer = await self._provider().set_alerts(rules.request)
@@ -143,6 +144,10 @@ class AlertController(RuntimeController):
             self._rules = rules
             self._report_soon()
         return rules.request.generation
+
+    async def _made_rules(self) -> PoolRules:
+        turns = ShortTurns(self._clock)
+        return await make_rules(self._owner, self.alerts, self._machines(), turns)
 
     async def _unsupported(self) -> None:
         self._report_soon()
@@ -227,8 +232,10 @@ class AlertController(RuntimeController):
 
     async def _write_status(self) -> None:
         if not self._is_supported:
-            self._rules = make_rules(self._owner, self.alerts, self._machines())
-        for alert in self.alerts:
+            self._rules = await self._made_rules()
+        turns = ShortTurns(self._clock)
+        for alert in list(self.alerts):
+            await turns.breathe()
             uid, metadata = alert["metadata"]["uid"], alert["metadata"]
             tally = self._tallies.get(uid, Tally())
             entry = entry_of(

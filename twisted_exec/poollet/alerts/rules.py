@@ -1,23 +1,36 @@
 """
 The patterns for the machines of a pool.
 
-Pure.  The result is the message for the machine runtime, and what is needed to understand its matches.
+Pure, in short turns.  The result is the message for the machine runtime, and what is needed to
+understand its matches.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from twisted_exec.api import selectors, times
 from twisted_exec.api.kinds.alerts.presets import AlertPattern, patterns_of
+from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.program.tasks import ShortTurns
 
 MOST_PATTERNS = 1024
 """Limit of the patterns of a pool, as of the runtime's."""
 TOO_MANY = f"the alerts of the pool's machines have more than {MOST_PATTERNS} patterns in all"
+MOST_COMPARISONS = 2_000_000
+"""Limit of the terms of a namespace's selectors, times its machines in the pool: half a second of CPU time."""
+TOO_MANY_COMPARISONS = (
+    "the selectors of the namespace's older alerts and its machines in the pool need "
+    f"{MOST_COMPARISONS} comparisons already: use fewer alerts, or fewer terms in their selectors"
+)
+_MACHINES_AT_ONCE = 16
+"""A selector of 64 terms is compared with so many machines in much less than a turn."""
 
 
 @dataclass
@@ -48,7 +61,9 @@ class PoolRules:
     alerts: Mapping[str, Selected] = field(default_factory=dict)
 
 
-def make_rules(owner: str, alerts: Iterable[Object], machines: Iterable[Object]) -> PoolRules:
+async def make_rules(
+    owner: str, alerts: Iterable[Object], machines: Iterable[Object], turns: ShortTurns
+) -> PoolRules:
     """
     Return the rules of a pool.
 
@@ -63,9 +78,22 @@ def make_rules(owner: str, alerts: Iterable[Object], machines: Iterable[Object])
     by_id: dict[str, tuple[Object, AlertPattern]] = {}
     selected: dict[str, Selected] = {}
     per_machine: dict[str, pb.AlertMachine] = {}
-    for alert in sorted(alerts, key=_age):
-        own = by_namespace.get(alert["metadata"].get("namespace", ""), [])
-        matching = _matching(alert, own)
+    compared: Counter[str] = Counter()
+    for alert in await _by_age(alerts, turns):
+        namespace = alert["metadata"].get("namespace", "")
+        own = by_namespace.get(namespace)
+        if not own:
+            continue
+        await turns.breathe()
+        try:
+            selector = selectors.of_object(alert.get("spec", {}).get("selector"))
+        except ValueError:  # of another version of the API server
+            continue
+        compared[namespace] += len(own) * max(1, len(selector.requirements))
+        if compared[namespace] > MOST_COMPARISONS:
+            selected[alert["metadata"]["uid"]] = Selected(alert, problem=TOO_MANY_COMPARISONS)
+            continue
+        matching = await _matching(selector, own, turns)
         if not matching:
             continue
         entry = Selected(alert, len(matching))
@@ -90,12 +118,25 @@ def make_rules(owner: str, alerts: Iterable[Object], machines: Iterable[Object])
     return PoolRules(request, by_id, selected)
 
 
-def _matching(alert: Object, machines: Iterable[Object]) -> list[Object]:
-    try:
-        selector = selectors.of_object(alert.get("spec", {}).get("selector"))
-    except ValueError:  # of another version of the API server
-        return []
-    return [each for each in machines if selector.matches(each["metadata"].get("labels") or {})]
+async def _by_age(alerts: Iterable[Object], turns: ShortTurns) -> list[Object]:
+    """Return the alerts, the oldest first."""
+    aged = []
+    for alert in list(alerts):
+        await turns.breathe()
+        aged.append((_created(alert), alert["metadata"]["uid"], alert))
+    return [alert for _, _, alert in sorted(aged, key=itemgetter(0, 1))]
+
+
+async def _matching(
+    selector: LabelSelector, machines: Sequence[Object], turns: ShortTurns
+) -> list[Object]:
+    matching = []
+    for number, machine in enumerate(machines):
+        if number % _MACHINES_AT_ONCE == 0:
+            await turns.breathe()
+        if selector.matches(machine["metadata"].get("labels") or {}):
+            matching.append(machine)
+    return matching
 
 
 def _message(alert: Object, pattern: AlertPattern) -> pb.AlertPattern:
@@ -107,10 +148,6 @@ def _message(alert: Object, pattern: AlertPattern) -> pb.AlertPattern:
         condition=pattern.condition,
         throttle_seconds=pattern.throttle_seconds,
     )
-
-
-def _age(alert: Object) -> tuple[int, str]:
-    return _created(alert), alert["metadata"]["uid"]
 
 
 def _created(alert: Object) -> int:
