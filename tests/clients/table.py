@@ -9,7 +9,7 @@ is shown, but never written into a page.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 COLUMNS = (
@@ -31,6 +31,9 @@ COLUMNS = (
 WORKS, CANNOT, FAILED = "✓", "–", "✗"  # noqa: RUF001
 
 _ROW = re.compile(rf"^   \* - (.+)\n((?:     - .*\n){{{len(COLUMNS)}}})", re.MULTILINE)
+
+
+_NOTE = re.compile(r" \[\d+\]_")
 
 
 @dataclass(frozen=True)
@@ -107,3 +110,43 @@ def read(page: str) -> dict[str, dict[str, str]]:
         marks = [cell.split("- ", 1)[1].split(" ")[0] for cell in cells.splitlines()]
         found[client] = dict(zip(COLUMNS, marks, strict=True))
     return found
+
+
+Cells = dict[str, dict[str, str]]
+"""The cells of a table, without footnotes: by row and column."""
+
+
+def cells_of(text: str) -> Cells:
+    """Return the cells of the first list-table in a text."""
+    table = text.partition(".. list-table::")[2].partition(".. list-table::")[0]
+    table = re.split(r"\n(?=\S)", table)[0]
+    (_, *columns), *rows = (
+        [_NOTE.sub("", cell).strip() for cell in re.split(r"\n     -", row)]
+        for row in table.split("\n   * -")[1:]
+    )
+    return {first: dict(zip(columns, cells, strict=True)) for first, *cells in rows}
+
+
+def compare(found: str, page: str) -> str:
+    """
+    Compare the table of a trial with the table of a page, where both have the row and the column.
+
+    :param page: it, from the table on.
+    :return: the differences, one in a line.
+    """
+    shown = cells_of(page)
+    return "\n".join(
+        f"{row}, {column}: {cell!r}, and the page has {shown[row][column]!r}"
+        for row, cells in cells_of(found).items()
+        for column, cell in cells.items()
+        if shown.get(row, {}).get(column, cell) != cell
+    )
+
+
+def not_compared(here: Collection[str], page: str) -> str:
+    """Return which clients of a page's table are not here, and which are not on the page; empty if none."""
+    shown = cells_of(page)
+    parts = (("not here", shown.keys() - here), ("not on the page", set(here) - shown.keys()))
+    return "; ".join(
+        f"not compared, because {why}: {', '.join(sorted(names))}" for why, names in parts if names
+    )
