@@ -101,3 +101,19 @@ def descendants(pid: int) -> list[int]:
         waiting += [int(child) for child in children]
         found += [int(child) for child in children]
     return found
+
+
+def machines_of(state: str) -> list[int]:
+    """The processes of machines, by the mark of the runtime with this state directory."""
+    try:
+        mark = b"TWISTED_EXEC_MACHINE=" + Path(state, "runtime-id").read_bytes().strip()
+    except FileNotFoundError:
+        return []
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if mark in Path(f"/proc/{process}/environ").read_bytes():
+                found.append(int(process))
+        except OSError:  # it has just ended, or is not ours
+            continue
+    return found

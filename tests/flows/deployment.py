@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from tests import procfs
 from tests.ports import ReservedPorts
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.resource import Resource
@@ -285,7 +288,7 @@ class Deployment:
             await self.client.close()
 
     async def stop(self) -> None:
-        """Stop all programs, and the runtime last, because it ends the machines."""
+        """Stop all programs, and the runtime last, because it ends the machines that it does not keep."""
         await self._close_client()
         if hasattr(self, "poollet"):
             await self.poollet.stop()
@@ -293,6 +296,9 @@ class Deployment:
             await server.stop()
         if hasattr(self, "runtime"):
             await self.runtime.stop()
+        for process in procfs.machines_of(self.path("runtime-state")):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         self.reserved.release()
         shutil.rmtree(self.sockets, ignore_errors=True)
 

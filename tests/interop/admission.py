@@ -299,7 +299,7 @@ class BehindTests(AdmissionCase):
 
     async def setUp(self) -> None:
         await super().setUp()
-        self.cluster = AggregatedCluster(needs.kube_apiserver_program() or "kube-apiserver")
+        self.cluster = AggregatedCluster("admission")
         self.addCleanup(deferToThread, self.cluster.stop)
         await deferToThread(self.cluster.start)
         self.client = KubeClient(load(self.cluster.kubeconfig), reactor)

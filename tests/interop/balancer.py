@@ -1,11 +1,12 @@
 """
-A load balancer for several replicas: connections go to ready replicas only.
+A load balancer for several replicas: a connection goes to the ready replica with the fewest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -23,6 +24,7 @@ class Balancer:
     def __init__(self) -> None:
         self.replicas: Mapping[str, tuple[int, int]] = {}
         self.served: list[str] = []
+        self._open: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(20)
@@ -38,19 +40,31 @@ class Balancer:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for name, (port, probes) in self._in_turn():
-            if await _is_ready(probes):
-                self.served.append(name)
-                other, to_other = await asyncio.open_connection("127.0.0.1", port)
-                with suppress(asyncio.CancelledError):
-                    await asyncio.gather(_copy(reader, to_other), _copy(other, writer))
-                return
+        tried: set[str] = set()
+        while names := [name for name in self.replicas if name not in tried]:
+            name = min(names, key=self._open.__getitem__)
+            tried.add(name)
+            # Counted before anything is awaited: another connection may come meanwhile.
+            self._open[name] += 1
+            try:
+                if await self._serve(name, reader, writer):
+                    return
+            finally:
+                self._open[name] -= 1
         writer.close()
 
-    def _in_turn(self) -> list[tuple[str, tuple[int, int]]]:
-        """Return the replicas, with the last used at the end."""
-        last = self.served[-1:]
-        return sorted(self.replicas.items(), key=lambda one: one[0] in last)
+    async def _serve(
+        self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Carry a connection to its end; return false if the replica is not ready."""
+        port, probes = self.replicas[name]
+        if not await _is_ready(probes):
+            return False
+        self.served.append(name)
+        other, to_other = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(_copy(reader, to_other), _copy(other, writer))
+        return True
 
 
 async def _is_ready(port: int) -> bool:

@@ -142,7 +142,6 @@ class LeafTrials(SynchronousTestCase):
             self.clusters.programs.until("it is not ready any more", lambda: not answers(probe))
             self.others_are_served(one, name, balancer)
             ended = [process for process in running if process.poll() is not None]
-            # Connections go to both in turn, those of probes between them.
             expect(0 < len(ended) < SESSIONS, True)
             for process in ended:
                 assert process.stdout is not None

@@ -42,7 +42,7 @@ reactor: Any = _reactor
 SECONDS = 45
 """A runtime pings its users every 30 s."""
 
-_ABSENT = re.compile("twisted_exec_(shipping|space|leaf|host)_")
+_ABSENT = re.compile("twisted_exec_(shipping|space|leaf|host|recording_store)_")
 """Metrics of programs, and of settings, that a plain ``exec-standalone`` does not have."""
 
 

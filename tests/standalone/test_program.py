@@ -20,7 +20,7 @@ from twisted.internet.endpoints import connectProtocol
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tests import needs
+from tests import needs, procfs
 from tests.flows import kubectls, programs
 from tests.kube.consoles.test_endpoint import Collector
 from twisted_exec.api.dialects import IRONCORE
@@ -74,20 +74,7 @@ class StandaloneCase(TestCase):
 
     def processes(self) -> list[int]:
         """Those that carry the mark of this state directory's runtime."""
-        try:
-            with open(os.path.join(self.state, "runtime", "runtime-id")) as file:
-                mark = b"TWISTED_EXEC_MACHINE=" + file.read().strip().encode()
-        except FileNotFoundError:
-            return []
-        found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    if mark in file.read():
-                        found.append(int(name))
-            except OSError:  # it has just ended, or is not ours
-                continue
-        return found
+        return procfs.machines_of(os.path.join(self.state, "runtime"))
 
     def config(self) -> ClientConfig:
         return load(self.kubeconfig)
