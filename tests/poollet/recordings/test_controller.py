@@ -203,6 +203,29 @@ class ControllerTests(ControllerCase):
         self.assertEqual(self.status_of("rec")["endOffset"], 0)
         self.assertEqual(self.status_of("other")["endOffset"], 5)
 
+    def test_changed_on_host(self) -> None:
+        """A recording whose head the API server refuses has failed, and says why; its head remains."""
+        self.create()
+        head = self.status_of()["head"]
+        patch = self.client.patch
+        cause = {"field": "status.head", "reason": "FieldValueInvalid", "message": "goes back"}
+        writes = []
+
+        def refuse(resource: Any, name: str, body: Any, *more: Any, **others: Any) -> Deferred[Any]:
+            if "head" in body["status"]:
+                return fail(Invalid("ConsoleRecording", name, [cause], RESOURCE.group))
+            writes.append(body["status"])
+            return patch(resource, name, body, *more, **others)
+
+        self.patch(self.client, "patch", refuse)
+        for _ in range(3):
+            self.journal.append(b"hello")
+            self.run_for(70)
+        status = self.status_of()
+        self.assertEqual((status["phase"], status["head"]), ("Failed", head))
+        self.assertIn("was cut, replaced or made anew on the runtime's host", status["message"])
+        self.assertEqual(len(writes), 1)
+
     def test_old_runtime(self) -> None:
         """With a runtime that makes no recordings they have failed, and say why."""
         self.old = True

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from pathlib import Path
 
 from twisted.internet.defer import Deferred
 
@@ -127,6 +128,71 @@ class LifeTests(Case):
         self.journal.append(b"two")
         self.end()
         self.assertTrue(self.report().is_closed)
+
+
+class ChangedFilesTests(Case):
+    """A person with control of the host changes the files of recordings."""
+
+    second = UID.replace("1", "2")
+
+    def setUp(self) -> None:
+        super().setUp()
+        for uid in (UID, self.second):
+            self.set(uid=uid)
+        self.journal.append(b"one")
+        self.wait(60)
+
+    def file(self, uid: str, kind: str = "heads") -> Path:
+        return Path(self.path, "recordings", f"{uid}.{kind}")
+
+    def restarted(self) -> str:
+        """Start the runtime anew; return why the first recording has failed."""
+        self.kill()
+        self.start()
+        for uid in (UID, self.second):
+            self.set(uid=uid)
+        status = self.status()
+        self.assertEqual((status.state, status.head), ("Failed", ""))
+        with self.assertRaises(Conflict) as caught:
+            self.recordings.require(UID, "none", KEY)
+        self.assertEqual(caught.exception.message, status.message)
+        return str(status.message)
+
+    def test_damaged(self) -> None:
+        """A recording whose files were changed before a start has failed, and does not begin anew."""
+        changed = "the files of the recording were changed on the runtime's host: "
+        heads, facts = self.file(UID), self.file(UID, "facts")
+        whole = heads.read_bytes(), facts.read_bytes()
+        for path, content, why in (
+            (heads, b"", "it has no signed head"),
+            (
+                heads,
+                self.file(self.second).read_bytes(),
+                "its heads are those of another recording",
+            ),
+            (facts, b"{}", ""),
+            (facts, b"", ""),
+        ):
+            path.write_bytes(content)
+            self.assertTrue(self.restarted().startswith(changed + why))
+            heads.write_bytes(whole[0])
+            facts.write_bytes(whole[1])
+        heads.unlink()
+        self.assertEqual(self.restarted(), f"{changed}No such file or directory")
+        self.set(released=True)
+        self.assertFalse(facts.exists())
+
+    def test_while_it_runs(self) -> None:
+        """Heads that are emptied or exchanged while the runtime runs let the recording fail with the next head."""
+        self.file(UID).write_bytes(b"")
+        heads = self.file(self.second)
+        heads.write_bytes(b"x" * heads.stat().st_size)
+        self.journal.append(b"two")
+        self.wait(60)
+        for uid in (UID, self.second):
+            status = self.status(uid)
+            self.assertEqual(status.state, "Failed")
+            self.assertEqual(status.message, "its signed heads were changed on the disk")
 
 
 class KillTests(Case):

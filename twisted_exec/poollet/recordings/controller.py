@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS
+from twisted_exec.api.kinds.policies.consolerecordings import CLOSED, FAILED
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.iri.interfaces import IConsoleRecordings
 from twisted_exec.iri.protos import console_pb2 as pb
@@ -24,6 +25,8 @@ MOST_RECORDINGS = 20_000
 
 _RESOURCE = CONSOLERECORDINGS.resource
 _INVALID = 422
+_OF_THE_HEAD = frozenset(("status.head", "status.epoch"))
+CHANGED = "the recording was cut, replaced or made anew on the runtime's host: what is there does not continue the head"
 _TOLD = ("phase", "message", "location")
 """Fields of a status whose changes are Events."""
 
@@ -174,12 +177,22 @@ class RecordingController(RuntimeController):
                 self._record_event(recording, *event)
             self._written[metadata["uid"]] = {key: after.get(key) for key in _TOLD}
         except APIError as error:
-            if error.code in (NotFound.code, _INVALID, 409):
-                # Deleted; or the runtime reports less than it did before, which people must see.
-                level = self._log.debug if error.code == NotFound.code else self._log.error
-                level("console recording {name}: {why}", name=metadata["name"], why=error.message)
-                return
-            raise
+            if error.code not in (NotFound.code, _INVALID, 409):
+                raise
+            # Deleted; or the runtime reports less than it did before, which people must see.
+            level = self._log.debug if error.code == NotFound.code else self._log.error
+            level("console recording {name}: {why}", name=metadata["name"], why=error.message)
+            refused = {each.get("field") for each in error.details.get("causes", ())}
+            if error.code == _INVALID and refused & _OF_THE_HEAD:
+                await self._refused(recording, before)
+
+    async def _refused(self, recording: Object, before: Object) -> None:
+        """Write that the runtime has another recording than before; its head remains the stored one."""
+        phase = "" if before.get("phase") in (CLOSED, FAILED) else FAILED
+        if phase or before.get("message") != CHANGED:
+            uid = recording["metadata"]["uid"]
+            report = pb.RecordingStatus(uid=uid, state=phase, message=CHANGED)
+            await self._write(recording, report)
 
 
 def _sent_part(recording: Object | None) -> tuple[Any, ...] | None:

@@ -19,7 +19,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from twisted_exec.journal.layer import opened, sync_directory
-from twisted_exec.recording.chain import Info
+from twisted_exec.recording.chain import Info, InvalidRecording, decode_head
 from twisted_exec.recording.ranges import WITHOUT_CERTIFICATE, Range, SignedHead, decode_signed_head
 from twisted_exec.tls.unix import private_directory
 
@@ -94,6 +94,7 @@ class RecordingFiles:
     The directory of all recordings of a runtime.
 
     :param layer: the module ``os``, or a stand-in.
+    :ivar unreadable: the recordings whose files were damaged, removed or exchanged, by UID; with the reason.
     """
 
     _log = Logger()
@@ -101,6 +102,9 @@ class RecordingFiles:
     def __init__(self, path: str, layer: Any = os) -> None:
         self._path, self._layer = path, layer
         self._sizes: dict[str, int] = {}
+        self._newest: dict[str, bytes] = {}
+        """The line of the newest head of each recording."""
+        self.unreadable: dict[str, str] = {}
 
     def open(self) -> list[Stored]:
         """
@@ -110,6 +114,7 @@ class RecordingFiles:
         :raises OSError: it cannot be read.
         """
         private_directory(self._path)
+        self.unreadable.clear()
         names = [match for name in os.listdir(self._path) if (match := _NAME.fullmatch(name))]
         with_facts = {match[1] for match in names if match[2] == "facts"}
         for uid in {match[1] for match in names} - with_facts:
@@ -119,7 +124,8 @@ class RecordingFiles:
             try:
                 stored.append(self._read(uid))
             except (OSError, ValueError, TypeError, StopIteration) as error:
-                why = str(error)
+                why = getattr(error, "strerror", None) or str(error) or "it has no facts"
+                self.unreadable[uid] = why
                 self._log.error("recording {uid} cannot be read: {why}", uid=uid, why=why)
         return stored
 
@@ -133,7 +139,9 @@ class RecordingFiles:
             if not line.endswith(WITHOUT_CERTIFICATE):
                 with_certificate.append(line)
         last, damaged_bytes = _newest(lines)
-        self._sizes[uid] = size - damaged_bytes
+        if decode_head(f"{last.progress.head}\n".encode())[0].recording != uid:
+            raise ValueError("its heads are those of another recording")
+        self._sizes[uid], self._newest[uid] = size - damaged_bytes, last.encode()
         return Stored(facts, last, _newest(with_certificate)[0].certificate)
 
     def create(self, facts: Facts, first: SignedHead) -> None:
@@ -142,7 +150,7 @@ class RecordingFiles:
 
         :raises OSError: the disk is full or not writable.
         """
-        self._sizes[facts.uid] = 0
+        self._sizes[facts.uid], self._newest[facts.uid] = 0, b""
         self.append(facts.uid, first)
         self.save(facts)
 
@@ -164,14 +172,17 @@ class RecordingFiles:
         """
         Store a signed head; maybe in a thread.
 
+        :raises InvalidRecording: the file is not as this process has left it.
         :raises OSError: the disk is full or not writable; then there is no head.
         """
-        size, line = self._sizes[uid], head.encode()
-        with opened(self._layer, self._file(uid, "heads"), os.O_WRONLY | os.O_CREAT) as descriptor:
+        size, line, newest = self._sizes[uid], head.encode(), self._newest.get(uid, b"")
+        with opened(self._layer, self._file(uid, "heads"), os.O_RDWR | os.O_CREAT) as descriptor:
+            if self._layer.pread(descriptor, len(newest), size - len(newest)) != newest:
+                raise InvalidRecording("its signed heads were changed on the disk")
             self._layer.ftruncate(descriptor, size)
             _write(self._layer, descriptor, line, size)
             self._layer.fsync(descriptor)
-        self._sizes[uid] = size + len(line)
+        self._sizes[uid], self._newest[uid] = size + len(line), line
 
     def heads(self, uid: str) -> Iterator[SignedHead]:
         """
@@ -191,6 +202,8 @@ class RecordingFiles:
         self._unlink(uid, "facts")
         self._unlink(uid, "heads")
         self._sizes.pop(uid, None)
+        self._newest.pop(uid, None)
+        self.unreadable.pop(uid, None)
 
     def _lines(self, uid: str) -> Iterator[bytes]:
         """Iterate over the lines of the heads; the last one may not be complete."""

@@ -244,6 +244,8 @@ class ConsoleRecordings:
         :raises ServiceUnavailable: the machine cannot be recorded now.
         """
         recording = self._recordings.get(uid)
+        if why := self._unreadable(uid):
+            raise Conflict(why)
         if recording is None:
             machine = self._machines.get(key)
             if machine is None:
@@ -327,7 +329,12 @@ class ConsoleRecordings:
     def _is_begun(self, desired: pb.WantedRecording, owner: str) -> bool:
         """Begin a recording, unless it is over; return ``False`` if that is not possible yet."""
         if desired.released:
+            if desired.uid in self._files.unreadable:
+                self._files.remove(desired.uid)
             self.statuses.forget(desired.uid)
+            return True
+        if why := self._unreadable(desired.uid):
+            self.statuses.waiting(owner, desired, why, FAILED)
             return True
         if desired.ended:
             why = "the recording ended before the runtime could begin it"
@@ -343,6 +350,13 @@ class ConsoleRecordings:
                 self._log.warn("recording {uid}: {why}", uid=desired.uid, why=error.message)
             return False
         return True
+
+    def _unreadable(self, uid: str) -> str:
+        """Return why a recording of an earlier process cannot go on; empty if it can, or if there is none."""
+        why = self._files.unreadable.get(uid)
+        return (
+            why and f"the files of the recording were changed on the runtime's host: {why}"
+        ) or ""
 
     def _save(self, recording: Recording, facts: Facts) -> None:
         """
