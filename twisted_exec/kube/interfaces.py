@@ -190,7 +190,7 @@ class IResumableProtocol(Interface):
 
         :param seconds: since :meth:`outage`.
         :param uncertain: bytes of input, BREAKs and other requests that are dropped, because the
-            machine may have received them already, and those behind them.
+            machine may have received them already, and those behind them, which were never sent.
         """
 
     def notice(text: str) -> None:

@@ -110,6 +110,17 @@ class OutageTests(OutageCase):
         self.clock.advance(1)
         self.assertEqual(self.said, [])
 
+    def test_discarded(self) -> None:
+        """Keys that were never sent are counted apart."""
+        self.begin()
+        stream: Any = self.attach()
+        for unsent, end in ((1, "1 key typed after that was"), (3, "3 keys typed after that were")):
+            stream.unsent_pieces = unsent
+            self.session.outage("connection lost")
+            self.session.resumed(0.1, 2 + unsent)
+            line = f"2 keys may not have reached the machine; {end} discarded"
+            self.assertEqual(self.said[-1], f"reconnected after 0.1 s; {line}")
+
     def test_uncertain(self) -> None:
         """The user always reads that keys may not have reached the machine."""
         for quiet in (False, True):

@@ -93,10 +93,10 @@ class InputLogTests(SynchronousTestCase):
         log.settle(1)
         log.put(b"d")
         log.put(None)
-        self.assertEqual(log.begin_anew(), 3)
+        self.assertEqual(log.begin_anew(), (2, 1))
         self.assertEqual(list(log.sendable()), [None])
         log.settle(1)
         log.put(b"xy")
-        self.assertEqual(log.begin_anew(), 0)  # nothing was sent
+        self.assertEqual(log.begin_anew(), (0, 0))  # nothing was sent
         self.assertEqual(list(log.sendable()), [b"xy"])
         log.settle(2)

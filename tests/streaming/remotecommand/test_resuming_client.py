@@ -280,10 +280,37 @@ class OutageTests(ResumingCase):
         assert self.client.position is not None
         self.server.live[0].mark(At(self.client.position))
         self.end.pump()
-        self.assertEqual(self.user.returns[0][1], 4)
+        self.assertEqual((self.user.returns[0][1], self.client.unsent_pieces), (4, 1))
         self.client.write(b"e")
         self.end.wait(1)
         self.assertEqual(self.line, [b"abce"])
+
+    def test_typed_while_away(self) -> None:
+        """
+        Keys that a user types behind uncertain ones, while the server restarts, are dropped, and
+        counted apart; they are sent if no key before them is uncertain.
+        """
+        for is_settled in (False, True):
+            self.setUp()
+            self.server.print(b"$ ")
+            self.client.write(b"abc")
+            self.end.pump()
+            if is_settled:
+                self.server.acknowledge()
+                self.end.pump()
+            self.end.link.state = "down"
+            self.end.cut()
+            self.client.write(b"defg")
+            self.server.restart()
+            self.end.link.state = "up"
+            self.end.wait(2)
+            ((_, uncertain),) = self.user.returns
+            dropped = (0, 0) if is_settled else (7, 4)
+            self.assertEqual((uncertain, self.client.unsent_pieces), dropped)
+            self.client.write(b"h")
+            self.end.wait(1)
+            typed = b"defgh" if is_settled else b"h"
+            self.assertEqual(b"".join(self.line), b"abc" + typed)
 
     def test_lost_before_told(self) -> None:
         """The user reads of lost keys although the next connection is lost at once."""

@@ -77,6 +77,10 @@ class ResumableStream(Stream, Protocol):
     def missed_bytes(self) -> int:
         """Output that the machine printed while the connection was lost last."""
 
+    @property
+    def unsent_pieces(self) -> int:
+        """Of the input that was dropped after the last loss, the bytes that were never sent."""
+
     def network_changed(self) -> None:
         """Try at once to connect again, if the connection is lost."""
 

@@ -53,7 +53,7 @@ from twisted_exec.cli.console.messages import one_line
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.kube.consoles.recording_news import RecordingNews
-from twisted_exec.wire.remotecommand.messages import Break, Ending, Role, TerminalSize
+from twisted_exec.wire.remotecommand.messages import Break, Ending, Role, TerminalSize, dropped_keys
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import SessionScript, Sink, Source, Stream
@@ -78,9 +78,6 @@ NEVER_QUIET = (
 
 NOT_SENT = "the input was not sent"
 """Start of the message when a script's session ends and its input was discarded."""
-
-UNCERTAIN = "may not have reached the machine"
-"""End of the message that input is uncertain."""
 
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
@@ -262,14 +259,16 @@ class ConsoleSession:
         Handle the new connection.
 
         :param seconds: length of the outage.
-        :param uncertain: how many bytes of input may or may not have reached the machine.
+        :param uncertain: how many bytes of input are dropped, because they may have reached the machine,
+            or are behind such bytes.
         """
         outage, self._outage = self._outage, None
         if outage is not None:
             outage.stop()
         if self._outcome is not None:
             return
-        keys = f"{uncertain} key{'s' if uncertain > 1 else ''} {UNCERTAIN}" if uncertain else ""
+        unsent = getattr(self._stream, "unsent_pieces", 0)
+        keys = dropped_keys(uncertain, unsent) if uncertain else ""
         if keys and not self._interactive:
             line = f"the connection was lost, and {keys}"
             if self._script is not None:

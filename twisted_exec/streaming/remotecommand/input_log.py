@@ -112,26 +112,30 @@ class InputLog:
         self.unsent += self.uncertain
         self.uncertain = 0
 
-    def begin_anew(self) -> int:
+    def begin_anew(self) -> tuple[int, int]:
         """
         Count anew, because the number of settled pieces is unknown.
 
         If anything is uncertain, all input is dropped, also what was not sent: behind a hole it may
         mean something else to the machine.  The end of the input is kept.
 
-        :return: the number of dropped pieces.
+        :return: as :meth:`drop`.
         """
         self._settled = 0
-        return self.drop() if self.uncertain else 0
+        return self.drop() if self.uncertain else (0, 0)
 
-    def drop(self) -> int:
-        """Drop all input, and return the number of pieces.  The end of the input is kept."""
-        is_ended = None in self._sent or None in self._waiting
-        dropped = self.uncertain + self.unsent - is_ended
+    def drop(self) -> tuple[int, int]:
+        """
+        Drop all input.  The end of the input is kept.
+
+        :return: the numbers of dropped pieces that were sent, and that were not.
+        """
+        has_sent_end, has_end = None in self._sent, None in self._waiting
+        dropped = self.uncertain - has_sent_end, self.unsent - has_end
         self._sent.clear()
         self._waiting.clear()
         self.uncertain = self.unsent = 0
-        if is_ended:
+        if has_sent_end or has_end:
             self.put(None)
         return dropped
 

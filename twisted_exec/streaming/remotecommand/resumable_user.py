@@ -9,7 +9,7 @@ from typing import Protocol as Typing
 
 from twisted_exec.streaming.remotecommand.interfaces import ConsoleUser
 from twisted_exec.wire.marks import At, Attendance
-from twisted_exec.wire.remotecommand.messages import encode_gap, encode_notice
+from twisted_exec.wire.remotecommand.messages import dropped_keys, encode_gap, encode_notice
 
 
 class ResumableUser(ConsoleUser, Typing):
@@ -28,7 +28,8 @@ class ResumableUser(ConsoleUser, Typing):
 
         :param seconds: since :meth:`outage`.
         :param uncertain: pieces of input that are dropped, because the machine may have received
-            them already, and those behind them.
+            them already, and those behind them, of which the stream has the number
+            (``unsent_pieces``).
         """
 
     def notice(self, text: str) -> None:
@@ -55,13 +56,17 @@ class Messages:
         if tell := getattr(self._user, "outage", None):
             tell(reason)
 
-    def resumed(self, seconds: float, uncertain: int) -> None:
-        """Tell the user; those without the callback only that input is uncertain."""
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+        """
+        Tell the user; those without the callback only that input is dropped.
+
+        :param uncertain: all pieces that are dropped.
+        :param unsent: those of them that were never sent.
+        """
         if tell := getattr(self._user, "resumed", None):
             tell(seconds, uncertain)
         elif uncertain:
-            keys = "1 key" if uncertain == 1 else f"{uncertain} keys"
-            self.notice(f"the connection was lost: {keys} may not have reached the machine")
+            self.notice(f"the connection was lost: {dropped_keys(uncertain, unsent)}")
 
     def notice(self, text: str) -> None:
         """Show a message, without control characters."""

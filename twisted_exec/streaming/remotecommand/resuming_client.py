@@ -67,6 +67,8 @@ class ResumingClient:
     :ivar is_resumable: true; other streams lack this attribute.
     :ivar resumes: how often the session was resumed.
     :ivar missed_bytes: output that the machine printed while the connection was lost last.
+    :ivar unsent_pieces: of the input that was dropped after the last loss, the pieces behind the others,
+        which were never sent.
     :ivar session: id of the newest connection's session, for support.
     :ivar transport: the newest connection's transport, for its addresses.
     :ivar protocol: name of the protocol version.
@@ -99,7 +101,7 @@ class ResumingClient:
         self._attendance: Attendance | None = None
         self._attendance_at = 0.0
         self._echo_seconds: float | None = None
-        self.resumes = self.missed_bytes = 0
+        self.resumes = self.missed_bytes = self.unsent_pieces = 0
         self._input = InputLog()
         self._input_ended = False
         self._size: TerminalSize | None = None
@@ -449,9 +451,9 @@ class ResumingClient:
         return await self._reopen(request.text(), connection, self.protocol)
 
     def _resumed(self, connection: SessionConnection, count: int | None) -> None:
-        uncertain = 0
+        sent = unsent = 0
         if count is None or self._position is None:
-            uncertain = self._input.begin_anew()
+            sent, unsent = self._input.begin_anew()
         else:
             self._input.send_again(count)
         self._state = _State.OPEN
@@ -461,7 +463,11 @@ class ResumingClient:
         stream.registerProducer(self, True)
         if self._size is not None:
             stream.resize(self._size)
-        self._uncertain, self.missed_bytes = (self._uncertain or 0) + uncertain, 0
+        if self._uncertain is None:
+            self._uncertain = self.unsent_pieces = 0
+        self._uncertain += sent + unsent
+        self.unsent_pieces += unsent
+        self.missed_bytes = 0
         self._send()
         self._pace()
         if self._output_paused:
@@ -475,8 +481,11 @@ class ResumingClient:
         if uncertain is None:
             return
         if uncertain:
-            uncertain += self._input.drop()
-        self._messages.resumed(self._clock.seconds() - self._lost_at, uncertain)
+            sent, unsent = self._input.drop()
+            uncertain += sent + unsent
+            self.unsent_pieces += unsent
+        seconds = self._clock.seconds() - self._lost_at
+        self._messages.resumed(seconds, uncertain, self.unsent_pieces)
         self._send()
         self._pace()
 

@@ -374,6 +374,24 @@ def encode_notice(text: str) -> bytes:
     return f"\r\n[twisted-exec: {text}]\r\n".encode()
 
 
+def dropped_keys(dropped: int, unsent: int) -> str:
+    """
+    Return what users read of input that a client has dropped after a loss of its connection.
+
+    :param dropped: pieces of input, at least 1.
+    :param unsent: the last of these, which were never sent.
+    """
+    text = f"{_keys(dropped - unsent)} may not have reached the machine"
+    if unsent:
+        were = "was" if unsent == 1 else "were"
+        text += f"; {_keys(unsent)} typed after that {were} discarded"
+    return text
+
+
+def _keys(count: int) -> str:
+    return "1 key" if count == 1 else f"{count} keys"
+
+
 def encode_gap(skipped_bytes: int | None) -> bytes:
     """Return the notice in place of missing output; ``None`` if the number is unknown."""
     if skipped_bytes is None:

@@ -485,7 +485,7 @@ test("gaps and uncertain input are reported", async () => {
   page.socket.lose();
   page.clock.advance(100);
   page.accept({ number: 2, ack: null, at: 107 });
-  assert.deepEqual(page.take("uncertain"), [3]);
+  assert.deepEqual(page.take("uncertain"), [{ sent: 3, unsent: 0 }]);
   assert.deepEqual(page.take("gap"), [{ bytes: 7, exact: true }]);
   assert.equal(page.socket.typed(), "");
 });

@@ -3,11 +3,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, demands, duration, endText, isMachineMissing, isMachineStopped, mayOpenAgain, presentText, recordedFor, recordingNews, roleText, stateText, stoppedText, viewerNames, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, demands, droppedKeys, duration, endText, isMachineMissing, isMachineStopped, mayOpenAgain, presentText, recordedFor, recordingNews, roleText, stateText, stoppedText, viewerNames, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("durations and amounts have the units of all views", () => {
   assert.deepEqual([3.24, 42.4, 125, 7400].map(duration), ["3.2s", "42s", "2m5s", "123m"]);
   assert.deepEqual([1, 5120, 34_683_237].map(amount), ["1 B", "5.0 KiB", "33 MiB"]);
+});
+
+test("keys that may have arrived and keys that were never sent are counted apart", () => {
+  assert.equal(droppedKeys({ sent: 1, unsent: 0 }), "1 key may not have reached the machine.");
+  assert.equal(droppedKeys({ sent: 3, unsent: 1 }), "3 keys may not have reached the machine; 1 key typed after that was discarded.");
+  assert.equal(droppedKeys({ sent: 3, unsent: 12 }), "3 keys may not have reached the machine; 12 keys typed after that were discarded.");
 });
 
 test("each state has a text", () => {

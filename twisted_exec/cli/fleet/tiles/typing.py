@@ -15,7 +15,6 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.cli.console.messages import explain, one_line
-from twisted_exec.cli.console.session import UNCERTAIN
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.console.floor import RoleNotices
@@ -23,6 +22,7 @@ from twisted_exec.kube.consoles.recording_news import RecordingNews
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
 from twisted_exec.wire.marks import Attendance
+from twisted_exec.wire.remotecommand.messages import dropped_keys
 
 CONCURRENT_OPENINGS = 16
 SETTLE_SECONDS = 0.5
@@ -142,7 +142,8 @@ class TypingSession:
     def resumed(self, seconds: float, uncertain: int) -> None:
         """The connection is back."""
         if uncertain:
-            self._noticed(f"{uncertain} key{'s' if uncertain > 1 else ''} {UNCERTAIN}")
+            unsent = getattr(self._stream, "unsent_pieces", 0)
+            self._noticed(dropped_keys(uncertain, unsent))
 
     def ended(self, ending: Ending) -> None:
         """See :class:`ConsoleUser`."""

@@ -108,16 +108,16 @@ export class InputQueue {
    * If any piece is uncertain, all input is dropped, also what was not sent: behind a hole it may mean
    * something else to the machine.
    *
-   * @returns {number} the dropped pieces.
+   * @returns {object|null} as {@link drop}; null if nothing is dropped.
    */
   beginAnew() {
     this.acknowledged = 0;
-    return this.uncertain ? this.drop() : 0;
+    return this.uncertain ? this.drop() : null;
   }
 
-  /** Drop all input; return the number of pieces. */
+  /** Drop all input; return the numbers of pieces: {sent, unsent}. */
   drop() {
-    const dropped = this.uncertain + this.unsent;
+    const dropped = { sent: this.uncertain, unsent: this.unsent };
     this.#sent = [];
     this.#waiting = [];
     this.uncertain = this.unsent = 0;

@@ -73,7 +73,7 @@ export class ConsoleSession {
    *     another way why it refuses the handshake: a browser does not say.  null if it is out of reach.
    * @param {object} options.on callbacks, each optional: output(bytes), placed({epoch, offset, end, exact}),
    *     gap({bytes, exact}), notice(text), viewers({count, writer, seconds}), echo(microseconds),
-   *     uncertain(count), roundTrip(milliseconds), state(name, detail).
+   *     uncertain({sent, unsent}), roundTrip(milliseconds), state(name, detail).
    */
   constructor(options) {
     this.#options = options;

@@ -12,7 +12,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { endText, recordingNews } from "./texts.js";
+import { droppedKeys, endText, recordingNews } from "./texts.js";
 
 const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
 const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
@@ -204,8 +204,7 @@ export class Console {
         viewers: (viewers) => this.#viewersChanged(viewers),
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
-        uncertain: (count) =>
-          this.#tell(`${count} ${count === 1 ? "key" : "keys"} may not have reached the machine.`, "warning"),
+        uncertain: (dropped) => this.#tell(droppedKeys(dropped), "warning"),
         tell: (text, kind) => this.#tell(text, kind),
         state: (state, detail) => this.#changed(state, detail),
       },

@@ -51,6 +51,16 @@ export function presentText({ name, detail, at }, now) {
   return isOld ? stateText("open", {}, now) : stateText(name, detail, now);
 }
 
+/** Return what the user reads of input that was dropped after a loss; `unsent` pieces are behind those that were sent. */
+export function droppedKeys({ sent, unsent }) {
+  const text = `${keys(sent)} may not have reached the machine`;
+  return unsent ? `${text}; ${keys(unsent)} typed after that ${unsent === 1 ? "was" : "were"} discarded.` : `${text}.`;
+}
+
+function keys(count) {
+  return `${count} ${count === 1 ? "key" : "keys"}`;
+}
+
 /** Return who may type, and for how long by now; `viewers` are those of the moment `at`. */
 export function writerText(viewers, now) {
   if (!viewers) return "unknown";
