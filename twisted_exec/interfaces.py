@@ -25,6 +25,7 @@ interface                      implementation or purpose
 ``runtimes.qemu``
 :class:`IRestartPolicy`        a driver that may restart machines: ``runtimes.pty``
 :class:`IAdoptsMachines`       a driver whose machines outlive the runtime: ``runtimes.qemu``
+:class:`IRunsHostProcesses`    marks a driver whose machines are processes of the host: ``runtimes.pty``
 :class:`IConsole`              a machine's console line
 :class:`ILineTransport`        the transport of a line, as ``console.shared_console`` uses it
 :class:`IConsoleRecorder`      records what a console's users type, and refuses unrecorded ones
@@ -146,6 +147,7 @@ from twisted_exec.runtimes.interfaces import (
     IReopenable,
     IRestartPolicy,
     IRun,
+    IRunsHostProcesses,
     ISharedLineTransport,
     IShutdown,
     MachineFacts,
@@ -300,6 +302,7 @@ __all__ = [
     "IRuleSource",
     "IRulesAuthorizer",
     "IRun",
+    "IRunsHostProcesses",
     "IScreen",
     "ISessionReviewer",
     "ISharedLineTransport",

@@ -116,6 +116,18 @@ class ParseTests(SynchronousTestCase):
             "f.yaml: classes[0] (shell): unknown key 'comand'; did you mean command?",
         )
 
+    def test_match(self) -> None:
+        """Only its name selects a class whose machines are processes of the host, unless it says otherwise."""
+        for driver, match, only_by_name in (
+            (SHELL, {}, True),
+            (SHELL, {"match": "capabilities"}, False),
+            (VM, {}, False),
+            (VM, {"match": "name"}, True),
+        ):
+            [built] = self.build({**driver, **match})
+            self.assertEqual(built.only_by_name, only_by_name, (driver, match))
+        self.assertIn("match must be one of auto, name, capabilities", self.refusal(match="any"))
+
     def test_refusals(self) -> None:
         """Wrong values are refused, with their place."""
         for changes, message in (

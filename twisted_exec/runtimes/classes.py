@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 
 from twisted_exec.journal.retention import Retention
 
-from .interfaces import IAdoptsMachines, IHardware, IMachineDriver
+from .interfaces import IAdoptsMachines, IHardware, IMachineDriver, IRunsHostProcesses
+
+NAME, CAPABILITIES, AUTO = "name", "capabilities", "auto"
+"""What selects a class: the name of a MachineClass, or its capabilities as well."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class RuntimeClass:
     :param spare: number of machines beyond ``quantity`` that can be created as well.  A machine
         with a wrong name has no line, and must not keep out the machine that the line is for.
     :param retention: how long output is retained; by default that of the runtime.
+    :param match: :data:`NAME`, :data:`CAPABILITIES`, or :data:`AUTO`, as the driver says.
     """
 
     name: str
@@ -31,6 +35,14 @@ class RuntimeClass:
     quantity: int = 100
     spare: int = 0
     retention: Retention | None = None
+    match: str = AUTO
+
+    @property
+    def only_by_name(self) -> bool:
+        """True if capabilities alone do not select the class."""
+        return self.match == NAME or (
+            self.match == AUTO and bool(IRunsHostProcesses.providedBy(self.driver))
+        )
 
     @property
     def can_adopt(self) -> bool:

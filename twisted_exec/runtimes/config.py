@@ -33,7 +33,7 @@ from twisted_exec.api import quantity
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention
 from twisted_exec.program.config_file import ConfigError, Reader, read_yaml
 
-from .classes import RuntimeClass
+from .classes import AUTO, CAPABILITIES, NAME, RuntimeClass
 from .drivers import drivers
 from .interfaces import Build
 from .processes import ProcessTable
@@ -56,11 +56,18 @@ class ClassConfig:
     driver: Build
     spare: int = 0
     retention: Retention | None = None
+    match: str = AUTO
 
     def build(self, reactor: Any, table: ProcessTable) -> RuntimeClass:
         driver = self.driver(reactor, table)
         return RuntimeClass(
-            self.name, driver, self.resources, self.quantity, self.spare, self.retention
+            self.name,
+            driver,
+            self.resources,
+            self.quantity,
+            self.spare,
+            self.retention,
+            self.match,
         )
 
 
@@ -101,6 +108,7 @@ def _class(entry: object, where: str) -> ClassConfig:
     reader.where, reader.name = f"{where} ({name})", name
     resources = _resources(reader)
     retention = _retention(reader)
+    match = reader.choice("match", (AUTO, NAME, CAPABILITIES), AUTO)
     kind = reader.take("driver", str)
     makers = drivers()
     if kind not in makers:
@@ -114,7 +122,9 @@ def _class(entry: object, where: str) -> ClassConfig:
     if not 0 < count <= 100_000:
         raise reader.error("quantity must be between 1 and 100000")
     reader.done()
-    return ClassConfig(name, resources, count, driver, 0 if lines is None else _SPARE, retention)
+    return ClassConfig(
+        name, resources, count, driver, 0 if lines is None else _SPARE, retention, match
+    )
 
 
 def _retention(reader: Reader) -> Retention | None:

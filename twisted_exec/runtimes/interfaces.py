@@ -218,6 +218,15 @@ class IHotPlug(Interface):
         """:return: fires when the volume has its new size."""
 
 
+class IRunsHostProcesses(Interface):
+    """
+    A marker for drivers whose machines are processes of this host, with the rights of one of its users.
+
+    Only a MachineClass with the name of such a class selects it, unless the class has
+    ``match: capabilities``: a user who asks for a CPU does not ask for a shell of the host.
+    """
+
+
 class IAdoptsMachines(Interface):
     """A driver whose machines can outlive the runtime."""
 

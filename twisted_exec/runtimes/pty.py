@@ -38,6 +38,7 @@ from .interfaces import (
     IReleasable,
     IRestartPolicy,
     IRun,
+    IRunsHostProcesses,
     MachineFacts,
 )
 from .keeper.client import Keeper, KeptCommand
@@ -93,7 +94,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     return lambda reactor, table: PtyDriver(options, reactor, table)
 
 
-@implementer(IMachineDriver, IRestartPolicy, IAdoptsMachines)
+@implementer(IMachineDriver, IRestartPolicy, IAdoptsMachines, IRunsHostProcesses)
 class PtyDriver:
     """Runs a class of pty machines."""
 

@@ -283,6 +283,7 @@ class MachineRuntime(Service):
                     capabilities=pb.MachineClassCapabilities(resources=dict(each.resources)),
                 ),
                 quantity=each.quantity,
+                only_by_name=each.only_by_name,
             )
             for each in self._offered.values()
         ]

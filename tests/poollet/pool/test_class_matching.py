@@ -42,6 +42,18 @@ class ChoiceTests(SynchronousTestCase):
         """Else the only one with these capabilities."""
         self.assertEqual(self.chosen(offers(other={"cpu": 1, "memory": 128 * MIB})), ("other", ""))
 
+    def test_only_by_name(self) -> None:
+        """A class whose machines are processes of the host is not found by its capabilities."""
+        answer = offers(pty={"cpu": 1, "memory": 128 * MIB})
+        answer.machine_class_status[0].only_by_name = True
+        name, why = self.chosen(answer)
+        self.assertEqual(name, "")
+        self.assertIn(
+            'its class "pty" has the same capabilities, but only its name selects it', why
+        )
+        pty = machine_class("pty", cpu="1", memory="128Mi")
+        self.assertEqual(choice("pty", [pty], answer), ("pty", ""))
+
     def test_unknown(self) -> None:
         """A MachineClass that does not exist."""
         self.assertEqual(choice("vm", [], offers()), ("", 'machine class "vm" does not exist'))

@@ -230,12 +230,14 @@ class MachineClass(_message.Message):
     def __init__(self, name: _Optional[str] = ..., capabilities: _Optional[_Union[MachineClassCapabilities, _Mapping]] = ...) -> None: ...
 
 class MachineClassStatus(_message.Message):
-    __slots__ = ("machine_class", "quantity")
+    __slots__ = ("machine_class", "quantity", "only_by_name")
     MACHINE_CLASS_FIELD_NUMBER: _ClassVar[int]
     QUANTITY_FIELD_NUMBER: _ClassVar[int]
+    ONLY_BY_NAME_FIELD_NUMBER: _ClassVar[int]
     machine_class: MachineClass
     quantity: int
-    def __init__(self, machine_class: _Optional[_Union[MachineClass, _Mapping]] = ..., quantity: _Optional[int] = ...) -> None: ...
+    only_by_name: bool
+    def __init__(self, machine_class: _Optional[_Union[MachineClass, _Mapping]] = ..., quantity: _Optional[int] = ..., only_by_name: bool = ...) -> None: ...
 
 class MachineFilter(_message.Message):
     __slots__ = ("id", "label_selector")

@@ -2,8 +2,9 @@
 Match MachineClasses with classes of the runtime.
 
 A class of the same name and capabilities matches; failing that, the only class with these
-capabilities, whatever its name (as ironcore's machine class mapper).  spheric's runtimes report
-classes by name, without capabilities: there the name decides.
+capabilities, whatever its name (as ironcore's machine class mapper), unless it is selected only by
+its name: machines of such a class are processes of the host.  spheric's runtimes report classes by
+name, without capabilities: there the name decides.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def offered(machine_class: Object, status: pb.StatusResponse) -> pb.MachineClass
     named = [candidate for candidate in alike if candidate.machine_class.name == name]
     if named:
         return named[0]
-    return alike[0] if len(alike) == 1 else None
+    return alike[0] if len(alike) == 1 and not alike[0].only_by_name else None
 
 
 def choice(name: str, classes: Iterable[Object], status: pb.StatusResponse) -> tuple[str, str]:
@@ -69,7 +70,12 @@ def _why_none(machine_class: Object, status: pb.StatusResponse) -> str:
             f'the machine runtime\'s class "{name}" has {_spelled(by_name[name])}, '
             f'and machine class "{name}" has {_spelled(needed or {})}: they must be the same'
         )
-    alike = [name for name, resources in by_name.items() if resources == needed]
+    alike = [other for other, resources in by_name.items() if resources == needed]
+    if len(alike) == 1:
+        return (
+            f'the machine runtime has no class "{name}" on this host; its class "{alike[0]}" has the same '
+            "capabilities, but only its name selects it"
+        )
     if alike:
         return (
             f'the machine runtime has no class "{name}" on this host, and several with its '
