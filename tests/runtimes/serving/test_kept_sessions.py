@@ -13,6 +13,7 @@ from tests.streaming.frames import Pong
 from twisted_exec.api.status import Conflict
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
+    IDLE,
     RESUMED,
     REVOKED,
     SHUTTING_DOWN,
@@ -23,6 +24,7 @@ from twisted_exec.streaming.remotecommand.page_server import PageServer
 from twisted_exec.testing.attachment import ResumableAttachment
 from twisted_exec.wire.marks import Ack, At
 from twisted_exec.wire.resume import Position
+from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 
 
 class ResumeTests(KeptCase):
@@ -49,6 +51,24 @@ class ResumeTests(KeptCase):
         again.leave()
         self.assertEqual(attachment.detached_with, ["client closed"])
         self.assertEqual(self.cache._live, {})
+
+    def test_idle(self) -> None:
+        """A client that resumes its session again and again does not count as one that types."""
+        terms = f"{TERMS_HEADER}: {Terms(idle_seconds=100, policy='a/x').text()}".encode()
+        size = b'\4{"Width":80,"Height":24}\n'
+        for key, ends in ((b"", True), (b"\0x", False)):
+            client = self.open(lines=(terms,))
+            for _ in range(3):
+                client.send(size)
+                if key:
+                    client.send(key)
+                self.clock.advance(30)
+                client.lose()
+                client = self.open(client.resume().text(), lines=(terms,))
+            client.send(size)
+            self.clock.advance(10)
+            endings = [each for each in client.hears() if isinstance(each, Ending)]
+            self.assertEqual([each.reason for each in endings], [IDLE] if ends else [])
 
     def test_page(self) -> None:
         """The key of a page is valid until the page has sent something, whatever its browser answers."""

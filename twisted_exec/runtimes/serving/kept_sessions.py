@@ -30,6 +30,7 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.remotecommand.resumable import Resumption
+from twisted_exec.streaming.sessions.time_limits import LastInput
 from twisted_exec.wire.resume import Resumable, Resume
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class KeptSession:
         self.bridged: Bridged | None = None
         self.connection: Connection | None = None
         self._sessions, self._earlier = sessions, earlier
+        self._last_input = LastInput(sessions.clock.seconds())
         self._settled = None if earlier else 0
         self._keys: dict[bytes, str] = {}
 
@@ -123,7 +125,7 @@ class KeptSession:
             keys[digest(resume.key)] = resume.session
             position = resume.position
         connection = Connection(self, keys, key, settled, live, ended)
-        return connection, Resumption(answer, position, settled, credit)
+        return connection, Resumption(answer, position, settled, credit, self._last_input)
 
     def give_up(self, reason: str) -> None:
         """End the session; called once."""
@@ -170,13 +172,14 @@ class KeptSessions:
     """
     The sessions of one stream server that can be resumed.
 
+    :param clock: tells the time for the sessions, too.
     :param seconds: how long a session waits for its user; 0 if none can be resumed.
     :ivar absences: those that wait.
     :ivar moving: those that a predecessor of this process has handed over, and that it cuts.
     """
 
     def __init__(self, clock: IReactorTime, seconds: int, registry: CollectorRegistry) -> None:
-        self._clock, self._seconds = clock, seconds
+        self.clock, self._seconds = clock, seconds
         self.absences = Absences(clock, seconds)
         self.moving = Absences(clock, max(seconds, MOVING_SECONDS), math.inf, math.inf)
         self._by_key: dict[bytes, KeptSession] = {}
@@ -210,7 +213,7 @@ class KeptSessions:
         :param secret: see :class:`.ResumeKeys`.
         """
         self._keys = ResumeKeys(secret)
-        self._earlier_until = self._clock.seconds() + self._seconds
+        self._earlier_until = self.clock.seconds() + self._seconds
 
     def close(self, reason: str) -> None:
         """End the sessions that wait, and those whose streams are lost from now on."""
@@ -222,7 +225,7 @@ class KeptSessions:
         """Return what another process needs to know besides the sessions, as JSON values."""
         return {
             "processes": [each.hex() for each in self._keys.processes],
-            "earlierSeconds": max(0.0, self._earlier_until - self._clock.seconds()),
+            "earlierSeconds": max(0.0, self._earlier_until - self.clock.seconds()),
             "earlierUsed": [each.hex() for each in self._earlier_used],
         }
 
@@ -234,7 +237,7 @@ class KeptSessions:
         :raises ValueError: the values are not valid.
         """
         self._keys.succeed(bytes.fromhex(each) for each in values["processes"])
-        self._earlier_until = self._clock.seconds() + float(values["earlierSeconds"])
+        self._earlier_until = self.clock.seconds() + float(values["earlierSeconds"])
         self._earlier_used = {bytes.fromhex(each) for each in values["earlierUsed"]}
 
     @property
@@ -268,7 +271,7 @@ class KeptSessions:
         :return: the position of the oldest output that the session may read; ``None`` if there is no
             such session.
         """
-        if self._clock.seconds() >= self._earlier_until:
+        if self.clock.seconds() >= self._earlier_until:
             self._earlier_used.clear()
             return None
         if digest(resume.key) in self._earlier_used or len(self._earlier_used) > _MOST_USED_KEYS:

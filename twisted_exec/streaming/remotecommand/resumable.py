@@ -22,6 +22,7 @@ from zope.interface import implementer
 from twisted_exec.streaming.interfaces import IMarkTransport, IResumableAttachment, Position
 from twisted_exec.streaming.remotecommand.notices import text_of
 from twisted_exec.streaming.remotecommand.server import ConsoleServer
+from twisted_exec.streaming.sessions.time_limits import LastInput
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.marks import (
     Ack,
@@ -54,12 +55,14 @@ class Resumption:
         unknown.
     :param credit: see :class:`~twisted_exec.streaming.remotecommand.page_server.PageServer`; 0 for
         other clients.
+    :param last_input: of the session, which its streams share; ``None`` if it begins with this stream.
     """
 
     answer: Resumable
     position: Position | None = None
     settled: int | None = 0
     credit: int = 0
+    last_input: LastInput | None = None
 
 
 class Acknowledgements:
@@ -149,6 +152,8 @@ class ResumableServer(ConsoleServer):
         self._is_question = False  # this ping was sent after the last question
         self._echoed_at = -math.inf  # when the last mark about an echo was sent
         self._input.settled = resumption.settled or 0
+        if resumption.last_input is not None:
+            self._time_limits.last_input = resumption.last_input
         self._acks = Acknowledgements(self._clock, self._send_mark, self._input.settled)
         self._input.on_settled = self._acks.settled
 

@@ -98,9 +98,10 @@ class UserInput:
                 self._used()
                 self._wished(event)
             elif not self._options.read_only:
-                if event != self._last_size:  # some clients keep connections open with sizes
-                    self._last_size = event
+                # Some clients keep connections open with sizes, and each resumed stream begins with one.
+                if self._last_size not in (None, event):
                     self._used()
+                self._last_size = event
                 self._size = event
                 if self._next_size is None:  # not the second one of this turn
                     self._resize()

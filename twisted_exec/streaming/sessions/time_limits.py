@@ -1,7 +1,7 @@
 """
 The end of a session by its terms: after a time without input, and at a point in time.
 
-Only what the user sends counts as use: input and sizes of the terminal.  Output does not, because a
+Only what the user sends counts as use: input and changed sizes of the terminal.  Output does not, because a
 machine may print all day at a terminal that its user has left.  Keys of an observer count, although
 the machine does not get them.
 
@@ -27,9 +27,25 @@ _LONGEST_WAIT = 60.0
 _TOLERANCE = 0.001
 
 
+class LastInput:
+    """
+    The time of the last input of a session.
+
+    The streams of a session that is resumed share it: otherwise a client that resumes its session again and
+    again would never be idle.
+    """
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+
 class TimeLimits:
     """
-    The time limits of one session.
+    The time limits of one stream.
+
+    :ivar last_input: of the session; may be replaced before the stream is up.
 
     :param warn: shows a message to the user.
     :param end: ends the session; called once, after which this has stopped.
@@ -46,7 +62,7 @@ class TimeLimits:
     ) -> None:
         self._clock, self._warn, self._end, self._now = clock, warn, end, now
         self._terms = FULL
-        self._active_at = clock.seconds()
+        self.last_input = LastInput(clock.seconds())
         self._until_warning = 0.0  # seconds before the end
         self._warned: set[str] = set()
         self._timer: IDelayedCall | None = None
@@ -54,7 +70,7 @@ class TimeLimits:
 
     def touch(self) -> None:
         """Take note that the user has sent something."""
-        self._active_at = self._clock.seconds()
+        self.last_input.at = self._clock.seconds()
 
     def hold_to(self, terms: Terms) -> None:
         """Follow a change of the terms; a session whose time is over ends at once."""
@@ -82,7 +98,7 @@ class TimeLimits:
         self._cancel()
         waits = []
         if self._terms.idle_seconds:
-            left = self._active_at + self._terms.idle_seconds - self._clock.seconds()
+            left = self.last_input.at + self._terms.idle_seconds - self._clock.seconds()
             warning_seconds = _warning_seconds(self._terms.idle_seconds)
             waits.append(self._approach(IDLE, left, warning_seconds))
         if self._terms.until:
