@@ -20,6 +20,7 @@ from twisted_exec.kube.informers.reflector import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.poollet.recordings.messages import events_of, is_over, request, status_of
 from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, Reports, RuntimeController
+from twisted_exec.program.tasks import ShortTurns
 
 MOST_RECORDINGS = 20_000
 
@@ -105,7 +106,8 @@ class RecordingController(RuntimeController):
 
     async def _send(self, sent: str) -> str:
         released = dict(self._released)
-        message = request(self._owner, self._own(), released)
+        turns = ShortTurns(self._clock)
+        message = await request(self._owner, self._own(), released, turns)
         if message.generation != sent:
             await self._provider().set_recordings(message)
         for uid in released:

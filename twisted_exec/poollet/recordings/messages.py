@@ -1,7 +1,7 @@
 """
 ConsoleRecordings as messages of the machine runtime interface, and its statuses as those of the objects.
 
-Pure.
+Pure, in short turns.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from twisted_exec.api.recordings import NOT_STORED
 from twisted_exec.api.status import one_line
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.program.tasks import ShortTurns
 
 _NORMAL, _WARNING = "Normal", "Warning"
 _MOST_MESSAGE = 1024
@@ -38,20 +39,19 @@ def desired(recording: Object) -> pb.WantedRecording:
     )
 
 
-def request(
-    owner: str, recordings: Iterable[Object], released: Mapping[str, str]
+async def request(
+    owner: str, recordings: Iterable[Object], released: Mapping[str, str], turns: ShortTurns
 ) -> pb.SetRecordingsRequest:
     """
-    Return the message with all recordings of a pool.
+    Return the message with all recordings of a pool, of which there may be thousands.
 
     :param released: UIDs of recordings whose objects are deleted, with those of their machines.
     """
     message = pb.SetRecordingsRequest(owner=owner)
-    message.recordings.extend(
-        desired(each)
-        for each in sorted(recordings, key=lambda each: str(each["metadata"]["uid"]))
-        if not is_over(each)
-    )
+    for each in sorted(recordings, key=lambda each: str(each["metadata"]["uid"])):
+        await turns.breathe()
+        if not is_over(each):
+            message.recordings.append(desired(each))
     message.recordings.extend(
         pb.WantedRecording(uid=uid, machine_uid=machine, input="none", released=True)
         for uid, machine in sorted(released.items())
