@@ -102,6 +102,16 @@ class SharedTurnsTests(SynchronousTestCase):
         self.assertEqual(self.done, [0, 1, 2])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_users(self) -> None:
+        """A party waits for one turn of each other user, however many parties they have."""
+        for number in range(3):
+            self.turns.soon(partial(self.done.append, number), "ada")
+        for number in (10, 11):
+            self.turns.soon(partial(self.done.append, number), "bob")
+        self.turns.soon(partial(self.done.append, 20), "eve")
+        self.clock.advance(0)
+        self.assertEqual(self.done, [0, 10, 20, 1, 11, 2])
+
     def test_cancelled(self) -> None:
         """A party that is gone has no turn, and leaves nothing in the reactor."""
         for each in self.parties:

@@ -96,22 +96,28 @@ class SharedTurns:
     """
     Turns of many parties with much to do: one turn in each iteration of the reactor, so that a hundred parties hold
     up others no longer than one does.
+
+    The users have one turn each in rotation: a user with a hundred parties delays another's by one turn for each of
+    theirs.  Parties of no user count as those of one.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._waiting: dict[Callable[[], object], None] = {}
+        self._users: dict[Callable[[], object], str] = {}
+        self._waiting: dict[str, dict[Callable[[], object], None]] = {}  # the next user comes first
         self._call: IDelayedCall | None = None
 
     def __contains__(self, turn: Callable[[], object]) -> bool:
-        return turn in self._waiting
+        return turn in self._users
 
-    def soon(self, turn: Callable[[], object]) -> None:
+    def soon(self, turn: Callable[[], object], user: str = "") -> None:
         """Call a function in a turn of its own, after those of others; repeated calls until then do nothing."""
-        self._waiting.setdefault(turn)
-        self._schedule()
+        if turn not in self._users:
+            self._users[turn] = user
+            self._waiting.setdefault(user, {})[turn] = None
+            self._schedule()
 
-    async def rest(self, began: float) -> float:
+    async def rest(self, began: float, user: str = "") -> float:
         """
         Wait for another turn, if the present one has lasted long enough.
 
@@ -122,7 +128,7 @@ class SharedTurns:
             return began
         turn: Deferred[None] = Deferred()
         go_on = partial(turn.callback, None)
-        self.soon(go_on)
+        self.soon(go_on, user)
         try:
             await turn
         except CancelledError:
@@ -137,8 +143,12 @@ class SharedTurns:
 
     def cancel(self, turn: Callable[[], object]) -> None:
         """Undo :meth:`soon`."""
-        self._waiting.pop(turn, None)
-        self._schedule()
+        user = self._users.pop(turn, None)
+        if user is not None:
+            del self._waiting[user][turn]
+            if not self._waiting[user]:
+                del self._waiting[user]
+            self._schedule()
 
     def _schedule(self) -> None:
         if self._waiting and self._call is None:
@@ -149,8 +159,12 @@ class SharedTurns:
 
     def _run(self) -> None:
         self._call = None
-        turn = next(iter(self._waiting))
-        del self._waiting[turn]
+        user = next(iter(self._waiting))
+        turns = self._waiting.pop(user)
+        turn = next(iter(turns))
+        del turns[turn], self._users[turn]
+        if turns:
+            self._waiting[user] = turns  # behind all others
         self._schedule()
         turn()
 

@@ -149,7 +149,7 @@ class REST:
         with self._limits.short(user):
             visibility = await self._visibility(user, "list", target, chosen)
             form = _form(request, query, (LIST,))
-            page = await self._verbs.through(visibility).list(target, chosen)
+            page = await self._verbs.through(visibility).list(target, chosen, user.name)
         # Not counted as a short request: a slow reader must not block others.
         await self._respond_list(context, target.kind, page, form)
 

@@ -147,8 +147,9 @@ class Verbs:
             stale = True
         return await self._visible.get(resource, namespace, name, stale=stale)
 
-    async def list(self, target: Target, options: ListOptions) -> Page:
+    async def list(self, target: Target, options: ListOptions, user: str = "") -> Page:
         """
+        :param user: whose turns the comparisons take.
         :raises BadRequest: this kind has no such field selector.
         :raises Expired: the requested version is compacted.
         """
@@ -162,7 +163,7 @@ class Verbs:
             else listing.items[first:]
         )
         if options.selects:
-            items = await self._selected(kind, listing.items[first:], options)
+            items = await self._selected(kind, listing.items[first:], options, user)
         if not options.limit or len(items) <= options.limit:
             return Page(items, listing.version)
         items = items[: options.limit]
@@ -172,7 +173,7 @@ class Verbs:
         return Page(items, listing.version, token, left)
 
     async def _selected(
-        self, kind: Kind, objects: Sequence[Object], options: ListOptions
+        self, kind: Kind, objects: Sequence[Object], options: ListOptions, user: str
     ) -> Sequence[Object]:
         """
         Return the objects that match, but not more than one beyond the limit; in short turns.
@@ -190,7 +191,7 @@ class Verbs:
         began = self._turns.now if self._turns is not None and is_short else -math.inf
         for number, obj in enumerate(objects):
             if number % _SMALL == 0 and self._turns is not None:
-                began = await self._turns.rest(began)
+                began = await self._turns.rest(began, user)
             if selected(kind, obj, options):
                 found.append(obj)
                 if options.limit and len(found) > options.limit:
@@ -376,10 +377,10 @@ class Verbs:
 
         Objects that are deleted meanwhile are no error.
         """
-        page, began = await self.list(target, chosen), -math.inf
+        page, began = await self.list(target, chosen, user.name), -math.inf
         for number, obj in enumerate(page.items):
             if self._turns is not None and number >= _SMALL:
-                began = await self._turns.rest(began)
+                began = await self._turns.rest(began, user.name)
             namespace, name = key_of(obj)
             each = Target(target.kind, namespace, name)
             try:

@@ -4,7 +4,7 @@ Long responses, written in pieces at the client's pace.
 The writer waits for room before each piece.  There is no room while the client's buffers are full,
 so a slow client costs the memory of a piece rather than of the response.  After a burst there is no
 room until the reactor has served others, or one fast client would occupy the server.  Pieces that
-take long to make share the turns of all responses, or a hundred fast clients would.
+take long to make share the turns of all responses, by user, or a hundred fast clients would.
 """
 
 from __future__ import annotations
@@ -249,14 +249,14 @@ async def respond_pieces(
     :param pieces: at least one.
     :param gzip: compress a document of :data:`GZIP_BYTES` or more.
     """
-    turns = request.channel.site.turns
+    turns, user = request.channel.site.turns, request.subject.user
     began = turns.now
     start = [next(pieces)]
-    began = await turns.rest(began)
+    began = await turns.rest(began, user)
     start += islice(pieces, 1)
     if gzip:
         if len(start) > 1:
-            start += await _more(turns, pieces, GZIP_BYTES - sum(map(len, start)))
+            start += await _more(turns, user, pieces, GZIP_BYTES - sum(map(len, start)))
         gzip = sum(map(len, start)) >= GZIP_BYTES
     if len(start) == 1 and not gzip:
         respond(request, code, start[0], content_type)
@@ -270,7 +270,7 @@ async def respond_pieces(
     answer = _Long(request, _GZIP_MEMORY if gzip else 0)
     answer.begin(content_type)
     try:
-        await _write_all(answer, pieces, turns, began)
+        await _write_all(answer, pieces, turns, user, began)
     except BaseException:
         answer.evict()  # a truncated body must not look complete
         raise
@@ -279,11 +279,11 @@ async def respond_pieces(
         answer.end()
 
 
-async def _more(turns: SharedTurns, pieces: Iterator[bytes], size: int) -> list[bytes]:
+async def _more(turns: SharedTurns, user: str, pieces: Iterator[bytes], size: int) -> list[bytes]:
     """Return pieces of at least this size, or all; each is made in a turn of its own."""
     more: list[bytes] = []
     while size > 0:
-        await turns.rest(-math.inf)
+        await turns.rest(-math.inf, user)
         piece = next(pieces, None)
         if piece is None:
             break
@@ -302,11 +302,11 @@ def _compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 async def _write_all(
-    answer: PacedAnswer, pieces: Iterator[bytes], turns: SharedTurns, began: float
+    answer: PacedAnswer, pieces: Iterator[bytes], turns: SharedTurns, user: str, began: float
 ) -> None:
     for piece in pieces:
         await answer.room()
-        began = await turns.rest(began)
+        began = await turns.rest(began, user)
         if answer.gone:
             return
         answer.write(piece)

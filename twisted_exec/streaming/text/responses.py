@@ -92,6 +92,7 @@ class PacedResponse(TextResponse):
         super().__init__(request)
         self._is_paused = self._is_pumping = False
         self._turns: SharedTurns = request.channel.site.turns
+        self._user = request.subject.user
 
     # Implemented by subclasses.
 
@@ -112,7 +113,7 @@ class PacedResponse(TextResponse):
 
     def _resume(self) -> None:
         self._is_paused = False
-        self._turns.soon(self._pump)
+        self._turns.soon(self._pump, self._user)
 
     def _pump(self) -> None:
         """Write until the source has no more, the transport pauses this producer, or the turn is over."""
@@ -125,10 +126,10 @@ class PacedResponse(TextResponse):
                 if self._is_paused or not self._write_piece():
                     break
                 if self._clock.seconds() >= until:
-                    self._turns.soon(self._pump)
+                    self._turns.soon(self._pump, self._user)
                     break
             else:
-                self._turns.soon(self._pump)
+                self._turns.soon(self._pump, self._user)
         except Exception as problem:
             self._failed(problem)
             return
