@@ -108,6 +108,15 @@ class StreamTests(MachineTestCase):
         wrong = "?container=other"
         for user, code, name in (("", 401, "vm"), ("jane", 403, "vm"), ("admin", 404, "no")):
             await self.refused(code, name, path=f"{POD}/exec", query=wrong, user=user)
+        for subresource in ("attach", "exec"):
+            told = await self.refused(404, "no", path=f"{POD}/{subresource}", query=QUERY + COMMAND)
+            self.assertEqual(told, 'pods "no" not found')
+
+    async def test_no_pool(self) -> None:
+        """A missing pool has its own message."""
+        await self.make_machine("homeless", pool="nowhere")
+        told = await self.refused(404, "homeless", path=f"{POD}/attach", query=QUERY)
+        self.assertIn('machinepools.compute.ironcore.dev "nowhere" not found', told)
 
     async def test_right(self) -> None:
         """The right is that of the machine's console, and ends a session when it goes."""

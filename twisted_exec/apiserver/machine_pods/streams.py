@@ -23,7 +23,12 @@ from twisted_exec.api.fields import shown
 from twisted_exec.api.kinds import CONSOLE, PODS, machine_kind
 from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.recordings import recorded_input
-from twisted_exec.api.status import BadRequest, MethodNotAllowed, NotImplementedByBackend
+from twisted_exec.api.status import (
+    BadRequest,
+    MethodNotAllowed,
+    NotFound,
+    NotImplementedByBackend,
+)
 from twisted_exec.apiserver.consoles.logs import LOG
 from twisted_exec.apiserver.consoles.routes import console_facts
 from twisted_exec.apiserver.machine_pods.authorization import PodNames
@@ -59,7 +64,19 @@ class MachineOfPod:
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
         """As :meth:`IStreamLocator.locate`; the target is the machine."""
-        location: Deferred[Location] = self._machines[context.target.kind.resource].locate(context)
+        return Deferred.fromCoroutine(self._locate(context))
+
+    async def _locate(self, context: RequestContext) -> Location:
+        target = context.target
+        resource = target.kind.resource
+        try:
+            location: Location = await self._machines[resource].locate(context)
+        except NotFound as error:
+            # The Pod was requested; but the machine may be there, and its pool missing.
+            if error.details.get("kind") != resource.plural:
+                raise
+            *_, pod, _subresource = context.segments
+            raise NotFound(PODS.resource.plural, pod) from None
         return location
 
 
