@@ -244,14 +244,24 @@ def catch_up(database: sqlite3.Connection, restored: History) -> None:
         restored.start_over(list(read_objects(database)), version)
         return
     for table, change, body, changed in rows:
-        obj = Encoded(json.loads(body), body)
+        obj = _decoded(table, body)
         restored.apply(table, Event(change, obj, restored.at(table, key_of(obj)), changed))
 
 
 def read_objects(database: sqlite3.Connection) -> Iterator[tuple[str, Object]]:
     """Iterate over the current objects, with their tables."""
     for table, body in database.execute("SELECT resource, body FROM objects"):
-        yield table, Encoded(json.loads(body), body)
+        yield table, _decoded(table, body)
+
+
+def _decoded(table: str, text: str) -> Object:
+    """:raises ValueError: the text is no object; the message says of which table."""
+    try:
+        obj = json.loads(text)
+    except (ValueError, RecursionError):
+        # Python's own message may be about Python, as for a number of 5000 digits.
+        raise ValueError(f"an object of {table} is no valid JSON") from None
+    return Encoded(obj, text)
 
 
 def _version_of(obj: Object) -> int:
@@ -271,10 +281,10 @@ def _events(
         "SELECT resource, type, body, previous, version FROM log ORDER BY version"
     )
     for table, change, body, previous, version in rows:
-        obj = objects.get(version) or Encoded(json.loads(body), body)
+        obj = objects.get(version) or _decoded(table, body)
         before: Object | None = None
         if previous is not None:
-            before = Encoded(json.loads(previous), previous)
+            before = _decoded(table, previous)
             before = objects.setdefault(_version_of(before), before)
         objects[version] = obj
         yield table, Event(change, obj, before, version)
