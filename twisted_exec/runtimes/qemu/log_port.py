@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet import fdesc
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.error import ConnectionDone
-from twisted.internet.inotify import IN_MODIFY, INotify
 from twisted.python.failure import Failure
 from twisted.python.filepath import FilePath
 
 from twisted_exec.runtimes.qemu.serial_log import SerialLog
+
+if TYPE_CHECKING:
+    from twisted.internet.inotify import INotify
 
 READ_BYTES = 64 << 10
 _POLL_SECONDS = 0.05
@@ -33,14 +35,19 @@ class LogWatcher:
         """
         Call ``changed`` whenever a file has grown.
 
-        :return: false if this host has no more inotify instances or watches.
+        :return: false if this host has no more inotify instances or watches, or no ``ldconfig``, by which
+            Python finds the C library.
         """
+        try:
+            from twisted.internet.inotify import IN_MODIFY, INotify
+        except ImportError:
+            return False
         try:
             if self._notifier is None:
                 self._notifier = INotify(self._reactor)
                 self._notifier.startReading()
             self._notifier.watch(FilePath(path), IN_MODIFY, callbacks=[lambda *_: changed()])
-        except OSError:
+        except Exception:  # of a private module of Twisted
             return False
         self._paths.add(path)
         return True
