@@ -34,8 +34,8 @@ AT_ONCE = 3
 NOWHERE = "/nonexistent/x"
 ANY_PORT = "tcp:0:interface=127.0.0.1"
 
-# What twistd and Twisted say of themselves: their version, ports that open and close.
-_TWISTEDS_OWN = re.compile(r"\S+ \[(-|twisted\.[^\]]*)\] ")
+# What programs and Twisted say of themselves: their version, ports that open and close.
+_OF_THEMSELVES = re.compile(r"\S+ \[(-|twisted\.[^\]]*|twisted_exec\.program\.start#info)\] ")
 
 Change = Mapping[str, str | None]
 """Options given otherwise than they should be; ``None`` leaves one out."""
@@ -93,7 +93,7 @@ class StartCase(TestCase):
     async def last_words(
         self, argv: Sequence[str], env: Mapping[str, str], *, fork: bool = True
     ) -> list[str]:
-        """Return the lines a program prints before it exits with 1, without Twisted's own lines."""
+        """Return the lines a program prints before it exits with 1, without the lines about itself."""
         program = programs.start(argv, env=env, fork=fork)
         self.addCleanup(program.stop, 9)
         late = reactor.callLater(60, os.kill, program.transport.pid, 9)  # type: ignore[union-attr]
@@ -103,7 +103,7 @@ class StartCase(TestCase):
         told = program.output.decode()
         self.assertEqual(code, 1, f"{' '.join(argv)}\n{told}")
         self.assertNotIn("Traceback", told)
-        return [line for line in told.splitlines() if not _TWISTEDS_OWN.match(line)]
+        return [line for line in told.splitlines() if not _OF_THEMSELVES.match(line)]
 
     async def refuses(self, argv: Sequence[str], told: str, behind: str = "", **env: str) -> None:
         """The program prints one line; after the words ``behind`` the line contains ``told``."""
@@ -186,7 +186,11 @@ class CommonRows(_Program):
         await self.rows(
             ({"audit-log": NOWHERE}, told.format(NOWHERE, "No such file or directory")),
             ({"audit-log": self.directory}, told.format(self.directory, "Is a directory")),
-            ({"audit-log": "/dev/null"}, told.format("/dev/null", "not a regular file")),
+            (
+                {"audit-log": "/dev/zero"},
+                "cannot write audit file '/dev/zero': not a regular file (give a file, - for standard "
+                "output, or /dev/null to keep no records)",
+            ),
         )
 
 

@@ -4,12 +4,16 @@ Tests for :mod:`twisted_exec.observe.audit`.
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
+import shutil
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from unittest import mock
@@ -283,13 +287,38 @@ class JSONLinesAuditTests(SynchronousTestCase):
                 f"cannot write audit file {os.path.abspath(path)!r}", str(caught.exception)
             )
 
-    def test_fifo(self) -> None:
-        """A FIFO, which could block the program, is refused."""
-        os.mkfifo(self.path)
-        reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+    def test_other_files(self) -> None:
+        """Of what is no regular file only /dev/null is accepted; a FIFO could block the program."""
+        fifo, read, link = (os.path.join(self.directory, name) for name in ("fifo", "read", "link"))
+        socket_path = os.path.join(tempfile.mkdtemp(), "s")
+        self.addCleanup(shutil.rmtree, os.path.dirname(socket_path))
+        os.mkfifo(fifo)
+        os.mkfifo(read)
+        reader = os.open(read, os.O_RDONLY | os.O_NONBLOCK)
         self.addCleanup(os.close, reader)
-        with self.assertRaises(AuditUnavailable):
-            self.audit.check()
+        os.symlink("/dev/stdout", link)
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(socket_path)
+        for path, why in (
+            (fifo, "not a regular file"),
+            (read, "not a regular file"),
+            (socket_path, "not a regular file"),
+            ("/dev/zero", "not a regular file"),
+            (link, "a symbolic link"),
+        ):
+            with self.assertRaises(AuditUnavailable) as caught:
+                JSONLinesAudit(path).check()
+            self.assertIn(f"{why} (give a file, - for standard output, or ", str(caught.exception))
+
+    def test_dev_null(self) -> None:
+        """/dev/null keeps no records, and is never rotated."""
+        audit = JSONLinesAudit(os.devnull, Rotation(max_bytes=1))
+        audit.check()
+        self.patch(fcntl, "flock", None)
+        audit.record({"n": 1})
+        audit.record({"n": 2})
+        self.assertFalse(audit._broken)
 
     def test_stalled_disk(self) -> None:
         """Records wait for a disk that does not answer, in order; too many go to the log."""

@@ -8,6 +8,7 @@ appending: lines of several processes do not mix, and a full disk truncates one 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -45,6 +46,7 @@ OPTIONAL_KEYS = ("recording", "recording_uid")
 """Keys of the subject that a record has only with a value."""
 _FACTS = {"declared_reason": "reason"}
 """Keys whose fact has another name: ``reason`` of a record is why the session ended."""
+_OTHER = "not a regular file"
 _LONGEST_VALUE = 2048
 MOST_WAITING = 10_000
 """Records that wait for a disk that does not answer; further ones go to the log."""
@@ -75,7 +77,8 @@ class JSONLinesAudit:
 
     :param target: a path, ``-`` for standard output, or an open text stream.  A
         file is made with mode 0600, appended to, and never opened through a
-        symbolic link.
+        symbolic link.  ``/dev/null`` keeps no records; no other file that is not a
+        regular one is accepted.
     :param rotation: rotation of a file; several processes may write and rotate the same file, if
         all have a limit.
     :param thread: where the file is written.
@@ -109,9 +112,11 @@ class JSONLinesAudit:
             try:
                 os.close(self._open())
             except OSError as problem:
+                remedy = "check the path, or choose another"
+                if problem.errno == errno.EINVAL:
+                    remedy = "give a file, - for standard output, or /dev/null to keep no records"
                 raise AuditUnavailable(
-                    f"cannot write audit file {self._path!r}: {problem.strerror} "
-                    "(check the path, or choose another)"
+                    f"cannot write audit file {self._path!r}: {problem.strerror} ({remedy})"
                 ) from None
 
     def record(self, event: Mapping[str, Any]) -> None:
@@ -165,7 +170,8 @@ class JSONLinesAudit:
 
     def _append(self, line: bytes) -> None:
         # Opened for each record, so that no record goes to a rotated file; sessions have only two.
-        descriptor = self._open_with_room(len(line)) if self._rotation.max_bytes else self._open()
+        rotates = self._rotation.max_bytes and self._path != os.devnull
+        descriptor = self._open_with_room(len(line)) if rotates else self._open()
         try:
             if self._torn:
                 line = b"\n" + line
@@ -211,10 +217,17 @@ class JSONLinesAudit:
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._path, flags | os.O_NONBLOCK, 0o600)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        try:
+            descriptor = os.open(self._path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
+        except OSError as problem:
+            if problem.errno == errno.ELOOP:
+                raise OSError(errno.EINVAL, "a symbolic link") from None
+            if problem.errno == errno.ENXIO:  # a socket, or a FIFO without a reader
+                raise OSError(errno.EINVAL, _OTHER) from None
+            raise
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) and self._path != os.devnull:
             os.close(descriptor)
-            raise OSError(22, "not a regular file")
+            raise OSError(errno.EINVAL, _OTHER)
         return descriptor
 
 

@@ -32,7 +32,12 @@ class AuditOptions(ProgramOptions):
     group = "Audit log"
 
     optParameters = [
-        ["audit-log", None, "-", "File for audit records, or - for standard output."],
+        [
+            "audit-log",
+            None,
+            "-",
+            "File for audit records, - for standard output, or /dev/null to keep none.",
+        ],
         [
             "audit-log-maxsize",
             None,
