@@ -150,8 +150,8 @@ class RequestHeaderTests(CredentialsCase):
         for days, ca, problem in (
             (0, "forwarding", ""),
             (400, "forwarding", ""),
-            (0, "newer", "its CA was removed"),
-            (400, "newer", "its CA was removed"),
+            (0, "newer", 'its CA "newer" was removed'),
+            (400, "newer", 'its CA "newer" was removed'),
         ):
             made = datetime.now(UTC) - timedelta(days=days)
             shown = authority(ca).issue_client("exec-apiserver", now=made)

@@ -38,10 +38,16 @@ class PKICommandTests(SynchronousTestCase):
                 code = int(exit_.code or 0)
         return code, out.getvalue(), err.getvalue()
 
-    def good(self, *arguments: str) -> list[str]:
-        """Run a command that succeeds; return the names of the files it printed."""
+    def good(self, *arguments: str, next_step: str = "") -> list[str]:
+        """
+        Run a command that succeeds; return the names of the files it printed.
+
+        :param next_step: end of its message on standard error.
+        """
         code, out, err = self.run_pki(*arguments)
-        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(code, 0, err)
+        self.assertEqual(bool(err), bool(next_step), err)
+        self.assertTrue(err.rstrip().endswith(next_step), err)
         self.assertNotIn("PRIVATE", out)
         paths = out.splitlines()
         for path in paths:
@@ -95,24 +101,79 @@ class PKICommandTests(SynchronousTestCase):
         self.good("user", self.directory, "--user", "ada")
         old = self.chain("client-ca.crt")
         self.assertEqual(
-            self.good("renew", self.directory, "--authorities"),
+            self.good("renew", self.directory, "--authorities", next_step="--apiserver"),
             [*AUTHORITIES, "user-ada.crt", "user-ada.key"],
         )
         new, kept = self.chain("client-ca.crt")
         self.assertEqual([kept], old)
         self.chain("user-ada.crt")[0].verify_directly_issued_by(new)
-        self.assertEqual(self.good("renew", self.directory), [])
-        self.assertEqual(self.good("renew", self.directory, "--retire"), AUTHORITIES)
+        self.assertEqual(self.good("renew", self.directory, next_step="--retire"), [])
+        self.assertEqual(
+            self.good("renew", self.directory, "--retire", next_step="anew."), AUTHORITIES
+        )
         self.assertEqual(self.chain("client-ca.crt"), [new])
         self.assertEqual(self.good("renew", self.directory, "--retire"), [])
+
+    def test_order(self) -> None:
+        """
+        The API server's certificate is the last to be renewed, because kubeconfigs of before do not
+        trust the new one; each step says the next one, and is refused before its turn.
+        """
+        directory = self.directory
+        self.good("init", directory)
+        self.good("apiserver", directory, "--name", "api.example")
+        self.good("poollet", directory, "--pool", "a", "--name", "a.example")
+        self.assertIn("is from the present authority", self.bad("renew", directory, "--apiserver"))
+        (old,) = self.chain("ca.crt")
+        apiserver, retire = f"renew {directory} --apiserver", f"renew {directory} --retire"
+        renewed = self.good("renew", directory, "--authorities", next_step=apiserver)
+        self.assertIn("poollet-a.crt", renewed)
+        self.assertIn("apiserver-forwarding.crt", renewed)
+        self.assertNotIn("apiserver.crt", renewed)
+        self.chain("apiserver.crt")[0].verify_directly_issued_by(old)
+        self.assertEqual(self.good("renew", directory, next_step=apiserver), [])
+        for option, why in (
+            ("--all", f"locked out; when all do: twisted-exec pki {apiserver}"),
+            (
+                "--retire",
+                f"apiserver.crt is from an authority that is to be retired; first: twisted-exec pki {apiserver}",
+            ),
+            ("--authorities", "are being replaced already; first: "),
+        ):
+            self.assertIn(why, self.bad("renew", directory, option))
+        self.assertEqual(
+            self.good("renew", directory, "--apiserver", next_step=retire),
+            ["apiserver.crt", "apiserver.key"],
+        )
+        self.chain("apiserver.crt")[0].verify_directly_issued_by(self.chain("ca.crt")[0])
+        self.assertIn("first: twisted-exec pki", self.bad("renew", directory, "--authorities"))
+        self.good("renew", directory, "--retire", next_step="until you write them anew.")
+        self.assertEqual(len(self.chain("ca.crt")), 1)
+
+    def test_order_of_others(self) -> None:
+        """A certificate of an authority that is to be retired is found, whosever it is."""
+        directory = self.directory
+        self.good("init", directory)
+        self.good("user", directory, "--user", "ada")
+        kept = read_file(os.path.join(directory, "user-ada.crt"))
+        self.good("renew", directory, "--authorities", next_step="--apiserver")
+        with open(os.path.join(directory, "user-ada.crt"), "wb") as file:
+            file.write(kept)
+        problem = self.bad("renew", directory, "--retire")
+        self.assertIn(
+            f"user-ada.crt is from an authority that is to be retired; first: twisted-exec pki renew {directory}\n",
+            problem,
+        )
+        self.good("renew", directory, next_step="--retire")
+        self.good("renew", directory, "--retire", next_step="anew.")
 
     def test_renew_after_retiring(self) -> None:
         """Renewal fails for a certificate whose authority has been retired."""
         self.good("init", self.directory)
         self.good("user", self.directory, "--user", "ada")
         kept = read_file(os.path.join(self.directory, "user-ada.crt"))
-        self.good("renew", self.directory, "--authorities")
-        self.good("renew", self.directory, "--retire")
+        self.good("renew", self.directory, "--authorities", next_step="--apiserver")
+        self.good("renew", self.directory, "--retire", next_step="anew.")
         with open(os.path.join(self.directory, "user-ada.crt"), "wb") as file:
             file.write(kept)
         self.assertIn("none of this directory's authorities", self.bad("renew", self.directory))

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
-from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
+from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized, one_line
 from twisted_exec.auth.console_rights import Access, ConsoleAccess, highest_right
 from twisted_exec.auth.credentials import (
     NO_CREDENTIALS,
@@ -38,6 +38,7 @@ from twisted_exec.auth.interfaces import (
     IVisibility,
     User,
 )
+from twisted_exec.auth.x509 import is_certified_by
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
@@ -362,7 +363,10 @@ class Gate:
         if sender.forwarded_by is not None:  # the proxy reviews the user's credentials
             answers.check_proxy(evidence.credentials.certificate)
         else:
-            sender = await answers.authenticated(evidence.credentials)
+            try:
+                sender = await answers.authenticated(evidence.credentials)
+            except Unauthorized as error:
+                raise _distrusted(evidence) or error from None
         if not _is_same(sender, evidence.sender):
             raise Forbidden("the credential is now another user's")
         try:
@@ -380,6 +384,21 @@ class Gate:
             return await evidence.console.review(answers, user)
         except NotFound as error:  # hidden: withdrawn as well
             raise Forbidden(error.message) from None
+
+
+def _distrusted(evidence: Evidence) -> Unauthorized | None:
+    """Return the error for a session whose user had a certificate that is not accepted any more."""
+    certificate = evidence.credentials.certificate
+    if certificate is None or not is_certified_by(evidence.sender, certificate):
+        return None
+    if evidence.expires <= time.time():
+        return None
+    # A CA and the next one may have the same name, so the user also reads which certificate it is.
+    since = certificate.leaf.not_valid_before_utc.date().isoformat()
+    return Unauthorized(
+        f'the CA "{one_line(certificate.authority)}" of this user\'s certificate (valid since {since}) is '
+        "not trusted any more; open the console with a certificate of a present CA"
+    )
 
 
 @implementer(ISessionReviewer)

@@ -165,7 +165,8 @@ class RequestHeaderAuthenticator:
         if not self._is_named(certificate):
             return f'the proxy "{name}" is not trusted any more: its name is not allowed'
         if self._judge.distrust(certificate):
-            return f'the proxy "{name}" is not trusted any more: its CA was removed'
+            ca = one_line(certificate.authority)
+            return f'the proxy "{name}" is not trusted any more: its CA "{ca}" was removed'
         return ""
 
     def _is_named(self, certificate: PeerCertificate) -> bool:

@@ -249,6 +249,11 @@ class X509Authenticator:
         return certified_user(peer, verdict.end)
 
 
+def is_certified_by(user: User, peer: PeerCertificate) -> bool:
+    """Return whether a user was authenticated by a certificate."""
+    return f"X509SHA256={peer.fingerprint}" in user.extra.get(CREDENTIAL_ID, ())
+
+
 @lru_cache(maxsize=_VERDICTS_KEPT)
 def certified_user(peer: PeerCertificate, end: datetime | None = None) -> User:
     """

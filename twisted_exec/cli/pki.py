@@ -19,6 +19,7 @@ from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.directory import (
+    APISERVER,
     AUTHORITIES,
     PKI,
     Pair,
@@ -26,7 +27,14 @@ from twisted_exec.tls.pki.directory import (
     open_pki,
     write_kubeconfig,
 )
-from twisted_exec.tls.pki.renewal import renew, renew_authority, retire_authority
+from twisted_exec.tls.pki.renewal import (
+    is_being_replaced,
+    is_of_previous,
+    pairs,
+    renew,
+    renew_authority,
+    retire_authority,
+)
 
 _Command = Callable[[argparse.Namespace], list[str]]
 
@@ -104,8 +112,14 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     what.add_argument(
         "--authorities",
         action="store_true",
-        help="create new authorities, and renew all certificates with them; the old authorities stay "
-        "trusted",
+        help="create new authorities, and renew all certificates but the API server's with them; the "
+        "old authorities stay trusted",
+    )
+    what.add_argument(
+        "--apiserver",
+        action="store_true",
+        help="renew the certificate of the API server with the new authorities, once all kubeconfigs "
+        "contain these",
     )
     what.add_argument(
         "--retire",
@@ -134,7 +148,7 @@ def _command(
     parser.add_argument("directory", metavar="DIR", help="the PKI directory")
     if force:
         parser.add_argument("--force", action="store_true", help="replace files that exist")
-    parser.set_defaults(run=lambda options: _run(command, options))
+    parser.set_defaults(run=lambda options: _run(command, options), next_step="")
     return parser
 
 
@@ -164,6 +178,8 @@ def _run(command: _Command, options: argparse.Namespace) -> int:
         return 1
     for path in paths:
         print(path)
+    if options.next_step:
+        print(options.next_step, file=sys.stderr)
     return 0
 
 
@@ -204,16 +220,73 @@ def _user(options: argparse.Namespace) -> list[str]:
     return _paths(pair) + _kubeconfig(pki, pair, options.user, options)
 
 
+_TRUST_BOTH = """\
+The authorities are being replaced.  Next, in this order:
+1. Copy ca.crt, client-ca.crt and requestheader-ca.crt to their hosts.
+2. Copy the renewed certificates to their hosts.
+3. Write all kubeconfigs anew ('twisted-exec pki user' and 'pki poollet' with --kubeconfig and --force), and
+   give them to their users.  Kubeconfigs of before will not trust the API server's new certificate.
+4. When everybody has theirs: twisted-exec pki renew {directory} --apiserver"""
+_NEW_APISERVER = """\
+The authorities are being replaced.  Next, in this order:
+1. Copy apiserver.crt and apiserver.key to the API servers.
+2. When every host has its new files: twisted-exec pki renew {directory} --retire"""
+_RETIRED = """\
+Next: copy the authorities' files to their hosts.  Sessions of certificates that the old authorities signed then end.
+Kubeconfigs trust the old serving CA until you write them anew."""
+
+
 def _renew(options: argparse.Namespace) -> list[str]:
     pki, now = open_pki(options.directory), datetime.now(UTC)
+    apiserver = pki.pair(APISERVER)
+    is_waiting = os.path.exists(apiserver.certificate) and is_of_previous(pki, apiserver)
+    _check_order(pki, options, is_waiting)
     if options.retire:
         retired = [name for name in AUTHORITIES if retire_authority(pki, name)]
+        options.next_step = _RETIRED if retired else ""
         return [pki.pair(name).certificate for name in retired]
     authorities = [*AUTHORITIES] if options.authorities else []
     for name in authorities:
         renew_authority(pki, name, now)
-    done = renew(pki, now, None if options.all else timedelta(days=options.within))
+    everything = options.all or options.authorities
+    waiting = apiserver if options.authorities or (is_waiting and not options.apiserver) else None
+    done = renew(pki, now, None if everything else timedelta(days=options.within), waiting=waiting)
+    if is_being_replaced(pki):
+        is_waiting = apiserver.exists and is_of_previous(pki, apiserver)
+        step = _TRUST_BOTH if is_waiting or options.authorities else _NEW_APISERVER
+        options.next_step = step.format(directory=options.directory)
     return [*(pki.pair(name).certificate for name in authorities), *_paths(*done)]
+
+
+def _check_order(pki: PKI, options: argparse.Namespace, is_waiting: bool) -> None:
+    """
+    Check that a step of a replacement of authorities comes after those before it.
+
+    :param is_waiting: the API server's certificate is from a previous authority.
+    :raises TLSConfigError: it does not.
+    """
+    command = f"twisted-exec pki renew {options.directory}"
+    if options.apiserver and not is_waiting:
+        raise TLSConfigError(
+            f"the API server's certificate is from the present authority; to replace that: {command} --authorities"
+        )
+    if options.all and is_waiting:
+        raise TLSConfigError(
+            "users whose kubeconfigs do not contain the new authority would be locked out; when all do: "
+            f"{command} --apiserver"
+        )
+    if options.authorities and is_being_replaced(pki):
+        last = "--apiserver, then --retire" if is_waiting else "--retire"
+        raise TLSConfigError(f"the authorities are being replaced already; first: {command} {last}")
+    if options.retire or options.apiserver:
+        for pair in pairs(pki):
+            is_own_turn = options.apiserver and pair == pki.pair(APISERVER)
+            if not is_own_turn and is_of_previous(pki, pair):
+                step = " --apiserver" if pair == pki.pair(APISERVER) else ""
+                name = os.path.basename(pair.certificate)
+                raise TLSConfigError(
+                    f"{name} is from an authority that is to be retired; first: {command}{step}"
+                )
 
 
 def _paths(*pairs: Pair) -> list[str]:

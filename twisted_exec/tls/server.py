@@ -189,6 +189,13 @@ class PeerCertificate:
         """The subject's organizations, in their order."""
         return self._subject(NameOID.ORGANIZATION_NAME)
 
+    @cached_property
+    def authority(self) -> str:
+        """Common name of the CA that signed the leaf or the last intermediate, or its whole name."""
+        issuer = (self.leaf, *self.chain)[-1].issuer
+        names = issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return str(names[0].value) if len(names) == 1 else issuer.rfc4514_string()
+
     def _subject(self, kind: x509.ObjectIdentifier) -> tuple[str, ...]:
         attributes = self.leaf.subject.get_attributes_for_oid(kind)
         return tuple(each.value for each in attributes if isinstance(each.value, str))

@@ -12,7 +12,9 @@ import itertools
 import json
 import os
 import re
+from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +33,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds.certificates import certificate_of
 from twisted_exec.api.status import APIError
+from twisted_exec.cli.main import main
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.tls.client import ClientTLS
@@ -38,7 +41,6 @@ from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSError
 from twisted_exec.tls.pki.authority import Authority, Issued, request_server, write_private
 from twisted_exec.tls.pki.directory import AUTHORITIES, write_kubeconfig
-from twisted_exec.tls.pki.renewal import renew, renew_authority, retire_authority
 
 reactor: Any = _reactor
 
@@ -261,11 +263,17 @@ class RotationTests(ReloadCase):
         pool = await self.deployment.client.get(kinds.MACHINEPOOLS.resource, POOL)
         poollet_port = pool["status"]["daemonEndpoints"]["machinepoolletEndpoint"]["port"]
         told = await self.deployment.runtime.until(rb"consoles at https://127\.0\.0\.1:(\d+)/")
-        for name in AUTHORITIES:
-            renew_authority(pki, name, now)
         # Renew every certificate at once: trusted CAs and served certificates are read at different
         # times.
-        renew(pki, now, None)
+        self.pki("renew", pki.directory, "--authorities")
+        # Users still have their kubeconfigs of before, and must not be locked out.
+        before = self.deployment.path("before.kubeconfig")
+        Path(before).write_text(json.dumps(old_admin))
+        await self.until_trusted()
+        self.assertTrue(await self.is_known(before))
+        await self.works(self.screen)
+        self.deployment.kubeconfig("admin", ["system:masters"])
+        self.pki("renew", pki.directory, "--apiserver")
         for port, name in (
             (self.deployment.port, "apiserver"),
             (poollet_port, f"poollet-{POOL}"),
@@ -278,8 +286,8 @@ class RotationTests(ReloadCase):
         await self.still_works()
         await self.works(old)
         self.assertTrue(await self.is_known(self.with_all_authorities(old_admin)))
+        self.pki("renew", pki.directory, "--retire")
         for name in AUTHORITIES:
-            retire_authority(pki, name)
             path = Path(pki.pair(name).certificate)
             expired = Authority.create(AUTHORITIES[name], now=now - timedelta(days=3651))
             write_private(str(path), path.read_bytes() + expired.certificate_pem)
@@ -289,11 +297,24 @@ class RotationTests(ReloadCase):
         await self.rights_change("one")
         lost = await old.ended
         self.assertEqual(lost.ending.reason, "AuthorizationWithdrawn")
+        self.assertRegex(
+            lost.ending.message, r'the CA "twisted-exec user CA" .* is not trusted any more'
+        )
         await self.deployment.client.close()
         self.deployment.client = KubeClient(load(self.deployment.admin), reactor)
         # The connections of the poollet to API server and runtime, in both directions.
         await self.deployment.create_machine("another", "shell")
         await self.still_works()
+
+    async def until_trusted(self) -> None:
+        """Wait until users of the new authority are known."""
+        self.deployment.kubeconfig("ada")
+        while not await self.is_known(self.deployment.path("ada.kubeconfig")):
+            await pause()
+
+    def pki(self, *arguments: str) -> None:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            self.assertEqual(main(["pki", *arguments]), 0)
 
     def with_all_authorities(self, kubeconfig: dict[str, Any]) -> str:
         """Return credentials with all current serving CAs, to accept any server certificate."""

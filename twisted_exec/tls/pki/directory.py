@@ -45,6 +45,8 @@ from twisted_exec.tls.pki.authority import (
 from twisted_exec.tls.unix import private_directory
 
 SERVING, CLIENT, FORWARDING = "ca", "client-ca", "requestheader-ca"
+APISERVER = "apiserver"
+"""File name of the API server's serving certificate."""
 FORWARDING_USER = "exec-apiserver"
 """Common name of our API server where it forwards identities."""
 
@@ -113,7 +115,7 @@ class PKI:
         serving = self.authority(SERVING).issue_server(names, now=now)
         forwarding = self.authority(FORWARDING).issue_client(FORWARDING_USER, now=now)
         first, second = self._write_all(
-            ("apiserver", serving), ("apiserver-forwarding", forwarding), replace=replace
+            (APISERVER, serving), ("apiserver-forwarding", forwarding), replace=replace
         )
         return first, second
 

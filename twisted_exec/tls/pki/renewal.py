@@ -4,11 +4,13 @@ Renewal of certificates that expire soon, and replacement of authorities.
 A renewed certificate has the same names and usages, a new key, and is signed by the current
 authority.
 
-An authority is replaced in two steps, so that every host trusts every certificate in between.
+An authority is replaced in steps, so that every host trusts every certificate in between.
 *Renewed*, it signs with a new key, and its file holds the new certificate followed by the previous
-ones: hosts with the new file trust both.  After all certificates are issued anew and every host has
-the new file, the previous ones are *retired*: removed from the file.  Expired ones disappear at the
-next renewal.
+ones: hosts with the new file trust both.  Kubeconfigs contain that file, and users cannot be asked
+to replace theirs at one moment: so the API server's certificate is issued anew only when every
+kubeconfig trusts both.  After all certificates are issued anew and every host has them, the
+previous authorities are *retired*: removed from the file.  Expired ones disappear at the next
+renewal.
 """
 
 from __future__ import annotations
@@ -55,11 +57,31 @@ def retire_authority(pki: PKI, name: str) -> bool:
     return bool(before)
 
 
-def renew(pki: PKI, now: datetime, within: timedelta | None) -> list[Pair]:
+def is_being_replaced(pki: PKI) -> bool:
+    """Return whether a previous authority is still trusted."""
+    return any(len(_bundle(pki.pair(name))) > 1 for name in AUTHORITIES)
+
+
+def is_of_previous(pki: PKI, pair: Pair) -> bool:
     """
-    Renew certificates that expire soon, or that a retired authority has signed.
+    Return whether a previous authority has signed a certificate.
+
+    :raises TLSConfigError: it is malformed, or not from an authority of this directory.
+    """
+    certificate = _bundle(pair)[0]
+    issuer = _issuer(pki, certificate, pair)
+    return not pem.has_issued(_bundle(pki.pair(issuer))[0], certificate)
+
+
+def renew(
+    pki: PKI, now: datetime, within: timedelta | None, *, waiting: Pair | None = None
+) -> list[Pair]:
+    """
+    Renew certificates that expire soon, or that a previous authority has signed.
 
     :param within: time to the expiry; ``None`` renews all.
+    :param waiting: a certificate of a previous authority that clients trust, and the new one not
+        yet.  It is renewed only if it expires soon.
     :return: the renewed certificates.
     :raises TLSConfigError: a certificate is malformed, or not from an authority of this directory.
     """
@@ -67,8 +89,8 @@ def renew(pki: PKI, now: datetime, within: timedelta | None) -> list[Pair]:
     for pair in pairs(pki):
         certificate = _bundle(pair)[0]
         issuer = _issuer(pki, certificate, pair)
-        is_old = not pem.has_issued(_bundle(pki.pair(issuer))[0], certificate)
-        if within is None or is_old or certificate.not_valid_after_utc < now + within:
+        is_due = pair != waiting and (within is None or is_of_previous(pki, pair))
+        if is_due or certificate.not_valid_after_utc < now + (within or timedelta()):
             _again(pki.authority(issuer), certificate, pair, now).write(
                 pair.certificate, pair.key, replace=True
             )
