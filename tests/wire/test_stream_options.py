@@ -41,6 +41,10 @@ class StreamOptionsTests(SynchronousTestCase):
             ({b"stdout": [b"t"], b"stderr": [b"1"], b"tty": [b"1"]}, b"stdout=true&tty=true"),
             ({b"readOnly": [b"true"]}, b"readOnly=true"),
             (
+                {b"stdout": [b"true"], b"inputEnded": [b"true"]},
+                b"stdout=true&inputEnded=true",
+            ),
+            (
                 {b"force": [b"1"], b"readOnly": [b"0"], b"stdin": [b"true"]},
                 b"stdin=true&force=true",
             ),

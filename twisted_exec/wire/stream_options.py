@@ -3,7 +3,7 @@ Options of a console session: the query of the request that opens it.
 
 Each hop forwards the options in one canonical form, because the streams only start at the machine's
 end.  Both spellings are accepted: an API server's (``stdin=true``) and a kubelet's (``input=1``).
-``readOnly`` and ``force`` are our own.  Sources: ``PodExecOptions`` and ``PodAttachOptions`` of
+``readOnly``, ``force`` and ``inputEnded`` are our own.  Sources: ``PodExecOptions`` and ``PodAttachOptions`` of
 ``k8s.io/api/core/v1``, and ``NewOptions`` of
 ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
 """
@@ -34,12 +34,14 @@ class StreamOptions:
     :param tty: the client has a terminal, so stderr is merged into stdout.
     :param read_only: the client only watches; its input never reaches the machine.
     :param force: take what another session may have to give up, such as an exclusive line.
+    :param input_ended: the session begins as if its input had just ended.
     """
 
     channels: frozenset[Channel] | None = None
     tty: bool = False
     read_only: bool = False
     force: bool = False
+    input_ended: bool = False
 
     @classmethod
     def of(cls, query: Query) -> StreamOptions:
@@ -57,6 +59,7 @@ class StreamOptions:
             tty,
             _true(query, b"readOnly"),
             _true(query, b"force"),
+            _true(query, b"inputEnded"),
         )
 
     @property
@@ -77,6 +80,7 @@ class StreamOptions:
             (channels and self.tty, b"tty"),
             (self.read_only, b"readOnly"),
             (self.force, b"force"),
+            (self.input_ended, b"inputEnded"),
         )
         words += [word for is_set, word in flags if is_set]
         return b"&".join(word + b"=true" for word in words)

@@ -38,6 +38,22 @@ class StreamTests(MachineTestCase):
         """The console is the only command."""
         await self.echo(await self.open(path=f"{POD}/exec", query=QUERY + COMMAND))
 
+    async def test_no_input(self) -> None:
+        """Without input an exec is to end, unless it only watches; an attach goes on."""
+        for subresource, query, forwarded in (
+            ("exec", "?stdout=1&command=console", "stdout=true&inputEnded=true"),
+            ("exec", f"{QUERY}{COMMAND}", "stdin=true&stdout=true&tty=true"),
+            (
+                "exec",
+                "?stdout=1&command=console&command=--read-only",
+                "stdout=true&readOnly=true",
+            ),
+            ("attach", "?stdout=1", "stdout=true"),
+        ):
+            await self.open(path=f"{POD}/{subresource}", query=query)
+            _, uri, _ = self.pool.requests[-1]
+            self.assertEqual(uri.partition("?")[2], forwarded)
+
     async def test_roles(self) -> None:
         """Options of the command select read-only or forced sessions."""
         for option, word in (("--read-only", "readOnly"), ("--force", "force")):

@@ -113,7 +113,8 @@ class Shown(io.RawIOBase):
 
 async def exec_(api: Any, machine: str, mark: str) -> None:
     pod = await Pod.get(machine, namespace=NAMESPACE, api=api)
-    await pod.exec(["console"], container="console", stdout=Shown(f"{mark}42z"))
+    # Without input it would end as soon as the console is quiet.
+    await pod.exec(["console", "--read-only"], container="console", stdout=Shown(f"{mark}42z"))
 
 
 async def ask(api: Any, machine: str, text: str, end: bool = False) -> tuple[str, Any]:

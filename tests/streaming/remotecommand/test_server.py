@@ -249,6 +249,21 @@ class HandshakeTests(ServeTestCase):
                 self.assertEqual(self.refused(good.replace(*change)), (code, message))
 
 
+class InputEndedTests(ServeTestCase):
+    """A session that begins after the end of its input."""
+
+    def test_ended(self) -> None:
+        """The attachment gets the end once, also if the client ends its input."""
+        for query in (b"?stdout=true&inputEnded=true", b"?stdin=true&stdout=true&inputEnded=true"):
+            self.attachment.input_ends = 0
+            peer = self.connect(query=query)
+            self.assertEqual(self.attachment.input_ends, 1)
+            peer.send(b"\xff\0")
+            self.assertEqual(self.attachment.input_ends, 1)
+        self.connect(query=b"?stdout=true")
+        self.assertEqual(self.attachment.input_ends, 1)
+
+
 class ContractTests(EndOfInputContract, ServeTestCase):
     """The attachment contract, in version 5."""
 

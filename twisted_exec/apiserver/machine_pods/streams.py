@@ -104,6 +104,8 @@ class PodLocator:
             options,
             read_only=options.read_only or console.read_only,
             force=options.force or console.force,
+            # A program that runs a command without input waits for its end.
+            input_ended=subresource == "exec" and not query.flag("stdin") and not console.read_only,
         )
         if console.reason:
             context.learn(reason=check_reason(console.reason))

@@ -333,6 +333,8 @@ class ConsoleServer:
                 transport.on_wait = self._forget_ping
             self._attach()
             self._time_limits.hold_to(self.terms)
+            if self.options.input_ended:
+                self._input.ended()
 
     def received(self, channel: Channel, data: bytes) -> None:
         if self._ending:
