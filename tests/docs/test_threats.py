@@ -15,7 +15,7 @@ from . import pages
 
 TESTS = Path(__file__).parents[1]
 TABLES = {
-    "The rule behind the rows": 3,
+    "The rules behind the rows": 3,
     "Identity and permission": 63,
     "Spaces": 22,
     "Tokens and secrets": 6,

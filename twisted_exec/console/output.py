@@ -102,7 +102,7 @@ class Output:
         self._attendance: Attendance | None = None  # not sent yet
         self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
         self._is_terminal = False
-        self._live_from = 0  # what was printed before is history for the present stream
+        self._live_from = 0  # output before this offset is history for the present stream
         self._filter, self._filtered_to = QueryFilter(), -1
 
     # The stream.

@@ -128,7 +128,7 @@ class Front:
 
 
 def remove(path: str) -> None:
-    """Remove the file of an earlier run, if it is there."""
+    """Remove the file of an earlier run, if it exists."""
     with suppress(OSError):
         os.unlink(path)
 

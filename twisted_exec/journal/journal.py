@@ -211,7 +211,7 @@ class Journal:
                     self._retain(each.entry)
                 continue
             if self._tail.end < each.offset:
-                self._tail = _tail(each.offset)  # what is between them is a gap
+                self._tail = _tail(each.offset)  # the bytes between them are a gap
             data = each.entry[max(0, self._tail.end - each.offset) :]
             if data:
                 self._tail.append(data, each.time_ns)

@@ -41,7 +41,7 @@ class Unanswered(OSError):
 
 class Files(Protocol):
     """
-    Where functions that use files run.
+    Runs functions that use files, such as in a thread.
 
     :ivar late: called when the disk does not answer, once until it answers.
     :ivar answered: called when it answers again.

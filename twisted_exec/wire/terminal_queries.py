@@ -172,8 +172,8 @@ class QueryFilter:
     """
     Makes the queries of a stream harmless, wherever it is split.
 
-    :param found: called with each query that is a control sequence: what follows ``ESC [``, without
-        control characters.
+    :param found: called with each query that is a control sequence: with the bytes after ``ESC [``,
+        without control characters.
     """
 
     def __init__(self, found: Callable[[bytes], None] = lambda query: None) -> None:

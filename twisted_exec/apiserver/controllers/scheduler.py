@@ -307,7 +307,7 @@ class Scheduler(StoreFollower):
         try:
             await self._bind(machine, placement.pool)
         except (Conflict, NotFound):
-            # The machine changed meanwhile, which brings it into the next run.  Others may get its room.
+            # The machine changed meanwhile, so the next run has it.  Its place may go to another machine.
             self._look_at_all()
         except APIError as error:
             self._log.error("{name} waits: {error}", name=_named(machine), error=error)

@@ -189,11 +189,11 @@ class PoolGraph(StoreFollower):
             self._notification = self._clock.callLater(_SOON_SECONDS, self._notify)
 
     def _forget_changes(self) -> None:
-        """Forget those of pools without machines: users choose the names of pools."""
+        """Forget the changes of pools without machines: users choose the names of pools."""
         version = self._forgotten_change.version
         for pool in [each for each in self._changes if each not in self._named]:
             version = max(version, self._changes.pop(pool).version)
-        # Newer than what anyone has seen of these pools, so that nobody misses a change.
+        # Newer than all changes of these pools, so that no listener misses one.
         self._forgotten_change = _Change(version, self._number)
         self._most_changes = max(_POOLS, 2 * len(self._changes))
 

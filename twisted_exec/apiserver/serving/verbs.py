@@ -149,7 +149,7 @@ class Verbs:
 
     async def list(self, target: Target, options: ListOptions, user: str = "") -> Page:
         """
-        :param user: whose turns the comparisons take.
+        :param user: the user that the comparisons are for.
         :raises BadRequest: this kind has no such field selector.
         :raises Expired: the requested version is compacted.
         """

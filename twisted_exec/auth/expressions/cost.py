@@ -1,5 +1,5 @@
 """
-What an evaluation may cost at most, known from the expression's text and the size of its values.
+Upper bound of the cost of an evaluation, from the expression's text and the size of its values.
 
 The author of an expression is trusted, the values are not: they come from a user's token or object.
 So the bound is about how the cost grows with the values.  Its unit is about a nanosecond, or a byte
@@ -61,7 +61,7 @@ _COMPILING, _SEARCHING = 500.0, 50.0
 @dataclass(frozen=True)
 class Growth:
     """
-    How the cost of an expression grows.
+    Growth of the cost of an expression with its values.
 
     :param loops: depth of nested loops.
     :param squares: calls that multiply by the size of the values.

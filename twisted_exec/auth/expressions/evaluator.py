@@ -1,5 +1,5 @@
 """
-Evaluation of expressions where it holds nobody.
+Evaluation of expressions without holding the reactor.
 
 An evaluation with a small bound, which is nearly every one, takes place at once, and many of them in
 short turns.  All others are done by processes of low priority, with limits of memory and CPU time;
@@ -69,7 +69,7 @@ class Evaluator:
         Evaluate an expression.
 
         :param values: as in JSON, by variable.
-        :param user: whose values they are.
+        :param user: the sender of the values.
         :return: the value as in JSON.
         :raises Missing: the library is.
         :raises EvaluationFailed: it does not compile, has no value, or costs too much.

@@ -84,8 +84,8 @@ class Selection:
     """
     The machines that the options select, as their clusters answer.
 
-    Each cluster has an equal share of the limit.  What others leave of theirs is for clusters with more
-    machines, so that none of them takes the room of another one, however late that one answers.
+    Each cluster has an equal share of the limit.  A cluster with more machines gets only what the others
+    leave of their shares, so it cannot take the share of a cluster that answers late.
 
     :param found: called with the machines of a cluster.
     :param failed: called with the name of one of several clusters, and why it has no machines here.

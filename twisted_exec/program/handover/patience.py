@@ -1,5 +1,5 @@
 """
-Time limits of a hand-over: a slow successor is told from one that hangs.
+Time limits of a hand-over, which tell a slow successor from a successor that hangs.
 
 On a busy host a start takes ten times as long as usual, so a fixed limit gives up successors that
 would have become ready.  But while the program is frozen, new connections and writes wait for the

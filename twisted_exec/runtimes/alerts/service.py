@@ -135,7 +135,7 @@ class _Batch:
     """
     Output of machines with the same patterns.
 
-    :ivar excluded: machines for which there was no room.
+    :ivar excluded: machines whose output did not fit.
     """
 
     rule: Rule
@@ -496,7 +496,7 @@ class ConsoleAlerts:
                 if self._stopped or not (searched.is_removed or searched.reader is reader):
                     continue
                 if output.is_rest and reader.line_start == match.offset:
-                    # What follows is another line: the match must not be found twice.
+                    # The rest of the output is another line: the match must not be found twice.
                     reader.consume()
                 self._matched(output, batch.rule, match.offset, match.text, match.numbers)
 

@@ -2,8 +2,8 @@
 A backup of a SQLite store, restored into etcd.
 
 The marker comes first and says that the store is not complete, so no server starts on a part.  Every
-transaction requires that very marker, so two restores cannot mix.  When all objects are there and
-were compared, the last transaction replaces the marker.
+transaction requires that very marker, so two restores cannot mix.  When all objects are copied and
+compared, the last transaction replaces the marker.
 
 etcd chooses the revisions.  So the marker keeps a number that is added to them: resourceVersions
 continue above all earlier ones, as after every restore.

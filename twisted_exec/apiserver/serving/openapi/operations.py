@@ -240,7 +240,7 @@ def _head(
     kind: Kind, action: str, subresource: str = "", method: str = "", *, everywhere: bool = False
 ) -> Object:
     """
-    What identifies an operation: ``tags``, ``operationId`` and a description.
+    Return ``tags``, ``operationId`` and ``description`` of an operation.
 
     :param method: of a stream.
     """
