@@ -23,7 +23,7 @@ TABLES = {
     "Forwarded requests": 9,
     "Bytes from peers": 17,
     "Hosts and transports": 16,
-    "Output to people": 21,
+    "Output to people": 22,
     "The web console": 11,
 }
 """Number of threats in each table; change it when you add or remove a threat."""

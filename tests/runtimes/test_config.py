@@ -75,6 +75,15 @@ class ParseTests(SynchronousTestCase):
         self.assertIn("(shell): journal: days must be", self.refusal(journal={"days": -1}))
         self.assertIn("unknown key 'dayz'", self.refusal(journal={"dayz": 1}))
 
+    def test_answer_queries(self) -> None:
+        """Serial lines are answered, unless the class says no; others have a size of their own."""
+        serial = {"name": "bench", "driver": "serial", "lines": {"a": {"device": "/dev/ttyS0"}}}
+        serial["capabilities"] = SHELL["capabilities"]
+        for entry, default in ((SHELL, False), (serial, True)):
+            for said in ({}, {"answer_queries": False}, {"answer_queries": True}):
+                (each,) = self.build({**entry, **said})
+                self.assertIs(each.answers_queries, said.get("answer_queries", default))
+
     def test_pty(self) -> None:
         """A pty class with its options and defaults."""
         (shell,) = self.build({**SHELL, "environment": {"A": "b"}, "directory": "/srv"})

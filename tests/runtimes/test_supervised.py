@@ -176,6 +176,39 @@ class ConditionTests(MachineCase):
         )
 
 
+class AnswerTests(MachineCase):
+    """Machines that ask for the size of a terminal while no user is there."""
+
+    async def answer(self, times: int, *, answers: bool) -> bytes:
+        """Return the answer to a machine that asks so many times, until it has one."""
+        asking = (
+            "stty raw -echo\n"
+            f"for each in $(seq {times}); do\n"
+            "  printf '\\033[18t'\n"
+            "  answer=$(timeout --foreground 0.2 head -c 10 | tr '\\033' '^')\n"
+            '  [ -z "$answer" ] || break\n'
+            "done\n"
+            'echo "<$answer>"; sleep 99'
+        )
+        shell = {**SHELL, "command": ["/bin/sh", "-c", asking], "answer_queries": answers}
+        runtime = await self.make_runtime(shell)
+        created = await runtime.create_machine(
+            pb.CreateMachineRequest(machine=machine("x", "shell"))
+        )
+        _, journal = runtime.read_log(Grant(created.machine.metadata.id))
+        await self.until(lambda: journal.end and b">" in journal.read(0, 4000))
+        answer: bytes = journal.read(0, 4000).partition(b"<")[2]
+        return answer.partition(b">")[0]
+
+    async def test_answered(self) -> None:
+        """A machine of a class with ``answer_queries`` has the answer at once."""
+        self.assertEqual(await self.answer(300, answers=True), b"^[8;24;80t")
+
+    async def test_not_answered(self) -> None:
+        """A machine of another class waits in vain."""
+        self.assertEqual(await self.answer(3, answers=False), b"")
+
+
 class StopTests(MachineCase):
     """The end of the runtime."""
 

@@ -42,6 +42,7 @@ from twisted_exec.streaming.interfaces import (
 )
 
 from .acts import Act, ActReports, ignore
+from .answers import SESSION, Answers
 from .echo import Echo
 from .floor import Floor
 from .interfaces import IRecoveringTransport
@@ -54,6 +55,9 @@ from .recorder import UnrecordedConsole
 from .viewer import Viewer
 from .viewer_state import ViewerState
 from .viewers import Viewers
+
+_OLD_OUTPUT_SECONDS = 10.0
+"""From the opening of a line until its output is new, unless the machine starts with it."""
 
 
 def _never(ending: Ending, has_exited: bool) -> bool:
@@ -74,6 +78,8 @@ class SharedConsole:
         ending, and whether that is the exit code of a process.
     :param recorder: provides :class:`.interfaces.IConsoleRecorder`; ``None`` if the console cannot be
         recorded.
+    :param answers_queries: answer the machine when it asks for the size of a terminal, and no user
+        has the floor.
     :ivar ending: how the console ended; ``None`` while it lasts.
     :ivar is_new_boot: the machine of the line starts with it, and does not run already.
     :ivar interruption: lets sessions wait for the next line.
@@ -92,6 +98,7 @@ class SharedConsole:
         acted: Callable[[Act], None] = ignore,
         restarts: Callable[[Ending, bool], bool] = _never,
         recorder: Any = None,
+        answers_queries: bool = False,
     ) -> None:
         self.clock = clock
         self.reports = ActReports(acted, clock.seconds)
@@ -114,6 +121,10 @@ class SharedConsole:
         self._viewers = Viewers(self)
         self._pacing = Pacing(clock, self.journal, self._viewers, limits.pace_bytes)
         self._echo = Echo(clock)
+        self._answers: Answers | None = None
+        if answers_queries:
+            self._answers = Answers(clock, lambda: self.size, self._answer)
+        self._old_until = 0.0  # output of a line may be older than the line
         self._line_writable = False
         self._breaking: IDelayedCall | None = None
         self._waiting: list[Deferred[Ending]] = []
@@ -326,6 +337,19 @@ class SharedConsole:
         self._trim()
         self._pacing.follow()
         self._echo.printed()
+        if self._answers is not None:
+            if self.floor.writers or self.clock.seconds() < self._old_until:
+                self._answers.forget()
+            else:
+                self._answers.printed(data)
+
+    def _answer(self, answer: bytes) -> None:
+        """Send an answer of this program, as input, if the machine gets any."""
+        line = self._line
+        if line is None or not self.accepts_input or self.outage:
+            return
+        if self.recorder.typed(SESSION, answer):
+            line.transport.write(answer)
 
     def noticed(self, text: bytes) -> None:
         """Pass a notice of the line to the viewers."""
@@ -396,6 +420,7 @@ class SharedConsole:
 
     def _go_live(self, line: Line) -> None:
         self._line = line
+        self._old_until = 0.0 if self.is_new_boot else self.clock.seconds() + _OLD_OUTPUT_SECONDS
         if self._console.paced:
             self._pacing.use(line.transport)
         unsent, self.unsent = self.unsent, b""

@@ -27,6 +27,7 @@ class RuntimeClass:
         with a wrong name has no line, and must not keep out the machine that the line is for.
     :param retention: how long output is retained; by default that of the runtime.
     :param match: :data:`NAME`, :data:`CAPABILITIES`, or :data:`AUTO`, as the driver says.
+    :param answers_queries: see :class:`~twisted_exec.console.shared_console.SharedConsole`.
     """
 
     name: str
@@ -36,6 +37,7 @@ class RuntimeClass:
     spare: int = 0
     retention: Retention | None = None
     match: str = AUTO
+    answers_queries: bool = False
 
     @property
     def only_by_name(self) -> bool:

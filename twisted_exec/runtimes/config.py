@@ -16,6 +16,7 @@ The configuration file of ``exec-runtime``: the machine classes of this host.
       capabilities: {cpu: "1", memory: 128Mi}
       quantity: 10
       journal: {days: 7, size: 16Mi}
+      answer_queries: false    # default: true for serial lines
 
 Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; whether the host
 *has* everything that a class needs is checked when the runtime starts.
@@ -38,6 +39,9 @@ from .drivers import drivers
 from .interfaces import Build
 from .processes import ProcessTable
 
+_WITHOUT_SIZE = frozenset({"ipmi", "libvirt", "qemu", "serial", "socket"})
+"""Drivers of lines that have no size: programs on them ask the terminal."""
+
 _QUANTITY = 100
 _SPARE = 100
 
@@ -57,6 +61,7 @@ class ClassConfig:
     spare: int = 0
     retention: Retention | None = None
     match: str = AUTO
+    answers_queries: bool = False
 
     def build(self, reactor: Any, table: ProcessTable) -> RuntimeClass:
         driver = self.driver(reactor, table)
@@ -68,6 +73,7 @@ class ClassConfig:
             self.spare,
             self.retention,
             self.match,
+            self.answers_queries,
         )
 
 
@@ -121,10 +127,10 @@ def _class(entry: object, where: str) -> ClassConfig:
     count = reader.take("quantity", int, _QUANTITY if lines is None else lines)
     if not 0 < count <= 100_000:
         raise reader.error("quantity must be between 1 and 100000")
+    answers_queries = reader.take("answer_queries", bool, kind in _WITHOUT_SIZE)
     reader.done()
-    return ClassConfig(
-        name, resources, count, driver, 0 if lines is None else _SPARE, retention, match
-    )
+    spare = 0 if lines is None else _SPARE
+    return ClassConfig(name, resources, count, driver, spare, retention, match, answers_queries)
 
 
 def _retention(reader: Reader) -> Retention | None:

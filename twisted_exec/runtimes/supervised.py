@@ -270,6 +270,7 @@ class SupervisedMachines:
             unsent=unsent,
             acted=lambda act: self._acted(record, act),
             recorder=recorder,
+            answers_queries=runtime_class.answers_queries,
         )
         self.supervisors[record.id] = supervisor
         self._journal_opened(record.facts(), journal)

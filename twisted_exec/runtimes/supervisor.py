@@ -59,7 +59,7 @@ class Supervisor:
     :param adopted: processes of a machine that an earlier runtime left; ``None`` for others.
     :param unsent: input that an adopted machine has not got.
     :param acted: called with the acts of users at the console.
-    :param recorder: see :class:`.SharedConsole`.
+    :param recorder: see :class:`.SharedConsole`, and so is ``answers_queries``.
     :ivar journal: the machine's output across restarts.
     :ivar is_starting: true between power on and the open line.
     :ivar run: the run of a machine that is on; ``None`` while it starts or is off.
@@ -81,8 +81,10 @@ class Supervisor:
         unsent: bytes = b"",
         acted: Callable[[Act], None] = ignore,
         recorder: object = None,
+        answers_queries: bool = False,
     ) -> None:
         self._driver = driver
+        self._answers_queries = answers_queries
         self._unsent = unsent
         self._acted, self._recorder = acted, recorder
         self._facts = facts
@@ -341,6 +343,7 @@ class Supervisor:
             acted=self._acted,
             restarts=self._restarts_after,
             recorder=self._recorder,
+            answers_queries=self._answers_queries,
         )
         console.is_new_boot = is_new_boot
         if self._adopted is not None:
