@@ -6,11 +6,14 @@ from dataclasses import replace
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, KubeConfigError
 from twisted_exec.kube.upstream import Upstream
 from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
 
 PATH = "/api/v1/namespaces/ns/pods/p/exec"
@@ -61,6 +64,17 @@ class WayTests(SynchronousTestCase):
         later = self.successResultOf(location.later())
         self.assertEqual(list(later.headers), [(b"Authorization", b"Bearer second")])
         self.assertEqual((later.path, later.streams), (location.path, {Channel.STDIN}))
+
+    def test_slow_server(self) -> None:
+        """A connection has no limit of its own that a slow server would meet: its user has one."""
+        clock = MemoryReactorClock()
+        way = Upstream(lambda: self.config, "the leaf", clock)
+        location = self.successResultOf(Deferred.fromCoroutine(way.to(self.subject, PATH)))
+        connecting = location.endpoints[0][1].connect(Factory.forProtocol(Protocol))
+        clock.advance(LONGEST_SECONDS - 1)
+        self.assertNoResult(connecting)
+        clock.advance(1)
+        self.failureResultOf(connecting)
 
     def test_no_credentials(self) -> None:
         """Unreadable credentials fail at once, before connecting."""

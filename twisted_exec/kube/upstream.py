@@ -31,6 +31,7 @@ from twisted_exec.kube.transport.connection import (
 )
 from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.streaming.text.shared_downloads import OFFERED, SharedDownloads
+from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
 
 
@@ -73,13 +74,15 @@ class Upstream:
 
     :param config: returns its current configuration.
     :param label: name in messages, such as ``the target cluster``.
+    :param connect_seconds: for connections that many streams share; the opener of a stream has a limit
+        of its own, which a slow server may exceed.
     :param connecting: returns the endpoint, for example with shared connections.
     """
 
     config: Callable[[], ClientConfig]
     label: str
     reactor: Any
-    connect_seconds: float = CONNECT_SECONDS
+    connect_seconds: float = LONGEST_SECONDS
     connecting: Connecting = endpoint
 
     async def to(

@@ -39,6 +39,8 @@ class Progress:
     :param of: what the peer is a part of; it gets the signs, too.
     """
 
+    __slots__ = ("_clock", "_of", "seconds")
+
     def __init__(self, clock: IReactorTime, of: Progress | None = None) -> None:
         self._clock, self._of = clock, of
         self.seconds = -math.inf

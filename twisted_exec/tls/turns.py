@@ -131,13 +131,12 @@ class Turns:
         self._number += 1
         if self._waiting or self._handshakes:
             self._schedule()  # first, so that their CPU time counts
-        waiting, handshakes = len(self._waiting), sum(map(len, self._handshakes.values()))
-        while (waiting or handshakes) and self._spent_seconds < TURN_SECONDS:
+        waiting = len(self._waiting)
+        while (waiting or self._handshakes) and self._spent_seconds < TURN_SECONDS:
             if waiting:
                 waiting -= 1
                 self._waiting.popleft().take_turn()
-            if handshakes and self._spent_seconds < TURN_SECONDS:
-                handshakes -= 1
+            if self._handshakes and self._spent_seconds < TURN_SECONDS:
                 self._next_handshake().take_turn()
 
     def _next_handshake(self) -> TurnTaking:

@@ -4,7 +4,12 @@ Tests for :mod:`twisted_exec.apiserver.node_pods.verbs`, and for such Pods as ob
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.testing import MemoryReactorClock
 
 from tests.apiserver.support import EPOCH, MERGE, PODS, APITestCase
 from twisted_exec.api.kinds import NODE_PODS, Object
@@ -414,3 +419,18 @@ class RightsTests(NodePodsTestCase):
         self.bind("bob", "looker")
         self.make()
         self.refused(403, "GET", f"{PODS}/web/exec?command=sh&stdout=1", user="bob")
+
+
+class KubeletTests(NodePodsTestCase):
+    """The kubelets of Nodes."""
+
+    def test_slow_kubelet(self) -> None:
+        """A connection to a kubelet has no limit of its own that a slow host would meet: its user has one."""
+        address = {"type": "InternalIP", "address": "192.0.2.1"}
+        node = {"metadata": {"name": "n"}, "status": {"addresses": [address]}}
+        clock, storage = MemoryReactorClock(), SimpleNamespace(get=lambda *which: succeed(node))
+        kubelets = Kubelets(self.forwarding())
+        finding = Deferred.fromCoroutine(kubelets.of("n", storage, clock))
+        connecting = self.successResultOf(finding).endpoint.connect(Factory.forProtocol(Protocol))
+        clock.advance(10 * kubelets.seconds)
+        self.assertNoResult(connecting)

@@ -98,7 +98,7 @@ class Kubelets:
             tls = self.credentials.to(host)
         except TLSConfigError as error:
             raise ServiceUnavailable(f"{label} cannot be reached: {error}") from None
-        endpoint = client_endpoint(reactor, host, port, tls, timeout_seconds=self.seconds)
+        endpoint = client_endpoint(reactor, host, port, tls, timeout_seconds=None)
         return Kubelet(label, endpoint, at.encode("ascii" if at.isascii() else "idna"))
 
 

@@ -32,7 +32,6 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.kube.transport.connection import endpoint
 from twisted_exec.kube.upstream import Upstream, sharing
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafPod
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
@@ -104,10 +103,9 @@ async def to_leaf(
     :raises APIError: our credentials for that leaf are unusable.
     """
     leaf = pod.leaf
-    connecting = sharing(hop.shared) if shares else endpoint
-    way = Upstream(
-        leaf.config, f'leaf "{leaf.name}"', hop.clock, hop.connect_seconds, connecting=connecting
-    )
+    way = Upstream(leaf.config, f'leaf "{leaf.name}"', hop.clock)
+    if shares:
+        way = replace(way, connect_seconds=hop.connect_seconds, connecting=sharing(hop.shared))
     try:
         location = await way.to(
             subject, path(pod.namespace, pod.name, subresource), query=query, streams=streams
