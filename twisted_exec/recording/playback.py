@@ -1,18 +1,19 @@
 """
-The content of a recording by time: output, sizes and markers.
+The content of a recording by time: output, sizes and markers; also as an asciicast of version 2.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from .chain import AT, RAW, InvalidRecording, json_object
+from .chain import AT, RAW, InvalidRecording, compact, json_object
 
 _FIND_BYTES = 64 << 10
+_VERSION_2_CODES = ("o", "i", "m", "r")
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,45 @@ def frames(file: BinaryIO, position: int = 0) -> Iterator[Frame]:
             time, block = state.time, state.position
         elif first not in (b"#", b"{", b"\n"):
             raise InvalidRecording(f"a line at byte {file.tell() - len(line)} is not of the format")
+
+
+def version_2(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """
+    Convert a recording to an asciicast of version 2, for players that read no newer version.
+
+    That version has no comments, so it has neither the proof nor the bytes of output that is not
+    UTF-8; its times count from the beginning.
+
+    :param lines: those of a recording, the last of which may be incomplete.
+    :raises InvalidRecording: a line is not of the format.
+    """
+    rest, time, number = iter(lines), 0, 1
+    yield _version_2_header(next(rest, b""))
+    for line in rest:
+        number += 1
+        if not line.endswith(b"\n"):
+            return
+        if line[:1] == b"[":
+            interval, code, data = _event(line)
+            time += interval
+            if code in _VERSION_2_CODES:
+                seconds, milliseconds = divmod(time, 1000)
+                text = json.dumps(data.decode(), ensure_ascii=False)
+                yield f'[{seconds}.{milliseconds:03d}, "{code}", {text}]\n'.encode()
+        elif line[:1] not in (b"#", b"\n"):
+            raise InvalidRecording(f"line {number} is not of the format")
+
+
+def _version_2_header(line: bytes) -> bytes:
+    header = json_object(line, "the header")
+    known = {key: header[key] for key in ("timestamp", "title") if key in header}
+    try:
+        size = {"width": int(header["term"]["cols"]), "height": int(header["term"]["rows"])}
+        if header["version"] != 3:
+            raise ValueError
+        return compact({"version": 2, **size, **known}) + b"\n"
+    except (KeyError, TypeError, ValueError):
+        raise InvalidRecording("the header is not that of an asciicast of version 3") from None
 
 
 def _event(line: bytes) -> tuple[int, str, bytes]:

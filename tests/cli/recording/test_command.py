@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.cli.recording.command`: from a journal to a verifie
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 import time
@@ -92,6 +93,40 @@ class RecordingCommandTests(SynchronousTestCase):
         self.assertIn("signed     by metal-a, last at", out)
         played = self.play().encode("utf-8", "surrogateescape")
         self.assertEqual(played, b"U-Boot\r\n\xff\xfe" + "größer\r\n".encode())
+
+    def test_version_2(self) -> None:
+        """A journal or a recording is also written for players of version 2, without the proof."""
+        self.printed(b"U-Boot\r\n", b"\xff\xfe", "größer\r\n".encode())
+        self.export("--machine", "default/vm-1")
+        options = ("--machine", "default/vm-1", "--asciicast", "2")
+        self.assertEqual(self.export(*options, file="journal.cast"), (0, "", ""))
+        convert = ("recording", "export", self.path("vm-1.cast"), self.path("file.cast"))
+        self.assertEqual(self.run_main(*convert, "--asciicast", "2"), (0, "", ""))
+        self.assertEqual(self.read("file.cast"), self.read("journal.cast"))
+        header, *events = map(json.loads, self.read("file.cast").decode().splitlines())
+        timestamp = json.loads(self.read().partition(b"\n")[0])["timestamp"]
+        size = {"width": 80, "height": 24}
+        expected = {"version": 2, "timestamp": timestamp, "title": "default/vm-1", **size}
+        self.assertEqual(header, expected)
+        self.assertEqual(
+            events,
+            [[0.0, "o", "U-Boot\r\n"], [60.0, "o", "\ufffd\ufffd"], [120.0, "o", "größer\r\n"]],
+        )
+        code, _, err = self.verify(file="file.cast")
+        self.assertEqual(code, 1)
+        self.assertIn("not valid", err)
+
+    def test_version_2_of_others(self) -> None:
+        """Only a recording is converted; a file that is none leaves nothing behind."""
+        for content in (b"", b"[]\n", b'{"version":2}\n', b'{"version":3,"term":{}}\nx\n'):
+            self.write("other.cast", content)
+            convert = ("recording", "export", self.path("other.cast"), self.path("new.cast"))
+            code, _, err = self.run_main(*convert, "--asciicast", "2")
+            self.assertEqual(code, 1)
+            self.assertIn("other.cast: not valid: ", err)
+            code, _, err = self.run_main(*convert)
+            self.assertIn("is a file: to convert a recording, give --asciicast 2", err)
+            self.assertFalse(os.path.exists(self.path("new.cast")))
 
     def test_range(self) -> None:
         """A part of the journal is exported by time; the size of the terminal is that of then."""

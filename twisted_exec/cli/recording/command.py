@@ -7,6 +7,7 @@ Recordings are files, or ConsoleRecordings of a cluster.
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import os
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, BinaryIO
 
 from twisted_exec.cli.cluster_options import add_cluster_options, since_time
@@ -35,7 +37,8 @@ _EXPORT = """\
 Write a ConsoleRecording of a cluster to FILE; or, with --certificate, a range of a journal as a
 recording, signed with the certificate of a recorder. It is an asciicast (version 3), which asciinema
 plays. Journals are on the host of the runtime: run it there, as the runtime's user; the runtime may
-run meanwhile, and the journal is not changed.
+run meanwhile, and the journal is not changed. With --asciicast 2, also of a recording in a file, the
+result is for players such as asciinema 2; it proves nothing, so verify the recording before.
 """
 _VERIFY = """\
 Verify a recording with the CA of its recorder alone. Every change, also of one byte, is found. A
@@ -56,6 +59,7 @@ Write a part of a closed recording to OUTPUT. It consists of whole blocks of up 
 verified like the whole recording. Of each other block it has a digest, which says nothing about the
 content.
 """
+_VERSION_2 = "2"
 _FILE_OR_NAME = "the recording: a file, or else the name of a ConsoleRecording"
 _TIME = "a time such as 2026-11-20T08:00:00Z, or how long ago, such as 30d or 1h30m"
 
@@ -73,8 +77,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     export = commands.add_parser("export", help="write a recording to a file", description=_EXPORT)
     export.add_argument(
         "journal",
-        metavar="NAME|JOURNAL",
-        help="the ConsoleRecording, or the directory of the journal, .../consoles/UID",
+        metavar="NAME|JOURNAL|RECORDING",
+        help="the ConsoleRecording; the directory of the journal, .../consoles/UID; or, with "
+        "--asciicast 2, a recording in a file",
     )
     export.add_argument("file", metavar="FILE", help="the recording; created with mode 0600")
     export.add_argument(
@@ -83,6 +88,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     export.add_argument("--key", default="", metavar="FILE", help="key of the certificate")
     export.add_argument(
         "--machine", metavar="NAMESPACE/NAME", default="", help="name of the machine, for the title"
+    )
+    export.add_argument(
+        "--asciicast",
+        choices=(_VERSION_2, "3"),
+        default="3",
+        help="version of the format; 2 carries no proof (default: %(default)s)",
     )
     times = export.add_mutually_exclusive_group()
     times.add_argument(
@@ -211,17 +222,18 @@ def _export(options: argparse.Namespace) -> int:
     )[0]
     key = pem.private_key(read_file(options.key, "key"), f"key {options.key!r}")
     first, last = _between(options) if options.between else (options.since, None)
-    _write(
-        options.file,
-        export(
-            Snapshot(options.journal),
-            Signer(certificate, key),
-            time.time_ns,
-            machine=machine,
-            first=first,
-            last=last,
-        ),
+    pieces = export(
+        Snapshot(options.journal),
+        Signer(certificate, key),
+        time.time_ns,
+        machine=machine,
+        first=first,
+        last=last,
     )
+    if options.asciicast == _VERSION_2:
+        _write_version_2(options.file, chain.from_iterable(map(io.BytesIO, pieces)))
+    else:
+        _write(options.file, pieces)
     return 0
 
 
@@ -238,13 +250,29 @@ def _export_object(options: argparse.Namespace) -> int:
         )
 
     def save(_: argparse.Namespace, content: BinaryIO, head: str) -> int:
-        _write(path, iter(partial(content.read, _PIECE_BYTES), b""))
+        if options.asciicast == _VERSION_2:
+            _write_version_2(path, content)
+        else:
+            _write(path, iter(partial(content.read, _PIECE_BYTES), b""))
         return 0
 
     if os.path.exists(path):
         raise _exists(path)
     options.file = options.journal
+    if is_file(options.file):
+        if options.asciicast != _VERSION_2:
+            raise InputError(
+                f"{options.file} is a file: to convert a recording, give --asciicast 2"
+            )
+        with open(options.file, "rb") as file:
+            return save(options, file, "")
     return use_content(options, _answered(save))
+
+
+def _write_version_2(path: str, lines: Iterable[bytes]) -> None:
+    from twisted_exec.recording.playback import version_2
+
+    _write(path, version_2(lines))
 
 
 def _between(options: argparse.Namespace) -> tuple[int, int]:
