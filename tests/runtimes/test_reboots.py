@@ -77,6 +77,8 @@ class CommandTests(RebootCase):
         boots = self.machines.runtime._supervisors[self.machine_id].journal.boots()
         self.assertEqual(len(boots), 2)
         self.assertIn(b"one1", ours.got[: boots[1].offset])
+        separator = b"\r\n[the process has ended; a new one starts]\r\n"
+        self.assertTrue(ours.got[: boots[1].offset].endswith(separator))
         self.assertNotIn(b"one1", ours.got[boots[1].offset :])
         back = await self.back(ours)
         back.stream.write(b"exit 7\n")

@@ -37,6 +37,7 @@ from twisted_exec.runtimes.interfaces import (
     IReopenable,
     IRestartPolicy,
     IRun,
+    IRunsHostProcesses,
     IShutdown,
     MachineFacts,
 )
@@ -47,6 +48,8 @@ _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 30.0
 _LONG_RUN_SECONDS = 10.0
 _BUG = "internal error of the machine runtime"
+
+_NEW_PROCESS = b"\r\n[the process has ended; a new one starts]\r\n"
 
 
 class Supervisor:
@@ -355,6 +358,9 @@ class Supervisor:
         """Record the boot before its first output."""
         if self._is_boot:
             self._is_boot = False
+            # A shell prints only its prompt, which looks like that of the former shell.
+            if IRunsHostProcesses.providedBy(self._driver) and self.journal.end:
+                self.journal.append(_NEW_PROCESS)
             self.journal.booted("Started")
 
     def _started(self, _: object, run: IRun) -> bool:

@@ -87,6 +87,21 @@ class FirstScreenTests(SynchronousTestCase):
             opened.open()
             self.assertEqual(opened.user.items, [], more)
 
+    def test_from_now(self) -> None:
+        """Without a reader, what was printed before the session is hidden, and nothing behind it."""
+        for printed in (b"", b"0123456789"):
+            opened = Opened(printed)
+            opened.screen = FirstScreen(
+                opened.user,  # type: ignore[arg-type]
+                opened.clock,
+                lambda: None,
+                None,
+            )
+            opened.open()
+            self.assertEqual((opened.user.items, opened.requests), ([], []))
+            opened.print(b"abc")
+            self.assertEqual(opened.user.items, [b"abc"])
+
     def test_state(self) -> None:
         """The state takes the place of the output before it; then follows each byte behind it."""
         opened = Opened(b"0123456789")

@@ -52,6 +52,7 @@ MODULES = [
     "cli.cluster_options",
     "cli.console.display",
     "cli.console.escape",
+    "cli.console.first_screen",
     "cli.console.messages",
     "cli.console.options",
     "cli.console.program",
@@ -381,7 +382,9 @@ class PipeTests(ProcessCase):
         """A kubeconfig error names the file and the problem."""
         process = self.start("--context", "none")
         self.assertEqual(await process.ended, 1)
-        self.assertRegex(process.stderr.decode(), r'\A/.*kubeconfig: no context "none"\n\Z')
+        self.assertRegex(
+            process.stderr.decode(), r'\A/.*kubeconfig: no context "none"; there are: .+\n\Z'
+        )
         process = self.start(env={"KUBECONFIG": "/nonexistent"})
         self.assertEqual(await process.ended, 1)
         self.assertRegex(process.stderr.decode(), r"\Ano kubeconfig: /nonexistent .*\n\Z")

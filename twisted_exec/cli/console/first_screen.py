@@ -9,6 +9,8 @@ two requests need no common moment, and nothing is missing and nothing is shown 
 Without a state in time the user gets all output, as without this module: the server, the machine's
 runtime or a hop between may not render screens, or the terminal's size may have changed.  So does the
 user of a console that has printed little in all, who can then read it from the beginning.
+
+A session that begins at present (``--from now``) hides the output before that without a state.
 """
 
 from __future__ import annotations
@@ -72,6 +74,7 @@ class FirstScreen:
     The user of a session's stream, in front of another one.
 
     :param size: returns the size of the user's terminal.
+    :param read: ``None`` shows nothing of the output before the session.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class FirstScreen:
         user: ConsoleSession,
         clock: IReactorTime,
         size: Callable[[], TerminalSize | None],
-        read: Read,
+        read: Read | None,
     ) -> None:
         self._user, self._clock, self._size, self._read = user, clock, size, read
         self._stream: Any = None
@@ -94,7 +97,7 @@ class FirstScreen:
     def ask(self, config: ClientConfig, dialect: Dialect) -> None:
         """Read the state, from the API server of which the session is requested."""
         self.cancel()
-        if (size := self._size()) is None:
+        if self._read is None or (size := self._size()) is None:
             return
         self._reading = reading = self._read(config, dialect, size)
         # Whatever the problem is, the user gets the output.
@@ -164,6 +167,8 @@ class FirstScreen:
             self._hidden = max(0, min(self._hidden_until, self._offset) - offset)
         elif epoch:
             self._hidden_until = 0
+        elif self._read is None:
+            self._hidden_until = mark.end or 0
         elif not self._offset and mark.end is not None and mark.end < SHORT_BYTES:
             self.cancel()
         elif self._reading is None:

@@ -98,12 +98,16 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+NOW, START = "now", "start"
+"""Where the output of a session begins."""
+
 _TERMINAL = {
     "record": "--record",
     "record_input": "--record-input",
     "reason": "--reason",
     "request": "--request",
     "raw": "--raw",
+    "first_output": "--from",
     "escape": "--escape",
     "linger": "--linger",
     "timeout": "--timeout",
@@ -192,9 +196,15 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="begin with the machine's last output, at most 256 KiB, instead of its present screen; "
-        "without a terminal, with --no-resume, and at runtimes that render no screens this is the "
-        "default",
+        help="the same as --from start; with --no-resume, and at runtimes that render no screens, this is "
+        "the default",
+    )
+    parser.add_argument(
+        "--from",
+        dest="first_output",
+        choices=(NOW, START),
+        help="begin with new output (now), or with up to 256 KiB that the machine printed before "
+        "(start); the default is now if input is not a terminal, and the machine's present screen otherwise",
     )
     add_session_options(parser)
     add_loss_options(parser)

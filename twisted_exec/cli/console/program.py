@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted_exec.cli.cluster_options import config_of
 from twisted_exec.cli.console.messages import explain, one_line
-from twisted_exec.cli.console.options import Parser, parse_options, recorded_input_of
+from twisted_exec.cli.console.options import NOW, START, Parser, parse_options, recorded_input_of
 from twisted_exec.cli.console.script_options import failure_code, make_script, scripted_outcome
 from twisted_exec.cli.fleet.options import is_fleet
 
@@ -397,12 +397,17 @@ class _Console(Program):
     ) -> FirstScreen | None:
         """Return a user in front of this one that shows the screen first, if it makes sense."""
         options, terminal = self._options, self._terminal
-        if options.raw or options.no_resume or self._script is not None:
-            return None
-        if not (terminal.is_terminal and os.isatty(1) and os.environ.get("TERM", "dumb") != "dumb"):
+        if options.no_resume or self._script is not None:
             return None
         from twisted_exec.cli.console.first_screen import FirstScreen, state_reader
 
+        begins = START if options.raw else options.first_output
+        if begins == NOW or (not begins and not os.isatty(0)):
+            return FirstScreen(user, reactor, terminal.size, None)
+        if begins == START:
+            return None
+        if not (terminal.is_terminal and os.isatty(1) and os.environ.get("TERM", "dumb") != "dumb"):
+            return None
         read = state_reader(options.name, namespace, reactor, options.reason, agent)
         return FirstScreen(user, reactor, terminal.size, read)
 
