@@ -88,6 +88,7 @@ MODULES = [
     "streaming.remotecommand.reconnecting",
     "streaming.remotecommand.websocket_carrier",
     "tls.client",
+    "tls.deadlines",
     "tls.descriptor",
     "tls.endpoints",
     "tls.errors",
