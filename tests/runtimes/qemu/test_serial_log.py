@@ -258,3 +258,30 @@ class ResetTests(QemuCase):
         await self.until(lambda: len(journal.boots()) == 2)
         reasons = [each.data["reason"] for each in journal.events(0, journal.end)]
         self.assertEqual(reasons, ["Started", "Reset"])
+
+
+class SocketTests(QemuCase):
+    """A QEMU with a socket, as an earlier release starts it."""
+
+    async def test_left_files(self) -> None:
+        """Its console works, also if a QEMU before has left the files of its log."""
+        journal, driver, storage = Journal(), self.driver(), self.facts().storage
+        factory = Factory.forProtocol(lambda: _Output(journal))
+        with open(storage, "w"):
+            pass  # no directory, so this release starts it with a socket, too
+        run = self.run_of(driver, keep=True, journal=journal)
+        await run.connect(factory)
+        await self.until(lambda: journal.end == 2)
+        assert run._line is not None
+        run._line.disconnecting = True  # so it is not opened again
+        run.release()
+        os.unlink(storage)
+        SerialLog(storage, journal).create()
+        facts = self.facts(keep=True, journal=journal)
+        run = driver.adopt(facts, self.leaders)  # type: ignore[assignment]
+        self.addCleanup(run.stop)
+        line: Any = await run.connect(factory)
+        line.transport.write(b"x")
+        await self.until(lambda: journal.end == 4)
+        self.assertEqual(journal.read(2, 2), b"x.")
+        self.assertFalse(run.is_complete)

@@ -158,7 +158,7 @@ class QemuRun:
         line = self._line = SerialLine(self._port_lost, self._idle.active)
         inner = factory.buildProtocol(None)  # type: ignore[arg-type]
         line.begin(inner)
-        self.is_complete = await self._serial.catch_up(line)
+        self.is_complete = await self._serial.catch_up(line, sockets.serial)
         if parts is None:
             self._adopt()
         else:

@@ -7,6 +7,7 @@ not be created.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -64,14 +65,25 @@ class SerialConnection:
             self._facts.event("Warning", "NoSerialLog", why)
             return None
 
-    async def catch_up(self, line: SerialLine) -> bool:
+    def _log_without(self, socket: str) -> SerialLog | None:
+        """
+        Return the log of this QEMU, if it has no socket.
+
+        The files may be left from a QEMU before: an earlier release, to which the host had gone back,
+        starts QEMUs with a socket, and does not know the files.
+        """
+        log = self._log
+        return log if log is not None and log.exists and not os.path.lexists(socket) else None
+
+    async def catch_up(self, line: SerialLine, socket: str) -> bool:
         """
         Read what the machine printed since the journal's end, while no runtime was connected.
 
+        :param socket: path of QEMU's socket, for a machine without a log.
         :return: whether that was all of it.
         """
-        log = self._log
-        if log is None or not log.exists:
+        log = self._log_without(socket)
+        if log is None:
             return False
         skipped = log.skip_excess()
         if skipped:
@@ -92,8 +104,8 @@ class SerialConnection:
         :param socket: path of QEMU's socket, for a machine without a log.
         :raises ServiceUnavailable: QEMU has ended, or the FIFO cannot be opened.
         """
-        log = self._log
-        if log is None or not log.exists:
+        log = self._log_without(socket)
+        if log is None:
             line.join(await self._reach(socket, lambda: SerialPort(line)))
             await self._wait_for_socket()
             return
