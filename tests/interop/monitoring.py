@@ -27,9 +27,12 @@ from twisted.internet.utils import getProcessOutputAndValue
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
+from tests import needs
+from tests.docs import pages
 from tests.docs.deploy.files import DEPLOY
-from tests.docs.deploy.monitoring import RULES, Query, queries_of_panels, queries_of_rules
-from tests.flows import programs
+from tests.docs.deploy.monitoring import CONFIG, RULES, Query, queries_of_panels, queries_of_rules
+from tests.flows import kubectls, programs
+from tests.flows.deployment import POOL, Deployment
 from tests.standalone.test_program import StandaloneCase
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
@@ -84,7 +87,90 @@ class Typist(Protocol):
         self._typing.stop()
 
 
-class PrometheusTests(StandaloneCase):
+class PrometheusCase(TestCase):
+    """
+    A Prometheus.
+
+    :ivar directory: of its files.
+    """
+
+    directory: str
+
+    def start_prometheus(self, config: dict[str, Any]) -> int:
+        """Start it with a configuration, and short intervals; return its port."""
+        port = unused_port()
+        path = Path(self.directory, "prometheus.yml")
+        intervals = {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "5s"}
+        path.write_text(yaml.safe_dump({**config, "global": intervals, "rule_files": [str(RULES)]}))
+        program = programs.start(
+            [
+                shutil.which("prometheus") or "prometheus",
+                f"--config.file={path}",
+                f"--storage.tsdb.path={self.directory}/prometheus",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ]
+        )
+        self.addCleanup(program.stop)
+        return port
+
+    async def ask(self, port: int, path: str, **query: str) -> dict[str, Any]:
+        """Return the data of an answer of Prometheus; fail if it refuses the query."""
+        url = f"http://127.0.0.1:{port}/api/v1/{path}?{urlencode(query)}"
+        answer = await deferToThread(
+            subprocess.run, ["curl", "-s", url], check=True, capture_output=True
+        )
+        document = json.loads(answer.stdout)
+        self.assertEqual(document["status"], "success", (query, document))
+        data: dict[str, Any] = document["data"]
+        return data
+
+
+class PagesTests(PrometheusCase):
+    """Programs that were set up by the pages, and the Prometheus file of ``docs/deploy``."""
+
+    skip = missing("prometheus") or needs.kubectl()
+    timeout = 240
+
+    async def test_scraped(self) -> None:
+        """Prometheus scrapes an API server, a poollet and a runtime with TLS, by its certificate."""
+        self.directory = os.path.abspath(self.mktemp())
+        place = Deployment(self.directory)
+        self.addCleanup(place.stop)
+        await place.start_api()
+        words = ("apply", "-f", str(DEPLOY.parent / "howto" / "metrics-reader.yaml"))
+        code, _, output = await kubectls.run("kubectl", *words, env={"KUBECONFIG": place.admin})
+        self.assertEqual(code, 0, output)
+        place.pki.issue_user("prometheus", [])
+        runtime = place.reserved.add()
+        await place.start_runtime(f"--streaming-listen=tcp:{runtime}:interface=127.0.0.1")
+        await place.start_poollet(self.option().replace("/etc/twisted-exec", place.path("pki")))
+        status = (await place.client.get(place.dialect.pool, POOL))["status"]
+        ports = {
+            "api.example.com:6443": place.port,
+            "rack-a.example.com:20250": status["daemonEndpoints"]["machinepoolletEndpoint"]["port"],
+            "metal-a.example.com:20252": runtime,
+        }
+        text = CONFIG.read_text(encoding="utf-8").replace("pki/", f"{place.path('pki')}/")
+        for address, port in ports.items():
+            text = text.replace(address, f"127.0.0.1:{port}")
+        config = yaml.safe_load(text)
+        jobs = [job for job in config["scrape_configs"] if "scheme" in job]
+        port = self.start_prometheus({**config, "scrape_configs": jobs})
+        targets: list[dict[str, Any]] = []
+        while len(targets) < len(ports) or any(each["health"] == "unknown" for each in targets):
+            await deferLater(reactor, 0.5)
+            targets = (await self.ask(port, "targets"))["activeTargets"]
+        self.assertEqual([each["lastError"] for each in targets], [""] * len(ports))
+
+    def option(self) -> str:
+        """Return the option of poollets that the page names."""
+        (option,) = re.findall(
+            r"^   (--client-ca-file=\S+)$", pages.page("howto/monitor"), re.MULTILINE
+        )
+        return str(option)
+
+
+class PrometheusTests(StandaloneCase, PrometheusCase):
     """A Prometheus that scrapes an ``exec-standalone``."""
 
     skip = missing("prometheus", "nginx")
@@ -94,7 +180,7 @@ class PrometheusTests(StandaloneCase):
         """Every query of the dashboard and of the alert rules is valid, and finds its series."""
         await self.ready("--without-spaces")
         await self.type()
-        port = self.start_prometheus(await self.jobs())
+        port = self.start_prometheus({"scrape_configs": await self.jobs()})
         await deferLater(reactor, SECONDS)
         targets = (await self.ask(port, "targets"))["activeTargets"]
         self.assertEqual([each["lastError"] for each in targets], [""] * 3)
@@ -167,31 +253,6 @@ class PrometheusTests(StandaloneCase):
         self.addCleanup(program.stop)
         return port
 
-    def start_prometheus(self, jobs: list[dict[str, Any]]) -> int:
-        """Start Prometheus; return its port."""
-        port = unused_port()
-        path = Path(self.directory, "prometheus.yml")
-        config = {
-            "global": {
-                "scrape_interval": "2s",
-                "scrape_timeout": "2s",
-                "evaluation_interval": "5s",
-            },
-            "rule_files": [str(RULES)],
-            "scrape_configs": jobs,
-        }
-        path.write_text(yaml.safe_dump(config))
-        program = programs.start(
-            [
-                shutil.which("prometheus") or "prometheus",
-                f"--config.file={path}",
-                f"--storage.tsdb.path={self.directory}/prometheus",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ]
-        )
-        self.addCleanup(program.stop)
-        return port
-
     async def series(self, port: int, expression: str) -> list[Any]:
         """Return the result of a query."""
         text = (
@@ -201,17 +262,6 @@ class PrometheusTests(StandaloneCase):
         )
         result: list[Any] = (await self.ask(port, "query", query=text))["result"]
         return result
-
-    async def ask(self, port: int, path: str, **query: str) -> dict[str, Any]:
-        """Return the data of an answer of Prometheus; fail if it refuses the query."""
-        url = f"http://127.0.0.1:{port}/api/v1/{path}?{urlencode(query)}"
-        answer = await deferToThread(
-            subprocess.run, ["curl", "-s", url], check=True, capture_output=True
-        )
-        document = json.loads(answer.stdout)
-        self.assertEqual(document["status"], "success", (query, document))
-        data: dict[str, Any] = document["data"]
-        return data
 
 
 def unused_port() -> int:

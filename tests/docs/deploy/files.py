@@ -97,8 +97,9 @@ class Unit:
         words = self.one("ExecStart").split()
         assert words[:2] == GUARD, words
         return [
-            re.sub(r"\$\{(\w+)\}", lambda name: variables[name[1]], expand(word))
+            re.sub(r"\$\{(\w+)\}", lambda name: variables[name[1]], expand(part))
             for word in words[2:]
+            for part in (variables[word[1:]].split() if re.fullmatch(r"\$\w+", word) else [word])
         ]
 
 
