@@ -1,8 +1,9 @@
 """
 A machine that prints numbered lines without end and records what is typed.
 
-``python busy_machine.py DIRECTORY BYTES_PER_SECOND`` appends each key to the file ``typed`` of the
+``python busy_machine.py DIRECTORY BYTES_PER_SECOND [asks]`` appends each key to the file ``typed`` of the
 directory, and each start to the file ``starts``.  When there is a file ``stop``, it prints the rest of the present line and ``END``.
+With ``asks``, each line asks the terminal for the cursor and for its name.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import time
 import tty
 
 LINE_BYTES = 16
+_LINE, _ASKING_LINE = b"%015d\n", b"%010d\x1b[6n\x05\n"
 _PIECE_BYTES = 4096
 
 
-def printed(size: int, start: int = 0) -> bytes:
+def printed(size: int, start: int = 0, *, asks: bool = False) -> bytes:
     """Return some of the bytes that the machine prints."""
+    form = _ASKING_LINE if asks else _LINE
     lines = range(start // LINE_BYTES, (start + size) // LINE_BYTES + 1)
-    return b"".join(b"%015d\n" % number for number in lines)[start % LINE_BYTES :][:size]
+    return b"".join(form % number for number in lines)[start % LINE_BYTES :][:size]
 
 
 def is_exact(output: bytes) -> bool:
@@ -34,7 +37,7 @@ def is_exact(output: bytes) -> bool:
     return output == printed(len(output), start)
 
 
-def main(directory: str, bytes_per_second: float) -> None:
+def main(directory: str, bytes_per_second: float, line: bytes) -> None:
     tty.setraw(0)
     with open(os.path.join(directory, "starts"), "a") as starts:
         starts.write(f"{os.getpid()}\n")
@@ -49,7 +52,7 @@ def main(directory: str, bytes_per_second: float) -> None:
             os.write(record, os.read(0, 65536))
         allowed = (time.monotonic() - began) * bytes_per_second - number * LINE_BYTES
         lines = min(int(allowed), _PIECE_BYTES) // LINE_BYTES
-        _write(b"".join(b"%015d\n" % each for each in range(number, number + lines)))
+        _write(b"".join(line % each for each in range(number, number + lines)))
         number += lines
     _write(b"END\n")
     while data := os.read(0, 65536):
@@ -62,4 +65,4 @@ def _write(data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1], float(sys.argv[2]), _ASKING_LINE if sys.argv[3:] else _LINE)

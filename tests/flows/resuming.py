@@ -27,6 +27,8 @@ reactor: Any = _reactor
 
 BUSY = "busy"
 """Class of the busy machine."""
+ASKING = "asking"
+"""Class of another one, of which each line asks the terminal for something."""
 
 BYTES_PER_SECOND = 300_000
 
@@ -38,6 +40,12 @@ classes:
 - name: {name}
   driver: pty
   command: [{python}, {program}, {directory}, "{speed}"]
+  same_user: true
+  capabilities: {{cpu: "1", memory: 64Mi}}
+  quantity: 1000
+- name: asking
+  driver: pty
+  command: [{python}, {program}, {directory}, "{speed}", asks]
   same_user: true
   capabilities: {{cpu: "1", memory: 64Mi}}
   quantity: 1000
@@ -109,7 +117,7 @@ class CabledDeployment(Deployment):
 
     async def start(self) -> None:
         await self.start_programs()
-        for name in (BUSY, "shell"):
+        for name in (BUSY, ASKING, "shell"):
             await self.create_class(name, "64Mi")
 
     async def start_api(self, *options: str) -> None:

@@ -5,15 +5,17 @@ both directions.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from tests.flows.busy_machine import is_exact, printed
+from tests.flows.busy_machine import LINE_BYTES, is_exact, printed
 from tests.flows.deployment import pause
-from tests.flows.resuming import BUSY, CabledDeployment, Typist
+from tests.flows.resuming import ASKING, BUSY, CabledDeployment, Typist
 from tests.flows.test_three_programs import binding
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
@@ -22,6 +24,7 @@ from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.transport.connection import endpoint
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.wire.marks import At, Mark
+from twisted_exec.wire.remotecommand.messages import TerminalSize
 from twisted_exec.wire.resume import MARKS, Position, Resume
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -70,6 +73,65 @@ class ResumeTestCase(TestCase):
         await user.until_printed(rb"END\n")
         self.assertTrue(is_exact(user.printed.removesuffix(b"END\n")), "the user got other output")
         self.assertEqual((user.gaps, set(user.uncertain)), ([], {0}))
+
+
+class QueryTests(TestCase):
+    """The machine asks the terminal for something in each line."""
+
+    timeout = 170
+
+    async def test_positions(self) -> None:
+        """
+        No terminal misses a byte or gets one twice; an observer's gets no query, nor does the writer's
+        at the beginning; and a client without a terminal gets every byte.
+        """
+        deployment = CabledDeployment(self.mktemp())
+        self.addCleanup(deployment.stop)
+        await deployment.start()
+        await deployment.create_machine("asking", ASKING)
+        script, writer, observer = [
+            await Typist.at(deployment.through_cable(name), "asking", options=options)
+            for name, options in (
+                ("eve", replace(CONSOLE, tty=False, read_only=True)),
+                ("ada", CONSOLE),
+                ("bob", CONSOLE),
+            )
+        ]
+        users = (script, writer, observer)
+        for user in users:
+            self.addCleanup(user.leave)
+        for user in (writer, observer):
+            user.stream.resize(TerminalSize(80, 24))
+        await self.more(*users)
+        self.assertIn(b"\x1b[6_\x00", writer.printed[:100])
+        for cable in (deployment.near, deployment.middle, deployment.far, deployment.near):
+            count, begun = len(observer.seconds), observer.printed_bytes
+            cable.cut()
+            for user in users:
+                await user.until_resumed(count + 1)
+            await self.more(*users)
+            # The size is known now, also for the live output behind that of the outage.
+            self.assertNotIn(b"\x1b[6n", observer.printed[begun:] if count else b"")
+            self.assertIn(b"\x1b[6n\x05", writer.printed[begun:])
+        deployment.stop_printing()
+        for user in users:
+            await user.until_printed(rb"END\n")
+            self.assertEqual(user.gaps, [])
+            output = user.printed.removesuffix(b"END\n")
+            if user is not script:
+                output = output.replace(b"\x1b[6_", b"\x1b[6n").replace(b"\x00", b"\x05")
+            begun = output.index(b"\n") + 1
+            start = int(output[begun : begun + 10]) * LINE_BYTES - begun
+            self.assertTrue(output == printed(len(output), start, asks=True), "other output")
+
+    async def more(self, *users: Typist) -> None:
+        """Fires when more has passed to each user."""
+        for user, shown in [(each, each.printed_bytes) for each in users]:
+            await user.until(partial(self._has_more, user, shown + 30_000))
+
+    @staticmethod
+    def _has_more(user: Typist, size: int) -> bool:
+        return user.printed_bytes > size
 
 
 class LostConnectionTests(ResumeTestCase):
