@@ -20,6 +20,7 @@ from twisted_exec.poollet.machines.actions import (
     SetPower,
 )
 from twisted_exec.poollet.machines.plan import plan, unreachable_plan
+from twisted_exec.poollet.machines.references import References
 from twisted_exec.poollet.machines.runtime_machine import runtime_machine
 
 
@@ -333,3 +334,43 @@ class DeleteTests(PlanTestCase):
     def test_held_by_others(self) -> None:
         """A Machine held by foreign finalizers is left alone; no machine is created again."""
         self.assertEqual(self.plan(self.deleted(finalizers=["other"])), Plan())
+
+
+class ManyPartsTests(PlanTestCase):
+    """A machine with thousands of parts, none of which exists."""
+
+    def test_time(self) -> None:
+        """The work of a plan grows with the number of parts, and not with its square."""
+
+        def calls(count: int) -> int:
+            named = [
+                {"name": f"n{each}", "networkInterfaceRef": {"name": Counted(f"nic{each}")}}
+                for each in range(count)
+            ]
+            obj = stored(networkInterfaces=named)
+            obj["status"] = {"networkInterfaces": named}
+            Counted.compared = 0
+            references = References(find=lambda resource, namespace, name: None)
+            result = plan(obj, [made(stored())], CONFIG, now=NOW, references=references)
+            self.messages = [
+                condition["message"]
+                for action in result.actions
+                if isinstance(action, PatchStatus)
+                for condition in action.status["conditions"]
+            ]
+            return Counted.compared
+
+        self.assertLessEqual(calls(400), 5 * max(calls(100), 100))
+        self.assertTrue(self.messages)
+        self.assertLess(max(map(len, self.messages)), 2048)
+
+
+class Counted(str):
+    """Text that counts its comparisons."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)

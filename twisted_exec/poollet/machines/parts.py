@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from twisted_exec.api import quantity
+from twisted_exec.api.conditions import MAX_MESSAGE
 from twisted_exec.api.resource import Resource
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.revisions.older import image_disk
@@ -62,9 +63,15 @@ class Parts:
     mapping: dict[str, Object] = field(default_factory=dict)
 
     def lack(self, lacking: MissingReference) -> None:
-        """Add a missing reference to the message of its reason."""
-        earlier = self.lacks.get(lacking.reason)
-        self.lacks[lacking.reason] = f"{earlier}; {lacking.message}" if earlier else lacking.message
+        """
+        Add a missing reference to the message of its reason, while people will read that far: a
+        machine may have thousands of parts.
+        """
+        earlier = self.lacks.get(lacking.reason, "")
+        if len(earlier) <= MAX_MESSAGE:
+            self.lacks[lacking.reason] = (
+                f"{earlier}; {lacking.message}" if earlier else lacking.message
+            )
 
 
 def gather(machine: Object, domain: Domain, references: References) -> Parts:

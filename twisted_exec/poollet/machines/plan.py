@@ -369,6 +369,7 @@ def _releases(
         ("networkInterfaces", "networkInterfaceRef", config.domain.interfaces),
     ):
         used_by_spec = {} if ending else _referents(machine, field_name)
+        names_used_by_spec = set(used_by_spec.values())
         used = set() if observed is None else {part.name for part in _attached(observed, resource)}
         recorded = {
             entry["name"]: (entry.get(reference) or {}).get("name", "")
@@ -379,7 +380,7 @@ def _releases(
         unused = {
             part: name
             for part, name in recorded.items()
-            if name and name not in used_by_spec.values() and part not in used
+            if name and name not in names_used_by_spec and part not in used
         }
         given_up += release(machine, unused, resource, references)
     return given_up
