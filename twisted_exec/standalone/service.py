@@ -408,8 +408,8 @@ class Standalone(AsyncService):
         await self._stop_services()
         if continuing:
             self._log.info(
-                "{machines} go on without this program, and its next start finds them; to end them, "
-                "start it again and type: kubectl delete machines --all --all-namespaces",
+                "going on without this program: {machines}; its next start finds them. To end them, start "
+                "it again and type: kubectl delete machines --all --all-namespaces",
                 machines=", ".join(continuing),
             )
         for client in self._clients:
