@@ -46,7 +46,7 @@ _CROWD = 64
 """Connections that one thread opens at once."""
 CROWD_SIZE = 4000
 """Machines that name a pool that does not exist."""
-CROWDED = ("selectors", "watches", "strays")
+CROWDED = ("selectors", "watches", "strays", "tables", "dry-deletes")
 """Rows that need this crowd; they are left out unless they are named."""
 CROWD_POOL = "elsewhere"
 _WATCHES = 400
@@ -111,9 +111,15 @@ def _again(work: Callable[[Access, Done, float], None]) -> Work:
 # Requests, one after the other.
 
 
-def _request(method: str, path: str, body: bytes, media_type: str = "application/json") -> bytes:
+def _request(
+    method: str,
+    path: str,
+    body: bytes,
+    media_type: str = "application/json",
+    accept: str = "application/json",
+) -> bytes:
     return (
-        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n"
         f"Content-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode() + body
 
@@ -140,12 +146,17 @@ def _answer(answers: socket.SocketIO) -> str:
     head = answers.readline()
     if not head:
         raise EOFError("closed without an answer")
-    length = 0
+    length, is_chunked = 0, False
     while (header := answers.readline()) not in (b"\r\n", b""):
         name, _, value = header.partition(b":")
         if name.lower() == b"content-length":
             length = int(value)
+        is_chunked |= name.lower() == b"transfer-encoding"
     answers.read(length)
+    while is_chunked:
+        length = int(answers.readline() or b"0", 16)
+        answers.read(length + 2)
+        is_chunked = bool(length)
     return head[9:12].decode()
 
 
@@ -307,6 +318,12 @@ def _selector(number: int) -> str:
 def _selecting() -> Work:
     """List one machine, for which all are compared with 250 terms."""
     return _requests(EDITOR, _request("GET", f"{_MACHINES}?limit=1&{_selector(0)},x=y", b""))
+
+
+def _tables() -> Sequence[Work]:
+    """Get a table of all machines on many connections at once."""
+    accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    return [_requests(EDITOR, _request("GET", _MACHINES, b"", accept=accept))] * _CROWD
 
 
 def _watching(access: Access, done: Done, until: float) -> None:
@@ -561,6 +578,10 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     "selectors": lambda: [_selecting()] * 8,
     "watches": lambda: [_watching],
     "strays": lambda: [_again(_straying)],
+    "tables": _tables,
+    "dry-deletes": lambda: [
+        _requests(EDITOR, _request("DELETE", f"{_MACHINES}?dryRun=All", b"{}"))
+    ],
     **dict.fromkeys(DISK_FAULTS, lambda: [_again(_reader)]),
 }
 """
