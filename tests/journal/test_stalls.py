@@ -44,6 +44,12 @@ class StallCase(test_store.Case):
         self.thread.thaw()
         self.clock.pump([0, 0.1, 0.1, 0.1])
 
+    def begin(self) -> Any:
+        """Start a store, whose time goes on where that of the last ended."""
+        self.ahead += self.clock.seconds()
+        self.clock, self.thread = Clock(), FreezableThread()
+        return self.store()
+
 
 class StallTests(StallCase):
     """Consoles go on while the disk does not answer."""
@@ -210,6 +216,66 @@ class FrontTests(StallCase):
         self.assertTrue(contents(again).endswith(b"line 998\nline 999\n"))
         self.assertEqual(contents(again).count(b"\n"), 1001)
 
+    def test_nothing_can_be_written(self) -> None:
+        """
+        Runs that follow each other on a read-only disk have every byte, and use no offset twice, although the
+        disk does not take the names of their files.
+        """
+        for stops in (True, False):
+            self.setUp()
+            store = self.begin()
+            journal, text = store.journal(KEY), b"one\n"
+            journal.append(text)
+            shown = {journal.epoch: [(0, text)]}
+            self.clock.advance(WRITE_SECONDS)
+            if stops:
+                self.stop(store)
+            self.layer.error = errno.EROFS
+            for number in range(3):
+                journal = self.begin().journal(KEY)
+                self.assertEqual(contents(journal), text)
+                printed = (
+                    b"run %d\n" % number * 10_000
+                )  # more than the time that has passed allows for
+                journal.append(printed)
+                shown[journal.epoch].append((journal.end - len(printed), printed))
+                text += printed
+            self.assertEqual(len(self.front_files()), 1 if stops else 2)
+            self.layer.error = 0
+            journal = self.begin().journal(KEY)
+            journal.append(b"last\n")
+            self.clock.advance(WRITE_SECONDS)
+            self.assertEqual(len(self.front_files()), 1)
+            check(
+                self,
+                journal,
+                shown | {journal.epoch: [*shown[journal.epoch], (journal.end - 5, b"last\n")]},
+            )
+            self.assertEqual(contents(self.begin().journal(KEY)), text + b"last\n")
+
+    def test_works_again(self) -> None:
+        """Once the disk takes its name, the file of a run is found under that, and nothing is left of others."""
+        self.begin().journal(KEY).append(b"one\n")
+        self.clock.advance(WRITE_SECONDS)
+        self.layer.error = errno.EROFS
+        self.begin().journal(KEY).append(b"two\n")
+        self.clock.advance(WRITE_SECONDS)
+        self.layer.error = 0
+        self.clock.pump([1] * 20)
+        self.assertEqual(len(self.front_files()), 1)
+        again = self.begin().journal(KEY)
+        self.assertEqual(contents(again), b"one\ntwo\n")
+
+    def test_too_much(self) -> None:
+        """If the file of such a run was given up, the next run uses no offset twice."""
+        self.stop(self.store())
+        self.layer.error = errno.EROFS
+        self.patch(front, "MOST_BYTES", 10_000)
+        journal = self.store().journal(KEY)
+        journal.append(bytes(20_000))
+        again = self.store().journal(KEY)
+        self.assertTrue(again.epoch != journal.epoch or again.end >= journal.end)
+
     def test_lost(self) -> None:
         """If the file is gone, no offset is used twice, and readers are told of a gap."""
         journal = self.store().journal(KEY)
@@ -303,7 +369,7 @@ _STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.sampled_from([1, 700, 60_000, 300_000])),
         st.tuples(st.just("wait"), st.sampled_from([0.0, 0.1, 0.5, 1.0, 5.0, 40.0])),
-        st.tuples(st.just("disk"), st.sampled_from([0, errno.ENOSPC])),
+        st.tuples(st.just("disk"), st.sampled_from([0, errno.ENOSPC, errno.EROFS])),
         st.tuples(st.sampled_from(["boot", "freeze", "thaw", "kill", "stop"]), st.none()),
     ),
     max_size=40,
@@ -313,21 +379,15 @@ _STEPS = st.lists(
 class StallTortureTests(StallCase):
     """A disk that freezes and is full, below a program that is killed: each byte is read, or in a gap."""
 
-    def begin(self) -> Any:
-        """Start a store, whose time goes on where that of the last ended."""
-        self.ahead += self.clock.seconds()
-        self.clock, self.thread = Clock(), FreezableThread()
-        return self.store()
-
     def pass_time(self, seconds: float) -> None:
         self.clock.pump([min(seconds, 0.1)] * max(1, round(seconds / 0.1)))
 
     @settings(max_examples=150, deadline=None)
-    @given(_STEPS)
-    def test_every_byte(self, steps: list[tuple[str, Any]]) -> None:
+    @given(_STEPS, st.booleans())
+    def test_every_byte(self, steps: list[tuple[str, Any]], takes_changes: bool) -> None:
         """Whatever happens, nothing is lost without a gap, and no offset has two bytes."""
         self.setUp()
-        self.layer.takes_changes = True
+        self.layer.takes_changes = takes_changes
         store = self.begin()
         journal, shown = store.journal(KEY), {}
         for number, (step, value) in enumerate([*steps, ("kill", None), ("append", 9)]):

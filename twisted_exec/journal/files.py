@@ -486,8 +486,8 @@ class Files:
     @property
     def unsynced_bytes(self) -> int:
         """The number of bytes that are not known to be on the disk."""
-        oldest = next(iter(self.unsynced.values())) if self.unsynced else self.open
-        return self.open.end - oldest.synced[1]
+        # Without the gaps between segments, which may be as large as offsets are.
+        return sum(each.end - each.synced[1] for each in (*self.unsynced.values(), self.open))
 
     def synchronized(self, segment: OpenSegment) -> None:
         """Take over that a full segment is on the disk."""

@@ -8,6 +8,7 @@ to write, and uses no offset a second time.  A power cut ends the file together 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import struct
@@ -27,6 +28,8 @@ MEMORY = "/dev/shm"
 MOST_BYTES = 64 << 20
 """A file beyond this size is given up: the next start then assumes that output was lost."""
 
+_LOST = b"lost"
+"""Content of a spare file whose run could not keep its output in memory."""
 _PREFIX = struct.Struct("<36s8sQ")
 _OUTPUT, _EVENT = 1, 2
 _PIECE_BYTES = 32 << 10
@@ -63,11 +66,50 @@ class Front:
         self.name = f"twisted-exec-{secrets.token_hex(16)}"
         self.path = os.path.join(directory, self.name)
         self._descriptor: int | None = None
-        self._size = 0
+        self._size, self._is_spare = 0, False
         try:
             self._descriptor = open_file(os, self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         except OSError as error:
             self._given_up(error.strerror or str(error))
+
+    def move(self, path: str) -> None:
+        """
+        Be found at the path of the store's spare file: the disk does not take the name of this one.
+
+        A file of an earlier run at that path is replaced, by one that has all of its output.
+        """
+        self._is_spare = True
+        if self._descriptor is None:
+            self.path = path
+            self._mark_lost()
+            return
+        try:
+            os.rename(self.path, path)
+        except OSError as error:
+            self._given_up(error.strerror or str(error))
+        else:
+            self.path = path
+
+    def add_name(self, directory: str) -> None:
+        """Be found under the own name as well: the disk may take that now."""
+        with suppress(OSError):
+            os.link(self.path, os.path.join(directory, self.name))
+
+    def remove_name(self, directory: str) -> None:
+        """Be found at the spare path only: the disk has not taken the name."""
+        remove(os.path.join(directory, self.name))
+
+    def move_back(self, directory: str) -> None:
+        """Be found under the own name only, which is on the disk now."""
+        spare, self.path = self.path, os.path.join(directory, self.name)
+        self._is_spare = False
+        remove(spare)
+
+    def _mark_lost(self) -> None:
+        with suppress(OSError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            with opened(os, self.path, flags) as descriptor:
+                os.write(descriptor, _LOST)
 
     def add_output(self, key: str, epoch: bytes, offset: int, time_ns: int, data: bytes) -> None:
         """Add output of a journal."""
@@ -107,6 +149,8 @@ class Front:
 
     def _given_up(self, why: str) -> None:
         self.remove()
+        if self._is_spare:
+            self._mark_lost()
         self._log.info(
             "output that is not on disk would be lost if the program was killed now: {path}: {why}",
             path=self.path,
@@ -134,13 +178,27 @@ def remove(path: str) -> None:
 
 
 def read(path: str) -> list[Unwritten] | None:
-    """Return what a run left in its file, in the order of time; ``None`` if there is no file."""
+    """Return what a run left in its file, in the order of time; ``None`` if it is lost."""
     try:
         with opened(os, path) as descriptor:
             data = os.pread(descriptor, MOST_BYTES, 0)
     except OSError:
         return None
-    return list(_decoded(data))
+    return None if data == _LOST else list(_decoded(data))
+
+
+def spare_path(directory: str, store: str) -> str:
+    """Return the path of the file of a run whose name the disk of the store does not take."""
+    digest = hashlib.sha256(store.encode("utf-8", "surrogateescape")).hexdigest()
+    return os.path.join(directory, f"twisted-exec-{digest[:32]}")
+
+
+def is_own(path: str) -> bool:
+    """Return whether there is a file of this user."""
+    try:
+        return os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def _decoded(data: bytes) -> Iterator[Unwritten]:

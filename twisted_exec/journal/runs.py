@@ -70,7 +70,7 @@ def next_run(
             return Run(1, kernel, False, 0, now, front)
         number = max(2, now // 1_000_000_000)  # beyond every number before
         return Run(number, kernel, False, number - 1, now, front)  # assume the worst
-    was_cut = not last.clean and (last.kernel != kernel or not kernel or has_lost)
+    was_cut = has_lost or (not last.clean and (last.kernel != kernel or not kernel))
     return Run(last.number + 1, kernel, False, last.number if was_cut else last.cut, now, front)
 
 

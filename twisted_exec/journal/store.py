@@ -111,6 +111,8 @@ class JournalStore:
         self.thread: DiskFiles = thread or DiskThread(clock)
         self._memory = memory
         self._front: front.Front | None = None
+        self._spare = front.spare_path(memory, self.path)
+        self._earlier_fronts: list[str] = []
         self._left: dict[str, list[front.Unwritten]] = {}
         self._kernel = kernel_boot() if kernel is None else kernel
         self._run: Run | None = None
@@ -167,6 +169,8 @@ class JournalStore:
 
     def _read_front(self, last: Run | None) -> Sequence[front.Unwritten] | None:
         """Return what the last run did not write; ``None`` if that is lost."""
+        if front.is_own(self._spare):  # of a run whose name the disk did not take
+            return front.read(self._spare)
         if last is None or last.clean or last.kernel != self._kernel or not last.front:
             return ()
         if not _FRONT.fullmatch(last.front):
@@ -183,8 +187,20 @@ class JournalStore:
                 self._front.add(each)
         for key in list(self._left):
             self.journal(key).files  # noqa: B018 - opens them
-        if last is not None and self._is_run_written and _FRONT.fullmatch(last.front):
-            front.remove(os.path.join(self._memory, last.front))
+        self._earlier_fronts = []
+        if last is not None and _FRONT.fullmatch(last.front):
+            self._earlier_fronts.append(os.path.join(self._memory, last.front))
+        if self._is_run_written:
+            self._remove_earlier_fronts()
+        else:
+            self._front.move(self._spare)
+
+    def _remove_earlier_fronts(self) -> None:
+        earlier, self._earlier_fronts = self._earlier_fronts, []
+        for each in earlier:
+            front.remove(each)
+        if front.is_own(self._spare):
+            front.remove(self._spare)
 
     def _check_format(self) -> None:
         path = self._directories.file("format")
@@ -339,8 +355,21 @@ class JournalStore:
         return self._run
 
     def _begin(self) -> None:
-        if not self._is_run_written:
+        if self._is_run_written:
+            return
+        assert self._front is not None
+        is_spare = self._front.path == self._spare
+        if is_spare:
+            self._front.add_name(self._memory)
+        try:
             self._write_run()
+        except OSError:
+            if is_spare:
+                self._front.remove_name(self._memory)
+            raise
+        if is_spare:
+            self._front.move_back(self._memory)
+        self._remove_earlier_fronts()
 
     # Timers and the thread.
 
