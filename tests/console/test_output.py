@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.limits import Limits
+from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.interfaces import IJournal
@@ -440,6 +441,13 @@ class LiveTests(OpenConsoleCase):
         (_, first), (_, second) = self.join("ann"), self.join("bob")
         self.console.says(b"\x1b")
         self.assertEqual((first.output, second.output), (b"\x1b", b"\x1b"))
+
+    def test_once(self) -> None:
+        """What several terminals read at the same time is searched once."""
+        self.console.says(self.ASKED)
+        harmless = HarmlessOutput(self.shared.journal)
+        self.assertEqual(harmless.of(0, self.ASKED), self.HARMLESS)
+        self.assertIs(harmless.of(0, self.ASKED), harmless.of(0, self.ASKED))
 
     def test_journal(self) -> None:
         """The journal has every byte."""

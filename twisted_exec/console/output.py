@@ -47,6 +47,44 @@ class OutputState:
     bytes_to_user: int
 
 
+class HarmlessOutput:
+    """
+    Output without queries, for the terminals of one console.
+
+    Most of them read the same output at the same time, so the newest piece is kept.
+    """
+
+    def __init__(self, journal: IJournal) -> None:
+        self._journal = journal
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep nothing, until output is read again."""
+        self._filter, self._offset, self._newest = QueryFilter(), -1, b""
+
+    def of(self, offset: int, data: bytes) -> bytes:
+        """Return as many bytes as a piece of output has, in which a terminal finds nothing to answer."""
+        if offset == self._offset and len(data) == len(self._newest):
+            return self._newest
+        if offset != self._offset + len(self._newest):
+            # The terminal may have the first half of a query.
+            self._filter = QueryFilter()
+            self._filter.feed(self._before(offset))
+        self._offset, self._newest = offset, self._filter.feed(data)
+        return self._newest
+
+    def _before(self, offset: int) -> bytes:
+        """Return some output before an offset, as far as it is retained."""
+        journal = self._journal
+        first, pieces = max(offset - LOOKBACK_BYTES, journal.start), []
+        while (first := journal.next_available(first)) < offset:
+            if not (data := journal.read(first, offset - first)):
+                break  # damaged
+            pieces.append(data)
+            first += len(data)
+        return b"".join(pieces)
+
+
 class Output:
     """
     Copies from the journal to a stream whenever the stream accepts more.
@@ -54,6 +92,7 @@ class Output:
     :param drained: called when everything before ``last`` was written, maybe more than once.
     :param oldest: where the oldest output begins that the user may have.
     :param answers: returns whether queries that the machine prints now are for this user's terminal.
+    :param harmless: that of the console; by default one for this output alone.
     :ivar offset: of the next byte to write.
     :ivar skipped: bytes that were skipped, and of which the user does not know yet.
     :ivar last: where the output ends; ``None`` while it goes on.
@@ -65,8 +104,7 @@ class Output:
         "_attendance",
         "_catching_up",
         "_drained",
-        "_filter",
-        "_filtered_to",
+        "_harmless",
         "_is_terminal",
         "_journal",
         "_live_from",
@@ -88,6 +126,7 @@ class Output:
         oldest: int,
         drained: Callable[[], None],
         answers: Callable[[], bool] = lambda: True,
+        harmless: HarmlessOutput | None = None,
     ) -> None:
         self.offset = self.oldest = oldest
         self.skipped = 0
@@ -103,7 +142,7 @@ class Output:
         self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
         self._is_terminal = False
         self._live_from = 0  # output before this offset is history for the present stream
-        self._filter, self._filtered_to = QueryFilter(), -1
+        self._harmless = HarmlessOutput(journal) if harmless is None else harmless
 
     # The stream.
 
@@ -148,7 +187,7 @@ class Output:
 
     def _start(self, offset: int, *, exact: bool) -> None:
         self.offset, self.skipped = offset, 0
-        self._live_from, self._filtered_to = self._journal.end, -1
+        self._live_from = self._journal.end
         if self._marks is not None:
             end = self._journal.end if self.last is None else self.last
             self._marks.send_mark(At(Position(self._journal.epoch, offset), exact, end))
@@ -270,31 +309,11 @@ class Output:
         if not data:
             return self._skip_gap(end)
         if self._is_terminal and (self.offset < self._live_from or not self._answers()):
-            data = self._without_queries(data)
+            data = self._harmless.of(self.offset, data)
         self.offset += len(data)
         self.bytes_to_user += len(data)
         self._stream.write(data)
         return True
-
-    def _without_queries(self, data: bytes) -> bytes:
-        """Return output at the present offset, in which a terminal finds nothing to answer."""
-        if self._filtered_to != self.offset:
-            # The terminal may have the first half of a query.
-            self._filter = QueryFilter()
-            self._filter.feed(self._before(self.offset))
-        self._filtered_to = self.offset + len(data)
-        return self._filter.feed(data)
-
-    def _before(self, offset: int) -> bytes:
-        """Return some output before an offset, as far as it is retained."""
-        journal = self._journal
-        first, pieces = max(offset - LOOKBACK_BYTES, journal.start), []
-        while (first := journal.next_available(first)) < offset:
-            if not (data := journal.read(first, offset - first)):
-                break  # damaged
-            pieces.append(data)
-            first += len(data)
-        return b"".join(pieces)
 
     def _skip_gap(self, end: int) -> bool:
         """Skip a gap of the journal; return whether there was one."""

@@ -74,7 +74,11 @@ class Viewer:
         self.terms = FULL
         self.is_away = False
         self.output = Output(
-            console.journal, console.scrollback_start, self._end, partial(viewers.answers, self)
+            console.journal,
+            console.scrollback_start,
+            self._end,
+            partial(viewers.answers, self),
+            viewers.harmless_output,
         )
         self.input = Input(self, console)
         self._ending: Ending | None = None

@@ -12,6 +12,7 @@ from twisted_exec.wire.session_terms import Terms
 
 from .attendance import missing_people, missing_place
 from .floor import Floor, notice
+from .output import HarmlessOutput
 from .presence import Presence
 from .viewer import Viewer
 from .viewer_state import ViewerState
@@ -25,11 +26,13 @@ class Viewers:
     The viewers of a console, with those that are away, in the order in which they joined.
 
     :ivar floor: the right to type.
+    :ivar harmless_output: what terminals get that do not answer.
     """
 
     def __init__(self, console: SharedConsole) -> None:
         self._console = console
         self.floor = Floor(console.clock)
+        self.harmless_output = HarmlessOutput(console.journal)
         self._all: list[Viewer] = []
         recorder = console.recorder
         self._presence = Presence(
@@ -202,6 +205,8 @@ class Viewers:
         """Remove a viewer.  Repeated calls do nothing."""
         if viewer in self._all:
             self._all.remove(viewer)
+            if not self._all:
+                self.harmless_output.forget()
             if self._left_meanwhile is None:
                 self._console.journal.left(viewer.joined_as, viewer.user)
             else:
