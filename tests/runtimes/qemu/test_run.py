@@ -69,6 +69,52 @@ class BootTests(QemuCase):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+class IdleTests(QemuCase):
+    """A class with ``idle_seconds``."""
+
+    async def test_pause(self) -> None:
+        """A silent machine is paused and still runs for its users; input is answered at once."""
+        run = self.run_of(self.driver(idle_seconds=0.2))
+        line = await self.line(run)
+        await line.until(b"ok")
+        for _ in range(2):
+            await self.until_status(run, "paused")
+            self.assertTrue(run._idle.is_paused)
+            await run._health._query()
+            line.transport.write(b"x")
+            await line.until(b"x.")
+            line.got = b""
+        self.assertEqual((self.changes, self.events), ([], []))
+
+    async def test_adopted(self) -> None:
+        """A runtime that stops pauses the machine; the next one resumes it."""
+        driver = self.driver(idle_seconds=600)
+        run = self.run_of(driver, keep=True)
+        line = await self.line(run)
+        await line.until(b"ok")
+        run.release()
+        adopted = driver.adopt(self.facts(keep=True), self.leaders)
+        assert isinstance(adopted, QemuRun)
+        self.addCleanup(adopted.stop)
+        ask, states = adopted._ask, []
+
+        async def watched(command: str, **arguments: Any) -> Any:
+            answer = await ask(command, **arguments)
+            if command == "query-status":
+                states.append(answer["status"])
+            return answer
+
+        adopted._ask = watched  # type: ignore[method-assign]
+        line = await self.line(adopted)
+        self.assertEqual(states, ["paused"])
+        line.transport.write(b"x")
+        await line.until(b"x.")
+
+    async def until_status(self, run: QemuRun, status: str) -> None:
+        while (await run._ask("query-status"))["status"] != status:
+            await deferLater(reactor, 0.02)
+
+
 class EndTests(QemuCase):
     """Endings of a machine."""
 
