@@ -133,10 +133,6 @@ class _Patterns:
             plain = rf"(?:(?!{_ANY_EIGHT_BIT})[^\x07\x18\x1a\x1b])"
             starts = rf"\x1b|{_ANY_EIGHT_BIT}"
 
-        def start(kind: str) -> str:
-            escape = rf"\x1b{ignored}{re.escape(kind)}"
-            return rf"(?:{escape}|{_EIGHT_BIT % _KINDS[kind]})" if eight_bit else escape
-
         def compiled(text: str) -> re.Pattern[bytes]:
             return re.compile(text.encode("ascii"), re.DOTALL)
 
