@@ -183,5 +183,5 @@ class KilledTests(TestCase):
         cluster.apply(before)
         while not answers(f"{cluster.own_url}/readyz", cluster.pki.serving_ca):
             await pause()
-        while self.state() != "Running":
-            await pause()
+        cluster.wait()  # kube-apiserver checks from time to time
+        self.assertEqual(self.state(), "Running")
