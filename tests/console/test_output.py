@@ -30,6 +30,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.testing.attachment import MarkStream
 from twisted_exec.wire.marks import At, Notice
+from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 from twisted_exec.wire.terminal_queries import QueryFilter
 
@@ -424,8 +425,18 @@ class LiveTests(OpenConsoleCase):
         self.assertEqual(self.got(terminal, script), [True, True])
 
     def test_read_only(self) -> None:
-        """A user who only watches gets no query."""
-        self.assertEqual(self.got(self.join("ann", read_only=True)[1]), [False])
+        """A user who only watches gets no query; the stream does not pass the size of the terminal on."""
+        _, stream = self.join("ann", size=False, read_only=True)
+        self.assertEqual(self.got(stream), [False])
+
+    def test_may_only_watch(self) -> None:
+        """A user without the right to drive gets no query either."""
+        viewer, stream = (
+            self.shared.viewer(),
+            MarkStream(options=CONSOLE, terms=Terms(right=Right.OBSERVE)),
+        )
+        viewer.attached(stream)
+        self.assertEqual(self.got(stream), [False])
 
     def test_floor_taken_inside_a_query(self) -> None:
         """The terminal of a former writer has the first half of a query, and gets the second one changed."""

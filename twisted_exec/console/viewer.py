@@ -106,8 +106,14 @@ class Viewer:
 
     @property
     def has_terminal(self) -> bool:
-        """True if the user has a terminal, as far as it is known: the client has said its size."""
-        return self._size is not None and self._options is not None and self._options.tty
+        """
+        True if the user has a terminal, as far as it is known: the client has said its size.
+
+        Streams of users who may only watch do not pass sizes on.
+        """
+        if self._options is None or not self._options.tty:
+            return False
+        return self._size is not None or not self.may_write
 
     @property
     def bytes_to_machine(self) -> int:
