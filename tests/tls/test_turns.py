@@ -22,7 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.streaming.places import KINDS, PlacesTestCase, turn
-from twisted_exec.tls import endpoints, transport, turns
+from twisted_exec.tls import descriptor, endpoints, transport, turns
 from twisted_exec.tls.transport import TURN_ACCEPTS
 from twisted_exec.tls.turns import CONNECTION_SECONDS, SLICE_BYTES, TURN_SECONDS, IFramed, Turns
 
@@ -139,13 +139,14 @@ class Shaking(turns.TurnTaking):
 
     def read(self) -> None:
         """The step may be made."""
-        if self._case.turns.admits_handshake():
+        if self._case.turns.admits_handshake(self._host):
             self.take_turn()
         else:
             self._case.turns.wait_for_handshake(self, self._host)
 
     def take_turn(self) -> None:
         self._done.append(self._host)
+        self._case.turns.shakes(self._host)
         self._case.cost.seconds += 0.001
         self._case.turns.used(self, 0.001)
 
@@ -381,27 +382,36 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(len(bad.protocol.lost), 1)
 
     def test_handshakes_by_address(self) -> None:
-        """An address with many handshakes delays another's by one of its own, and all get their turn."""
+        """An address with many handshakes delays each other one by one of its own, and all get theirs."""
         done: list[str] = []
         crowd = [Shaking(self, "192.0.2.1", done) for _ in range(100)]
-        for each in [*crowd, Shaking(self, "192.0.2.2", done), Shaking(self, "192.0.2.3", done)]:
+        others = [Shaking(self, f"192.0.2.{2 + number}", done) for number in range(10)]
+        for each in [*crowd, *others]:
             each.read()
-        at_once = len(done)
-        self.assertLess(at_once, 5)
+        self.assertLess(len(done), 6)
+        for _ in range(10):
+            self.turn()
+        self.assertEqual(len(set(done)), 11)
         self.finish()
-        self.assertEqual(done[at_once : at_once + 3], ["192.0.2.1", "192.0.2.2", "192.0.2.3"])
-        self.assertEqual(len(done), 102)
+        self.assertEqual(len(done), 110)
+
+    def test_first_of_an_address(self) -> None:
+        """The first handshake of an address in a turn does not wait for those of another."""
+        done: list[str] = []
+        for _ in range(20):
+            Shaking(self, "192.0.2.1", done).read()
+        Shaking(self, "192.0.2.2", done).read()
+        self.assertEqual(done[-1], "192.0.2.2")
 
     def test_no_overtaking(self) -> None:
-        """A handshake that could be made at once waits behind those that wait already."""
+        """Handshakes of an address come in order."""
         done: list[str] = []
         for _ in range(10):
             Shaking(self, "192.0.2.1", done).read()
         self.turns._spent_seconds = 0.0
-        Shaking(self, "192.0.2.2", done).read()
-        self.assertNotIn("192.0.2.2", done)
-        self.finish()
-        self.assertLess(done.index("192.0.2.2"), 6)
+        before = len(done)
+        Shaking(self, "192.0.2.1", done).read()
+        self.assertEqual(len(done), before)
 
     def test_handshakes_beside_floods(self) -> None:
         """Busy connections and handshakes do not hold up each other."""
@@ -613,10 +623,14 @@ class HandshakeTests(PlacesTestCase):
     async def test_waiting(self) -> None:
         """The time that a client waits for its turn does not count for its time limit."""
         shared, waiting = turns.turns_of(reactor), []
-        self.patch(shared, "admits_handshake", lambda: False)
+        self.patch(shared, "admits_handshake", lambda origin: False)
         self.patch(shared, "wait_for_handshake", lambda *each: waiting.append(each))
         endpoint = await self.listen("tls", _Crowd())
         opening = endpoint.connect(Factory.forProtocol(Protocol))
+        await self.until(lambda: waiting)
+        (accepted, origin) = waiting.pop()
+        self.assertEqual(origin, "127.0.0.1")
+        accepted.take_turn()
         await self.until(lambda: waiting)
         (server, origin) = waiting.pop()
         self.assertEqual((origin, server.is_shaking), ("127.0.0.1", True))
@@ -634,6 +648,27 @@ class HandshakeTests(PlacesTestCase):
         waiting.pop()[0].take_turn()
         self.assertEqual((server.is_shaking, limit._timer), (False, None))
         client.transport.abortConnection()
+
+    async def test_most_accepted(self) -> None:
+        """Connections are accepted before it is their address's turn, but only so many; and all get one."""
+        self.patch(descriptor, "_MOST_ACCEPTED", 5)
+        shared, waiting = turns.turns_of(reactor), []
+        admits, wait = shared.admits_handshake, shared.wait_for_handshake
+        self.patch(shared, "admits_handshake", lambda origin: False)
+        self.patch(shared, "wait_for_handshake", lambda *each: waiting.append(each))
+        factory = _Crowd()
+        endpoint = await self.listen("tls", factory)
+        opening = [endpoint.connect(Factory.forProtocol(Protocol)) for _ in range(8)]
+        await self.until(lambda: len(waiting) == 5)
+        for _ in range(10):
+            await turn()
+        self.assertEqual((len(waiting), factory.made), (5, 0))
+        shared.admits_handshake, shared.wait_for_handshake = admits, wait
+        for each in waiting:
+            wait(*each)
+        for each in await gatherResults(opening):
+            each.transport.abortConnection()
+        await self.until(lambda: not factory.connected)
 
 
 class ConnectTests(PlacesTestCase):

@@ -49,6 +49,7 @@ from OpenSSL import SSL
 from OpenSSL.crypto import X509
 from twisted.internet import main, tcp
 from twisted.internet.interfaces import (
+    IAddress,
     IDelayedCall,
     IHandshakeListener,
     IListeningPort,
@@ -56,6 +57,8 @@ from twisted.internet.interfaces import (
     IReactorTime,
     ISSLTransport,
 )
+from twisted.internet.tcp import _accept, _BuffersLogs, _reservedFD
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -67,9 +70,8 @@ from twisted_exec.tls.transport import (
     TCPClient,
     TCPConnector,
     TCPServer,
-    accept_as,
 )
-from twisted_exec.tls.turns import Turns, TurnTaking, origin_of
+from twisted_exec.tls.turns import Turns, TurnTaking, origin_of, turns_of
 
 LINGER_SECONDS = 30.0
 """Time limit for the end of a stream: for a peer that sent close_notify to read the rest of our data, and
@@ -183,17 +185,18 @@ class _TLSOnDescriptor(_Socket):
 
     def _shake_in_turn(self) -> BaseException | None:
         """Make a step of the handshake, now or in one of the next turns."""
-        turns = self.turns()
-        if not turns.admits_handshake():
+        turns, origin = self.turns(), origin_of(self.getPeer())
+        if not turns.admits_handshake(origin):
             self.stopReading()
             self._is_waiting = True
             if isinstance(self._deadline, Deadline):
                 self._deadline.pause()
-            turns.wait_for_handshake(self, origin_of(self.getPeer()))
+            turns.wait_for_handshake(self, origin)
             return None
-        return self._shake_now(turns)
+        return self._shake_now(turns, origin)
 
-    def _shake_now(self, turns: Turns) -> BaseException | None:
+    def _shake_now(self, turns: Turns, origin: str) -> BaseException | None:
+        turns.shakes(origin)
         began = turns.cpu()
         try:
             return self._shake()
@@ -209,7 +212,7 @@ class _TLSOnDescriptor(_Socket):
         if isinstance(self._deadline, Deadline):
             self._deadline.go_on()
         self.startReading()
-        why = self._shake_now(self.turns())
+        why = self._shake_now(self.turns(), origin_of(self.getPeer()))
         if why is not None:
             self.connectionLost(Failure(why))
 
@@ -539,11 +542,83 @@ class TLSConnecting(Connecting):
 def accept_tls(
     port: IListeningPort, tls: ServerTLS, clock: IReactorTime, handshake_seconds: float | None
 ) -> None:
-    """Make a listening TCP port's *later* connections speak TLS."""
+    """
+    Make a listening TCP port's *later* connections speak TLS.
+
+    The kernel's queue of connections knows no addresses, so it is emptied at once.  What costs time, the
+    transport, is made when it is the address's turn.
+    """
 
     def accepted(plug: socket.socket, *rest: Any) -> TLSServer:
         transport = TLSServer(plug, *rest)
         transport.begin(tls.server_engine(plug), clock, handshake_seconds)
         return transport
 
-    accept_as(port, accepted)
+    accepting: Any = port
+    accepting.transport, accepting.doRead = accepted, _Accepting(accepting).accept
+
+
+_AT_ONCE = 64
+"""Connections that a port accepts in one turn; each takes some microseconds."""
+_MOST_ACCEPTED = 256
+"""Connections without transport, of one port: further ones stay in the kernel's queue."""
+
+
+class _Accepting:
+    """Accepts the connections of a port."""
+
+    def __init__(self, port: Any) -> None:
+        self.port = port
+        self.waiting = 0
+
+    def accept(self) -> None:
+        """Called by the reactor in place of Twisted's ``doRead``, of which this is a part."""
+        port, turns = self.port, turns_of(self.port.reactor)
+        most = range(min(_AT_ONCE, _MOST_ACCEPTED - self.waiting))
+        with _BuffersLogs(port._logger.namespace, port._logger.observer) as log:
+            for plug, address in list(_accept(log, most, port.socket, _reservedFD)):
+                if len(address) == 4:  # for the scope of an IPv6 address
+                    flags = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+                    address = (socket.getnameinfo(address, flags)[0], *address[1:])
+                where = port._buildAddr(address)
+                one, origin = _Accepted(self, plug, address, where), origin_of(where)
+                self.waiting += 1
+                if turns.admits_handshake(origin):
+                    one.take_turn()
+                else:
+                    turns.wait_for_handshake(one, origin)
+
+
+class _Accepted:
+    """An accepted connection that has no transport yet."""
+
+    _log = Logger()
+    busy_turn = -2
+
+    def __init__(
+        self, accepting: _Accepting, plug: socket.socket, address: Any, where: IAddress
+    ) -> None:
+        self._accepting, self._plug = accepting, plug
+        self._address, self._where = address, where
+
+    def take_turn(self) -> None:
+        """Make the transport and the protocol; called by :class:`Turns`."""
+        self._accepting.waiting -= 1
+        port, turns = self._accepting.port, turns_of(self._accepting.port.reactor)
+        turns.shakes(origin_of(self._where))
+        began = turns.cpu()
+        try:
+            protocol = port.factory.buildProtocol(self._where)
+            if protocol is None:
+                self._plug.close()
+                return
+            number, port.sessionno = port.sessionno, port.sessionno + 1
+            transport = port.transport(
+                self._plug, protocol, self._address, port, number, port.reactor
+            )
+            protocol.makeConnection(transport)
+        except Exception:
+            self._log.failure("a connection cannot be accepted")
+            self._plug.close()
+        finally:
+            turns.used(self, turns.cpu() - began)

@@ -49,7 +49,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import directlyProvides, implementer, providedBy
 
-from twisted_exec.tls.turns import TURN_SECONDS, IFramed, Turns, TurnTaking, turns_of
+from twisted_exec.tls.turns import IFramed, Turns, TurnTaking, turns_of
 
 if TYPE_CHECKING:
 
@@ -256,11 +256,7 @@ class _UNIXConnector(_Once, unix.Connector):
 
 
 TURN_ACCEPTS = 4
-"""
-Connections that a port accepts at once; Twisted accepts a hundred and more.  Further ones follow while
-that takes no longer than others may take in a turn: the kernel's queue knows no addresses, so that a
-client waits there behind all others.
-"""
+"""Connections that a port accepts in one turn; Twisted accepts a hundred and more."""
 
 
 def accept_unbuffered(port: IListeningPort) -> None:
@@ -276,14 +272,8 @@ def accept_as(port: Any, transport: Callable[..., Any]) -> None:
     port.transport = transport
 
     def accept_some() -> None:
-        cpu = turns_of(port.reactor).cpu
-        end = cpu() + TURN_SECONDS
-        while True:
-            port.numberAccepts = TURN_ACCEPTS
-            type(port).doRead(port)
-            # Twisted raises the number if it has accepted so many.
-            if port.numberAccepts <= TURN_ACCEPTS or cpu() >= end or not port.connected:
-                return
+        port.numberAccepts = TURN_ACCEPTS
+        type(port).doRead(port)
 
     port.doRead = accept_some
 

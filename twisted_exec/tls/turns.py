@@ -14,7 +14,8 @@ be many frames. Protocols without frames, such as a splice that only copies, get
 A connection that did little in this turn and the one before never waits: a key is handled when it
 is read, whatever others do.
 
-TLS handshakes of clients take part in the same turns, since each takes a millisecond.  Those that wait
+TLS handshakes of clients take part in the same turns, since each takes a millisecond, and so do
+connections that were accepted and have no transport yet.  Those that wait
 take turns by their client's address: a client is not known by its name before.  Users behind one
 address wait for each other here, and only here.
 
@@ -31,6 +32,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from typing import Protocol as Typing
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
@@ -51,8 +53,20 @@ CONNECTION_SECONDS = 0.0005
 TURN_SECONDS = 0.002
 """CPU time of all busy connections in one turn."""
 
+HANDSHAKE_SECONDS = 0.001
+"""CPU time of handshakes that have waited, in one turn: while it is short, others come soon."""
+
 BUSY_SECONDS = 0.00025
 """A connection that used more CPU time than this counts as busy in this turn and the next."""
+
+
+class Working(Typing):
+    """What takes turns."""
+
+    busy_turn: int
+
+    def take_turn(self) -> None:
+        """Do a part of the work."""
 
 
 class IFramed(Interface):
@@ -80,7 +94,8 @@ class Turns:
         self._spent_seconds = 0.0  # by busy connections in this turn
         self._waiting: deque[TurnTaking] = deque()
         # The address whose turn is next comes first.
-        self._handshakes: dict[str, deque[TurnTaking]] = {}
+        self._handshakes: dict[str, deque[Working]] = {}
+        self._shaken: set[str] = set()  # addresses that had a step in this turn
         self._next: IDelayedCall | None = None
 
     def admits(self, connection: TurnTaking, size: int) -> bool:
@@ -88,15 +103,20 @@ class Turns:
         is_quiet = size <= SLICE_BYTES and self._number - connection.busy_turn > 1
         return is_quiet or self._spent_seconds < TURN_SECONDS
 
-    def admits_handshake(self) -> bool:
+    def admits_handshake(self, origin: str) -> bool:
         """
         Return whether one more step of a TLS handshake may be made in this turn.
 
-        Not before those that wait: otherwise an address without a pause would have all turns.
-        """
-        return not self._handshakes and self._spent_seconds < TURN_SECONDS
+        Not before those that wait: otherwise an address without a pause would have all turns.  The
+        first step of an address in a turn waits for none of other addresses, unless there are many.
 
-    def used(self, connection: TurnTaking, seconds: float, size: int = SLICE_BYTES + 1) -> None:
+        :param origin: see :func:`origin_of`.
+        """
+        if origin in self._handshakes or origin in self._shaken:
+            return not self._handshakes and self._spent_seconds < TURN_SECONDS
+        return self._spent_seconds < 2 * TURN_SECONDS
+
+    def used(self, connection: Working, seconds: float, size: int = SLICE_BYTES + 1) -> None:
         """Account for CPU time of a connection, for the work on ``size`` bytes."""
         is_busy = seconds > BUSY_SECONDS
         if is_busy:
@@ -112,9 +132,14 @@ class Turns:
         self._waiting.append(connection)
         self._schedule()
 
-    def wait_for_handshake(self, connection: TurnTaking, origin: str) -> None:
+    def shakes(self, origin: str) -> None:
+        """A step of a handshake is made now."""
+        self._shaken.add(origin)
+        self._schedule()
+
+    def wait_for_handshake(self, connection: Working, origin: str) -> None:
         """
-        Call :meth:`TurnTaking.take_turn` for a step of a handshake, in one of the next turns.
+        Call :meth:`Working.take_turn` for a step of a handshake, in one of the next turns.
 
         :param origin: see :func:`origin_of`.
         """
@@ -128,18 +153,23 @@ class Turns:
     def _begin(self) -> None:
         """Begin a turn: let the waiting connections work, each once at most, and handshakes between them."""
         self._next, self._spent_seconds = None, 0.0
+        self._shaken.clear()
         self._number += 1
         if self._waiting or self._handshakes:
             self._schedule()  # first, so that their CPU time counts
-        waiting = len(self._waiting)
+        waiting, shaking = len(self._waiting), 0.0
         while (waiting or self._handshakes) and self._spent_seconds < TURN_SECONDS:
             if waiting:
                 waiting -= 1
                 self._waiting.popleft().take_turn()
-            if self._handshakes and self._spent_seconds < TURN_SECONDS:
+            if shaking < HANDSHAKE_SECONDS and self._handshakes:
+                before = self._spent_seconds
                 self._next_handshake().take_turn()
+                shaking += self._spent_seconds - before
+            elif not waiting:
+                break
 
-    def _next_handshake(self) -> TurnTaking:
+    def _next_handshake(self) -> Working:
         origin = next(iter(self._handshakes))
         connections = self._handshakes.pop(origin)
         connection = connections.popleft()
