@@ -12,6 +12,7 @@ interface                      implementation or purpose
 :class:`IMutatingAdmission`    changes or validates single writes
 :class:`IOpeningAdmission`     validates the streams of the API server
 :class:`IConsolePolicies`      conditions for console sessions: ``apiserver.policies.index``
+:class:`IReservation`          an approval for one session: ``apiserver.policies.reservations``
 :class:`IStorage`              ``storage.sqlite``, ``storage.etcd``, ``storage.memory``
 :class:`IHandsOverStorage`     ``storage.sqlite``
 :class:`IPoollet`              ``poollet.service.Poollet``
@@ -89,6 +90,7 @@ from __future__ import annotations
 
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.apiserver.interfaces import (
+    Admitted,
     Applicant,
     Change,
     IAdmission,
@@ -96,6 +98,7 @@ from twisted_exec.apiserver.interfaces import (
     IConsolePolicies,
     IMutatingAdmission,
     IOpeningAdmission,
+    IReservation,
     Opening,
 )
 from twisted_exec.auth.credentials import PresentedCredentials
@@ -236,6 +239,7 @@ __all__ = [
     "TIME_OVER",
     "TOO_MANY_VIEWERS",
     "Access",
+    "Admitted",
     "Applicant",
     "Attributes",
     "Boot",
@@ -293,6 +297,7 @@ __all__ = [
     "IReleasable",
     "IRenderer",
     "IReopenable",
+    "IReservation",
     "IRestartPolicy",
     "IResumableAttachment",
     "IResumableProtocol",

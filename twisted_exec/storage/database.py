@@ -78,7 +78,7 @@ def explain(path: str, error: sqlite3.Error) -> str:
     """Return the message for a file that SQLite cannot open."""
     if "locked" in str(error):
         return in_use(path)
-    if _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if _code(error) == sqlite3.SQLITE_CORRUPT:
         return f"{path} is damaged: {error}"
     return f"{path} cannot be used as a store: {error}"
 
