@@ -177,8 +177,9 @@ class KilledTests(TestCase):
         remedy = "bind its user to the role extension-apiserver-authentication-reader"
         while remedy not in cluster.programs.log(own):
             await pause()
+        while not answers(f"{cluster.own_url}/healthz", cluster.pki.serving_ca):
+            await pause()
         self.assertFalse(answers(f"{cluster.own_url}/readyz", cluster.pki.serving_ca))
-        self.assertTrue(answers(f"{cluster.own_url}/healthz", cluster.pki.serving_ca))
         before["metadata"] = {"name": binding, "namespace": "kube-system"}
         cluster.apply(before)
         while not answers(f"{cluster.own_url}/readyz", cluster.pki.serving_ca):
