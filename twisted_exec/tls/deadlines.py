@@ -115,8 +115,8 @@ class Deadline:
             self._wait(end - now)
         else:
             # Late by the time of a second look, which is nothing that a reader could understand.
-            told = self._first if end == self._began + self._first else round(end - self._began)
-            self._late(told)
+            waited = self._first if end == self._began + self._first else round(end - self._began)
+            self._late(waited)
 
     def _end(self) -> float:
         last = max((each.seconds for each in self._signs), default=-math.inf)
@@ -146,19 +146,19 @@ def limited(
     """
     Cancel a Deferred at a :class:`Deadline`, as :meth:`Deferred.addTimeout`; it fails with :class:`Late`.
     """
-    had: list[float] = []
+    waited: list[float] = []
 
-    def late(told: float) -> None:
-        had.append(told)
+    def late(seconds: float) -> None:
+        waited.append(seconds)
         result.cancel()
 
     deadline = Deadline(clock, seconds, late, signs, first)
 
     def ended(value: _Result | Failure) -> _Result | Failure:
         deadline.cancel()
-        if had and isinstance(value, Failure):
+        if waited and isinstance(value, Failure):
             value.trap(CancelledError)
-            raise Late(had[0])
+            raise Late(waited[0])
         return value
 
     return result.addBoth(ended)

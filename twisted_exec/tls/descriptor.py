@@ -545,8 +545,8 @@ def accept_tls(
     """
     Make a listening TCP port's *later* connections speak TLS.
 
-    The kernel's queue of connections knows no addresses, so it is emptied at once.  What costs time, the
-    transport, is made when it is the address's turn.
+    The kernel's queue of connections knows no addresses, so it is emptied at once.  Transports, which cost
+    time, are made when it is the address's turn.
     """
 
     def accepted(plug: socket.socket, *rest: Any) -> TLSServer:

@@ -61,7 +61,7 @@ BUSY_SECONDS = 0.00025
 
 
 class Working(Typing):
-    """What takes turns."""
+    """Work that is done in turns."""
 
     busy_turn: int
 

@@ -72,7 +72,7 @@ class MachineOfPod:
         try:
             location: Location = await self._machines[resource].locate(context)
         except NotFound as error:
-            # The Pod was requested; but the machine may be there, and its pool missing.
+            # The user asked for a Pod. If only the pool of its machine is missing, the error stays.
             if error.details.get("kind") != resource.plural:
                 raise
             *_, pod, _subresource = context.segments
