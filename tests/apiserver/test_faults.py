@@ -66,12 +66,12 @@ class FaultTests(APITestCase):
         how = {"user": "pool-a", "content_type": MERGE}
         state = {"status": {"state": "Running"}}
         self.answer("PATCH", f"{MACHINES}/of-pool-a/status", state, **how)
-        self.refused(403, "PATCH", f"{MACHINES}/of-pool-b/status", state, **how)
-        self.refused(403, "GET", f"{MACHINES}/of-pool-b", user="pool-a")
+        self.refused(404, "PATCH", f"{MACHINES}/of-pool-b/status", state, **how)
+        self.refused(404, "GET", f"{MACHINES}/of-pool-b", user="pool-a")
         self.refused(403, "GET", ALL_MACHINES, user="pool-a")
         self.make_machine("free", "")
         bound = {"spec": {"machinePoolRef": {"name": "pool-a"}}}
-        self.refused(403, "PATCH", f"{MACHINES}/free", bound, **how)
+        self.refused(404, "PATCH", f"{MACHINES}/free", bound, **how)
 
     def test_13_secrets(self) -> None:
         """It reads the Secrets of its own machines and no others, one by one or listed."""

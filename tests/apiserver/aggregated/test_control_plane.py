@@ -208,8 +208,9 @@ class ServedTests(BehindCase):
         )
         self.assertEqual([each["metadata"]["name"] for each in seen["items"]], ["mine"])
         code, status = await self.ask(f"{MACHINES}/theirs", POOLLET)
-        self.assertEqual(code, 403)
-        self.assertIn("may not see machine theirs of another pool", status["message"])
+        self.assertEqual(code, 404)
+        _, absent = await self.ask(f"{MACHINES}/nix", POOLLET)
+        self.assertEqual(status["message"], absent["message"].replace("nix", "theirs"))
 
     async def test_exposed(self) -> None:
         """The agent of another cluster sees exposed machines only, whatever the host allows it."""

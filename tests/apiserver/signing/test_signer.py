@@ -351,7 +351,7 @@ class SignerTests(SigningTestCase):
         self.answer("GET", f"{REQUESTS}/one", user="pool-a")
         for path, count in ((REQUESTS, 1), (f"{REQUESTS}?fieldSelector=metadata.name%3Dtwo", 0)):
             self.assertEqual(len(self.answer("GET", path, user="pool-a")["items"]), count)
-        self.refused(403, "GET", f"{REQUESTS}/one", user="pool-b")
+        self.refused(404, "GET", f"{REQUESTS}/one", user="pool-b")
         self.assertEqual(self.answer("GET", REQUESTS, user="pool-b")["items"], [])
         self.refused(
             403, "PATCH", f"{REQUESTS}/one/approval", {}, user="pool-a", content_type=MERGE

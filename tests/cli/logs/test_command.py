@@ -103,7 +103,7 @@ class LogsTests(ConsolesCase):
                 2,
                 "",
                 'twisted-exec logs: previous terminated container "console" in machine "vm" not '
-                "found\n",
+                "found; there are no boots\n",
             ),
         )
 

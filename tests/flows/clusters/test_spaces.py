@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import textwrap
@@ -153,10 +154,9 @@ class TutorialTests(SpaceCase):
     async def by_hand(self, line: str) -> None:
         """Run ``pkill`` of the page, but only on processes of this test."""
         if line.startswith("pkill "):
-            pattern = re.search(r"'(.*)'", line)
-            assert pattern is not None
+            words = shlex.split(line.replace("$PWD/exec-state", re.escape(self.state)))
             for pid in self.processes():
-                self.assertRegex(command(pid), pattern[1])
+                self.assertRegex(command(pid), words[-1])
                 os.kill(pid, signal.SIGKILL)
             while not self.processes():
                 await pause(0.05)
