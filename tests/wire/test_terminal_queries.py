@@ -275,6 +275,14 @@ class PropertyTests(SynchronousTestCase):
         self.assertFalse(answered(result), (data, result))
         self.assertEqual(filtered(result), result)
 
+    @given(STREAMS, st.integers(0, 60), st.integers(1, 9))
+    def test_filtered_before(self, data: bytes, start: int, size: int) -> None:
+        """
+        A second filter changes nothing, wherever it begins but within a character.
+        """
+        rest = filtered(data)[start:].lstrip(bytes(range(0x80, 0xC0)))
+        self.assertEqual(filtered(rest, size), rest)
+
     @given(STREAMS)
     def test_only_queries(self, data: bytes) -> None:
         """

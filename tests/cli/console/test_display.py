@@ -4,11 +4,26 @@ Tests for :mod:`twisted_exec.cli.console.display`, in a session.
 
 from __future__ import annotations
 
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
 from tests.cli.console.test_outage import OutageCase, RecordingScript
-from tests.cli.console.test_session import FakeStream
-from twisted_exec.cli.console.session import Outcome
+from tests.cli.console.test_session import FakeSink, FakeSource, FakeStream
+from tests.streaming.remotecommand.resuming import Client
+from tests.wire.test_terminal_queries import STREAMS
+from twisted_exec.api.screens import TerminalState
+from twisted_exec.cli.console import first_screen
+from twisted_exec.cli.console.first_screen import FirstScreen
+from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.console.floor import HINT, notice
-from twisted_exec.wire.remotecommand.messages import Role
+from twisted_exec.testing.resumable_console import ResumableConsole
+from twisted_exec.wire.remotecommand.messages import Role, TerminalSize
+from twisted_exec.wire.terminal_queries import QueryFilter
 
 
 class MarkTests(OutageCase):
@@ -106,3 +121,84 @@ class SessionScriptTests(OutageCase):
         self.session.data_received(b"b" + notice("not a whole piece"))
         self.assertEqual(script.events, ["7 bytes skipped"])
         self.assertEqual(self.sink.written, b"ab" + notice("not a whole piece"))
+
+
+class HistoryTests(SynchronousTestCase):
+    """A terminal and what was printed before its connection, below a runtime that changes no queries."""
+
+    def open(self, printed: bytes = b"", **more: Any) -> None:
+        """Open a session of which the terminal shows everything."""
+        self.clock = Clock()
+        self.server = ResumableConsole(self.clock)
+        self.server.print(printed)
+        settings: dict[str, Any] = {"query_filter": QueryFilter, **more}
+        self.session = ConsoleSession(
+            self.clock, interactive=True, size=lambda: TerminalSize(20, 4), **settings
+        )
+        self.sink = FakeSink(self.session)
+        self.session.start(FakeSource(), self.sink)
+
+    def connect(self, user: Any = None) -> None:
+        self.end = Client(self.server, self.clock, user or self.session)
+
+    def print(self, data: bytes) -> None:
+        self.server.print(data)
+        self.end.pump()
+
+    def return_later(self, printed: bytes) -> None:
+        """Lose the connection, print, and connect again."""
+        self.end.cut()
+        self.server.print(printed)
+        self.end.wait(2)
+
+    def test_queries(self) -> None:
+        """History and the output of an outage have none; the machine's present queries are answered."""
+        self.open(b"a\x1b[6n")
+        self.connect()
+        self.print(b"b\x1b[6n")
+        self.return_later(b"c\x1b[6n")
+        self.print(b"d\x1b[6n")
+        self.assertEqual(self.sink.written, b"a\x1b[6_b\x1b[6nc\x1b[6_d\x1b[6n")
+
+    def test_without_terminal(self) -> None:
+        """A pipe gets every byte."""
+        self.open(b"a\x1b[6n", query_filter=None)
+        self.connect()
+        self.return_later(b"c\x1b[6n")
+        self.assertEqual(self.sink.written, b"a\x1b[6nc\x1b[6n")
+
+    def test_first_screen(self) -> None:
+        """So it is with the output behind the screen that is shown first, which has none itself."""
+        self.patch(first_screen, "SHORT_BYTES", 0)
+        self.open(b"hidden\x1b[6n and\x1b[6n")
+        state: Deferred[TerminalState] = Deferred()
+        screen = FirstScreen(
+            self.session, self.clock, lambda: TerminalSize(20, 4), lambda *_: state
+        )
+        ask: Any = screen.ask
+        ask(None, None)
+        self.connect(screen)
+        state.callback(TerminalState(self.server.epoch, 10, 20, 4, "state"))
+        self.end.pump()
+        self.print(b"\x1b[6n")
+        self.assertTrue(self.sink.written.endswith(b"state and\x1b[6_\x1b[6n"), self.sink.written)
+
+    @given(st.lists(st.tuples(st.sampled_from(["print", "return"]), STREAMS), max_size=6), STREAMS)
+    def test_any_output(self, steps: list[tuple[str, bytes]], before: bytes) -> None:
+        """
+        Wherever an outage cuts the output, the terminal gets as many bytes, and changed are those that a filter
+        changes in earlier output alone.
+        """
+        self.open(before)
+        self.connect()
+        printed, expected = before, QueryFilter().feed(before)
+        for step, data in steps:
+            printed += data
+            if step == "print":
+                self.print(data)
+                expected += data
+            else:
+                self.return_later(data)
+                expected += QueryFilter().feed(printed)[-len(data) :] if data else b""
+        self.assertEqual(self.sink.written, expected)
+        self.assertEqual(self.end.client.position.offset, len(printed))

@@ -5,7 +5,7 @@ The user's view of a session: the machine's output, notices, and messages of thi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
@@ -14,6 +14,7 @@ from twisted_exec.console.floor import RoleNotices, is_writer_notice, notice, no
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import SessionScript, Sink, Stream
+    from twisted_exec.wire.terminal_queries import QueryFilter
 
 
 @implementer(IPushProducer)
@@ -24,6 +25,8 @@ class Display:
     :param script: gets the notices; the user reads them without one.
     :param say: prints a message of this program; the last line has no newline.
     :param watch: receives all output of the machine.
+    :param query_filter: returns what keeps a terminal from answering earlier output; ``None`` if the
+        output is no terminal.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param wrote: called before each write.
     :ivar sink: the user's output; ``None`` before the start and after its end.
@@ -37,6 +40,7 @@ class Display:
         script: SessionScript | None,
         say: Callable[[str], None],
         watch: Callable[[bytes], None],
+        query_filter: Callable[[], QueryFilter] | None,
         quiet: bool,
         wrote: Callable[[], None],
     ) -> None:
@@ -45,8 +49,10 @@ class Display:
         self.is_paused = False
         self._script, self._say, self._watch, self._wrote = script, say, watch, wrote
         self._is_quiet = quiet
-        self._stream: Stream | None = None
+        self._stream: Any = None
         self._has_marks = False
+        self._make_filter = query_filter
+        self._filter: QueryFilter | None = None
         self._last_byte = b""
 
     @property
@@ -58,6 +64,8 @@ class Display:
         """Show the output of this stream; a resumable one has its notices beside the output."""
         self._stream = stream
         self._has_marks = getattr(stream, "is_resumable", False)
+        if self._has_marks and self._make_filter is not None:
+            self._filter = self._make_filter()
         if self.sink is not None:
             self.sink.registerProducer(self, True)
 
@@ -77,8 +85,21 @@ class Display:
             if text := notice_text(data):
                 self._show_notice(text, data)
                 return
+        if self._filter is not None:
+            data = self._without_old_queries(self._filter, data)
         self._watch(data)
         self._write(data)
+
+    def _without_old_queries(self, query_filter: QueryFilter, data: bytes) -> bytes:
+        """
+        Return as many bytes; what was printed before the connection has no queries.
+
+        Machine's runtimes of earlier releases leave them in it.
+        """
+        # Output may lack its beginning, but it ends at the position.
+        live = min(max(0, self._stream.position.offset - self._stream.live_from), len(data))
+        harmless = query_filter.feed(data)  # all of it, because an outage may cut a query in two
+        return harmless[: len(data) - live] + data[len(data) - live :]
 
     def notice(self, text: str) -> None:
         """Show a message of the server for the user, which is not part of the output."""

@@ -50,6 +50,10 @@ class ResumableStream(Stream, Protocol):
         """Position of the next byte of output; ``None`` before the first mark."""
 
     @property
+    def live_from(self) -> int:
+        """The offset at which the output ended when the present connection was made; 0 if unknown."""
+
+    @property
     def attendance(self) -> Attendance | None:
         """The sessions at the console; ``None`` if the server has not said it."""
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
     from twisted_exec.wire.stream_options import StreamOptions
+    from twisted_exec.wire.terminal_queries import QueryFilter
 
 PATIENCE_SECONDS = 60.0
 """Time for which the program obeys ``Retry-After`` before it gives up."""
@@ -204,6 +205,7 @@ class Program:
                 limited=self._options.timeout != 0,
                 greet=self._greet,
                 watch=modes.feed if os.isatty(1) else lambda _: None,
+                query_filter=_query_filter if os.isatty(1) else None,
                 quiet=self._options.quiet,
                 watch_network=_watch_network,
             )
@@ -483,6 +485,13 @@ def patiently(
             await deferLater(clock, pause)
 
     return Deferred.fromCoroutine(opened())
+
+
+def _query_filter() -> QueryFilter:
+    # Imported here, because its patterns take a while and the connection is open by now.
+    from twisted_exec.wire.terminal_queries import QueryFilter
+
+    return QueryFilter()
 
 
 def _watch_network(changed: Callable[[], None]) -> Callable[[], None]:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import SessionScript, Sink, Source, Stream
     from twisted_exec.cli.console.outage import Outage
     from twisted_exec.wire.marks import Attendance
+    from twisted_exec.wire.terminal_queries import QueryFilter
 
 QUIET_SECONDS = 1.0
 
@@ -122,6 +123,7 @@ class ConsoleSession:
     :param limited: end a script :data:`SCRIPT_SECONDS` after the end of input if it has no other limit.
     :param greet: called when the stream is attached, before the first output.
     :param watch: receives all output that is written.
+    :param query_filter: see :class:`.Display`.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param tell_recorded: gets messages about recordings of the console instead of ``say``.
     :param watch_network: calls its argument after each change of the network; returns a function that
@@ -145,6 +147,7 @@ class ConsoleSession:
         limited: bool = True,
         greet: Callable[[], None] = lambda: None,
         watch: Callable[[bytes], None] = lambda _: None,
+        query_filter: Callable[[], QueryFilter] | None = None,
         quiet: bool = False,
         tell_recorded: Callable[[str], None] | None = None,
         watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
@@ -164,6 +167,7 @@ class ConsoleSession:
             script=script,
             say=say,
             watch=watch,
+            query_filter=query_filter,
             quiet=quiet,
             wrote=lambda: self._timers.restart("quiet"),
         )

@@ -67,6 +67,8 @@ class ResumingClient:
     :ivar is_resumable: true; other streams lack this attribute.
     :ivar resumes: how often the session was resumed.
     :ivar missed_bytes: output that the machine printed while the connection was lost last.
+    :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
+        unknown.
     :ivar unsent_pieces: of the input that was dropped after the last loss, the pieces behind the others,
         which were never sent.
     :ivar session: id of the newest connection's session, for support.
@@ -101,7 +103,7 @@ class ResumingClient:
         self._attendance: Attendance | None = None
         self._attendance_at = 0.0
         self._echo_seconds: float | None = None
-        self.resumes = self.missed_bytes = self.unsent_pieces = 0
+        self.resumes = self.missed_bytes = self.unsent_pieces = self.live_from = 0
         self._input = InputLog()
         self._input_ended = False
         self._size: TerminalSize | None = None
@@ -401,6 +403,8 @@ class ResumingClient:
 
     def _place(self, connection: SessionConnection, mark: At) -> None:
         before, self._position = self._position, (position := mark.position)
+        if mark.end is not None or not connection.is_placed:
+            self.live_from = mark.end or 0
         connection.is_placed = True
         if self._uncertain is not None:
             self.missed_bytes = max(0, (mark.end or 0) - position.offset)
