@@ -157,8 +157,9 @@ def of_kubectl(name: str, path: str, minor: str, home: str, *, pods: bool = True
 
         return attempt
 
-    # The plugin is our client: it uses no stream of kubectl's.
-    clients = [Client(name, WEBSOCKET, "``kubectl console``", run("console", "NAME"))]
+    # The plugin is our client: it uses no stream of kubectl's.  Observers find the answer in the history.
+    attempt = run("console", "NAME", "--from=start")
+    clients = [Client(name, WEBSOCKET, "``kubectl console``", attempt)]
     if pods:
         for protocol, choice in ((SPDY, "false"), (WEBSOCKET, "true")):
             if protocol == WEBSOCKET and not has_websockets:
