@@ -422,14 +422,16 @@ def machinepoollet_program() -> str | None:
 
 def older_release() -> str | None:
     """Why no older release of this project can be tried here, or ``None``."""
-    if not os.path.isdir(os.path.join(older_release_directory(), "twisted_exec")):
+    if not older_releases():
         return "OLDER_RELEASE names no directory with an installed release (see tests/interop)"
     return None
 
 
-def older_release_directory() -> str:
-    """The directory of an older release, from ``pip install --no-deps --target``."""
-    return os.path.abspath(os.environ.get("OLDER_RELEASE", "older-release"))
+def older_releases() -> list[str]:
+    """Directories of older releases, each from ``pip install --no-deps --target``."""
+    named = os.environ.get("OLDER_RELEASE", "older-release").split(os.pathsep)
+    paths = map(os.path.abspath, filter(None, named))
+    return [each for each in paths if os.path.isdir(os.path.join(each, "twisted_exec"))]
 
 
 def kind() -> str | None:

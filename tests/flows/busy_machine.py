@@ -3,7 +3,7 @@ A machine that prints numbered lines without end and records what is typed.
 
 ``python busy_machine.py DIRECTORY BYTES_PER_SECOND [asks]`` appends each key to the file ``typed`` of the
 directory, and each start to the file ``starts``.  When there is a file ``stop``, it prints the rest of the present line and ``END``.
-With ``asks``, each line asks the terminal for the cursor and for its name.
+With ``asks``, each line asks the terminal for something, and some writes end inside a query.
 """
 
 from __future__ import annotations
@@ -15,15 +15,40 @@ import time
 import tty
 
 LINE_BYTES = 16
-_LINE, _ASKING_LINE = b"%015d\n", b"%010d\x1b[6n\x05\n"
+QUERIES = (
+    (b"\x1b[6n\x05aa", b"\x1b[6_\x00aa"),
+    (b"\x1b]11;?\x07", b"\x1b]11;-\x07"),
+    (b"\x1b[18t\x1bZ", b"\x1b[18_\x1b\\"),
+    (b"\x1bP$qm\x1b\\", b"\x1bP%qm\x1b\\"),
+    (b"\x1b[c\x9b6n ", b"\x1b[_\x9b6_ "),
+    (b"\xc2\x9a\x1b[>0q", b"\xc2\x80\x1b[>0_"),
+)
+"""What the lines ask in turn, and what an observer's terminal gets instead."""
 _PIECE_BYTES = 4096
+_CUT_BYTES = 37
+"""No multiple of a line."""
+
+
+def plain_line(number: int) -> bytes:
+    """Return a line."""
+    return b"%015d\n" % number
+
+
+def asking_line(number: int) -> bytes:
+    """Return a line with queries."""
+    return b"%08d%b\n" % (number, QUERIES[number % len(QUERIES)][0])
+
+
+def harmless_line(number: int) -> bytes:
+    """Return a line whose queries a terminal does not answer."""
+    return b"%08d%b\n" % (number, QUERIES[number % len(QUERIES)][1])
 
 
 def printed(size: int, start: int = 0, *, asks: bool = False) -> bytes:
     """Return some of the bytes that the machine prints."""
-    form = _ASKING_LINE if asks else _LINE
+    line = asking_line if asks else plain_line
     lines = range(start // LINE_BYTES, (start + size) // LINE_BYTES + 1)
-    return b"".join(form % number for number in lines)[start % LINE_BYTES :][:size]
+    return b"".join(map(line, lines))[start % LINE_BYTES :][:size]
 
 
 def is_exact(output: bytes) -> bool:
@@ -37,7 +62,8 @@ def is_exact(output: bytes) -> bool:
     return output == printed(len(output), start)
 
 
-def main(directory: str, bytes_per_second: float, line: bytes) -> None:
+def main(directory: str, bytes_per_second: float, *, asks: bool) -> None:
+    line, most = (asking_line, _CUT_BYTES) if asks else (plain_line, _PIECE_BYTES)
     tty.setraw(0)
     with open(os.path.join(directory, "starts"), "a") as starts:
         starts.write(f"{os.getpid()}\n")
@@ -52,17 +78,17 @@ def main(directory: str, bytes_per_second: float, line: bytes) -> None:
             os.write(record, os.read(0, 65536))
         allowed = (time.monotonic() - began) * bytes_per_second - number * LINE_BYTES
         lines = min(int(allowed), _PIECE_BYTES) // LINE_BYTES
-        _write(b"".join(line % each for each in range(number, number + lines)))
+        _write(b"".join(map(line, range(number, number + lines))), most)
         number += lines
-    _write(b"END\n")
+    _write(b"END\n", most)
     while data := os.read(0, 65536):
         os.write(record, data)
 
 
-def _write(data: bytes) -> None:
+def _write(data: bytes, most: int) -> None:
     while data:
-        data = data[os.write(1, data) :]
+        data = data[os.write(1, data[:most]) :]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), _ASKING_LINE if sys.argv[3:] else _LINE)
+    main(sys.argv[1], float(sys.argv[2]), asks=bool(sys.argv[3:]))

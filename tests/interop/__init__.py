@@ -79,11 +79,12 @@ Poollet and runtime
 
     * ``rollback`` (OLDER_RELEASE, Debian's qemu-system-x86 and u-boot-qemu; 1 min): the three programs of
       an older release on our state, and ours again; then one of the three older beside two of ours. OLDER_RELEASE is a directory from ``pip install
-      --no-deps --target DIRECTORY`` of that release's wheel or commit, such as 107cc816 for 0.1.0.
+      --no-deps --target DIRECTORY`` of that release's wheel or commit, such as 107cc816 for 0.1.0, or several with colons
+      between them, of which this suite uses the first.
     * ``resume``, ``page_resume``, ``rejoin`` and ``killed_runtime`` (root for faults of the network, and Debian's
       qemu-system-x86 for the last; 1 min each, or ``MOMENTS``): consoles of ``kubectl console`` and of
       stock kubectls under load in both directions, whose connections and programs fail at random
-      moments.
+      moments. ``resume`` also has terminals, with the client of each OLDER_RELEASE that can resume.
     * ``upgrades`` (no programs; 2 min, or ``UPGRADES`` and ``SESSIONS``): API server, poollet and runtime are
       replaced again and again while users type and read.
     * ``soak`` (no programs; 30 min, or ``SOAK_SECONDS``): 200 quiet sessions through API server,

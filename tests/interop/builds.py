@@ -63,6 +63,8 @@ DEBIAN_PACKAGES = [
     "procps",
 ]
 _COMMIT_0_1_0 = "107cc816"
+_COMMIT_RESUMES = "d62aaeab"
+"""Its client resumes sessions, and leaves the queries of history to the runtime."""
 _IRONCORE = "github.com/ironcore-dev/*,github.com/onmetal/*"
 """Go modules without a checksum in the public data base."""
 
@@ -108,6 +110,15 @@ def _go_install(name: str, variable: str, package: str) -> Build:
     return Build(name, f"bin/{name}", script, {variable: f"bin/{name}"})
 
 
+def _older(name: str, commit: str) -> Build:
+    script = (
+        f"rm -rf $WORK/{name}-source && git clone -q $CHECKOUT $WORK/{name}-source && "
+        f"cd $WORK/{name}-source && git checkout -q {commit} && "
+        f"$PYTHON -m pip install -q --no-deps --target $WORK/{name} ."
+    )
+    return Build(name, f"{name}/twisted_exec", script, {"OLDER_RELEASE": name})
+
+
 def _go_tools(name: str, variables: dict[str, str] | None = None) -> Build:
     # Into another directory first: a build that was interrupted must not count as one.
     script = (
@@ -134,14 +145,8 @@ BUILDS = (
         "dpkg-deb -x kubernetes-client_*.deb . && cp usr/bin/kubectl $BIN/kubectl.1.20",
         {"KUBECTL_OLDEST": "bin/kubectl.1.20"},
     ),
-    Build(
-        "older",
-        "older/twisted_exec",
-        f"rm -rf $WORK/older-source && git clone -q $CHECKOUT $WORK/older-source && "
-        f"cd $WORK/older-source && git checkout -q {_COMMIT_0_1_0} && "
-        "$PYTHON -m pip install -q --no-deps --target $WORK/older .",
-        {"OLDER_RELEASE": "older"},
-    ),
+    _older("older", _COMMIT_0_1_0),
+    _older("older-resuming", _COMMIT_RESUMES),
     Build(
         "xterm",
         "xterm/node_modules",
@@ -220,14 +225,19 @@ def work_directory() -> Path:
 
 
 def variables(work: Path) -> dict[str, str]:
-    """Return the variables of all programs that are built, without those that are set already."""
-    found: dict[str, str] = {}
+    """
+    Return the variables of all programs that are built, without those that are set already.
+
+    Several paths of one variable are joined as in ``PATH``.
+    """
+    found: dict[str, list[str]] = {}
     for build in BUILDS:
         if build.path(work) is not None:
             for name, path in build.variables.items():
-                if name not in os.environ:
-                    found[name] = str(next(work.glob(path)))
-    return found
+                value = str(next(work.glob(path)))
+                if name not in os.environ and value not in found.setdefault(name, []):
+                    found[name].append(value)
+    return {name: os.pathsep.join(values) for name, values in found.items()}
 
 
 def select(names: Sequence[str]) -> Iterator[Build]:

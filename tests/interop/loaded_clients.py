@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tests.flows import busy_machine
-from tests.flows.busy_machine import LINE_BYTES
+from tests.flows.busy_machine import LINE_BYTES, harmless_line, plain_line
 from tests.flows.deployment import pause
 from tests.flows.resuming import CabledDeployment
 
@@ -37,7 +37,7 @@ _CALM_BYTES = 10_000
 _CLASS = """\
 - name: {name}
   driver: pty
-  command: [{python}, {program}, {directory}, "{speed}"]
+  command: [{python}, {program}, {directory}, "{speed}"{asks}]
   same_user: true
   capabilities: {{cpu: "1", memory: 64Mi}}
   quantity: 10
@@ -48,11 +48,12 @@ class BusyMachine:
     """
     A busy machine of a deployment, which has a class of its own.
 
+    :param asks: each line asks the terminal for something.
     :ivar typed: what it has got, checked.
     """
 
-    def __init__(self, name: str, directory: Path) -> None:
-        self.name = name
+    def __init__(self, name: str, directory: Path, *, asks: bool) -> None:
+        self.name, self.asks = name, asks
         self._directory = (directory / name).resolve()
         self._directory.mkdir()
         self.typed = Typed()
@@ -66,6 +67,7 @@ class BusyMachine:
             program=busy_machine.__file__,
             directory=self._directory,
             speed=BYTES_PER_SECOND,
+            asks=", asks" if self.asks else "",
         )
 
     def check_typed(self) -> None:
@@ -87,9 +89,12 @@ class BusyMachine:
         (self._directory / "stop").touch()
 
 
-async def start_busy(deployment: CabledDeployment, names: Sequence[str]) -> list[BusyMachine]:
-    """Start a deployment and its busy machines."""
-    machines = [BusyMachine(name, deployment.directory) for name in names]
+async def start_busy(
+    deployment: CabledDeployment, names: Sequence[str], asking: Sequence[str] = ()
+) -> list[BusyMachine]:
+    """Start a deployment and its busy machines, last those that ask the terminal."""
+    machines = [BusyMachine(name, deployment.directory, asks=False) for name in names]
+    machines += [BusyMachine(name, deployment.directory, asks=True) for name in asking]
     classes = "".join(each.definition() for each in machines)
     (deployment.directory / "runtime.yaml").write_text(f"classes:\n{classes}")
     await deployment.start_programs()
@@ -104,6 +109,8 @@ class LoadedClient(ProcessProtocol):
     """
     A client that prints to its standard output and sends its standard input.
 
+    Below a machine that asks the terminal it is on one, which gets no query.
+
     :param argv: starts it.
     :ivar types: it is the machine's typist.
     :ivar output: what it has printed, checked.
@@ -116,7 +123,7 @@ class LoadedClient(ProcessProtocol):
         self, machine: BusyMachine, argv: Sequence[str], env: dict[str, str], *, types: bool
     ) -> None:
         self.machine = machine
-        self.output = Output()
+        self.output = Output(harmless_line if machine.asks else plain_line)
         self.failure: str | None = None
         self.messages = b""
         self.longest_pause = 0.0
@@ -130,7 +137,8 @@ class LoadedClient(ProcessProtocol):
 
     def start(self) -> None:
         """Start the process."""
-        reactor.spawnProcess(self, self._argv[0], self._argv, env={**os.environ, **self._env})
+        env = {**os.environ, **self._env}
+        reactor.spawnProcess(self, self._argv[0], self._argv, env=env, usePTY=self.machine.asks)
         if self.types:
             transport: Any = self.transport
             transport.pipes[0].registerProducer(self, True)

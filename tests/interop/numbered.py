@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from tests.flows.busy_machine import LINE_BYTES
+from tests.flows.busy_machine import LINE_BYTES, plain_line
 
-_FIRST_LINE = re.compile(rb"(?:^|\n)(\d{%d}\n)" % (LINE_BYTES - 1))
+_NUMBER = re.compile(rb"(?:^|\n)(\d+)")
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: ([^\r\n]*)\]\r\n")
+_MOST_EARLY_BYTES = 1000
 END = b"END\n"
 
 
@@ -74,12 +75,14 @@ class Output:
 
     It may begin anywhere, with the earlier output that the console shows first.  Notices are left out.
 
+    :param line: returns a line by its number.
     :ivar notices: messages for the user among the output.
     :ivar stream: the check; ``None`` before the first complete line.
     :ivar has_ended: the machine has printed its last line.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, line: Callable[[int], bytes] = plain_line) -> None:
+        self._line = line
         self.stream: Stream | None = None
         self.has_ended = False
         self.notices: list[str] = []
@@ -116,12 +119,15 @@ class Output:
 
     def _begin(self, data: bytes) -> bytes:
         early = self._early = self._early + data
-        first = _FIRST_LINE.search(early)
-        if first is None:
-            return b""
-        self._early = b""
-        self.stream = Stream(lambda number: b"%015d\n" % number, int(first[1]) * LINE_BYTES)
-        return early[first.start(1) :]
+        for found in _NUMBER.finditer(early):
+            number, first = int(found[1]), found.start(1)
+            if early.startswith(self._line(number), first):
+                self._early = b""
+                self.stream = Stream(self._line, number * LINE_BYTES)
+                return early[first:]
+        if len(early) > _MOST_EARLY_BYTES:
+            raise WrongBytesError(f"no line of the machine in {early[:120]!r}")
+        return b""
 
 
 def typed_line(typist: int, number: int) -> bytes:

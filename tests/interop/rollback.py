@@ -89,7 +89,7 @@ class RollbackTests(TestCase):
         first = (await self.machine("newer"))["status"]["machineID"]
         await self.down()
 
-        await self.up(needs.older_release_directory())
+        await self.up(needs.older_releases()[0])
         await self.check_console("newer")
         self.assertEqual((await self.machine("newer"))["status"]["machineID"], first)
         await self.place.create_machine("older", "vm")
@@ -124,7 +124,7 @@ class MixedTests(TestCase):
         """
         place = self.place = _Deployment(self.mktemp(), unix_streams=True)
         self.addCleanup(place.stop)
-        place.release, place.older = needs.older_release_directory(), older
+        place.release, place.older = needs.older_releases()[0], older
         await place.start()
         await place.create_machine("sh", "shell")
         screen = await watch(place.admin, "sh")
