@@ -165,6 +165,14 @@ class CaseTests(SynchronousTestCase):
                 self.assertEqual(first + each.feed(query[at:]), other, (query, at))
             self.assertEqual(filtered(query, 1), other, query)
 
+    def test_characters_behind_escape(self) -> None:
+        """
+        Terminals ignore characters between ESC and the kind of a sequence, wherever the output is split.
+        """
+        for query, other in ((b"_Ga=q;\x1b\\", b"_Ga=-;\x1b\\"), (b"]11;?\x07", b"]11;-\x07")):
+            for size in (0, 1, 2, 3):
+                self.assertEqual(filtered(b"\x1b\xff\xfa" + query, size), b"\x1b\xff\xfa" + other)
+
     def test_unchanged(self) -> None:
         """
         Text, colours, modes, titles, links and images pass unchanged.

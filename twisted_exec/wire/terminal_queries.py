@@ -109,7 +109,8 @@ _STARTS = {
     "image": b"\x1b_",
     "escape": b"\x1b",
 }
-_EIGHT_BIT_START = re.compile(rb"\A\xc2?[\x80-\x9f]")
+_INTRODUCER = re.compile(rb"\A(?:\x1b[\x80-\xff]*[\]_]|\xc2?[\x80-\x9f])")
+"""Of commands and images, without control characters; terminals ignore characters behind ESC."""
 _BUT_ASKING = bytes(each for each in range(0x100) if each not in b"$+")
 """What tells nothing about a device control string."""
 _CONTINUATION = bytes(range(0x80, 0xC0))
@@ -271,8 +272,7 @@ def _unfinished(window: bytes, patterns: _Patterns) -> bytes:
             has_parameters = text[:1] not in (b"", b"$")
             text = b"0" * has_parameters + text.translate(None, _BUT_ASKING)
         return start + text[: _MOST_PARAMETERS + 1] + character
-    text = sequence[0].translate(None, _CONTROLS)
-    text = _EIGHT_BIT_START.sub(b"", text) if text[0] >= 0x80 else text[2:]
+    text = _INTRODUCER.sub(b"", sequence[0].translate(None, _CONTROLS))
     if kind == "command":
         return start + _abbreviated(text)
     if len(text) > _MOST_KEYS:

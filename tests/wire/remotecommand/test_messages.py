@@ -29,6 +29,7 @@ from twisted_exec.wire.remotecommand.messages import (
     TerminalSize,
     decode_ending,
     decode_status,
+    dropped_keys,
     encode_ending,
     encode_gap,
     encode_notice,
@@ -306,6 +307,19 @@ class NoticeTests(SynchronousTestCase):
             (encode_gap(None), b"output is missing here"),
         ):
             self.assertEqual(notice, b"\r\n[twisted-exec: " + text + b"]\r\n")
+
+    def test_dropped_keys(self) -> None:
+        """Keys that were sent, and keys that never were, have a number each."""
+        for dropped, unsent, text in (
+            (1, 0, "1 key may not have reached the machine"),
+            (3, 1, "2 keys may not have reached the machine; 1 key typed after that was discarded"),
+            (
+                5,
+                4,
+                "1 key may not have reached the machine; 4 keys typed after that were discarded",
+            ),
+        ):
+            self.assertEqual(dropped_keys(dropped, unsent), text)
 
 
 class WishTests(SynchronousTestCase):
