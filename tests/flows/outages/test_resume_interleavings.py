@@ -6,11 +6,15 @@ successors, the console and the clients are real; the network and the clock are 
 Connections deliver any amount at any time, break, lose their path, or end at one side only.  Users
 take over from each other, leave for longer than a session is kept, and come back.  The machine ends
 and starts again.  The runtime is replaced, tries to be replaced, and is killed.
+
+The machine prints terminal queries all the time, and any connection may be lost within one.  A
+terminal must get them only as far as they were printed after its connection was made.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import settings
@@ -47,6 +51,10 @@ SECONDS = st.sampled_from((0.05, 0.3, 1.0, 5.0, 12.0, 25.0, 70.0))
 
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: [^\r\n]*\]\r\n")
 _HALF_NOTICE = re.compile(rb"\r(\n(\[[^\r]*\r?)?)?\Z")
+_PRINTED = bytes(range(32, 243)) + b"\x1b[6n"
+"""What the machine prints, again and again, without a carriage return, with which notices begin."""
+_HARMLESS = _PRINTED.replace(b"\x9a", b"\x80").replace(b"\x1b[6n", b"\x1b[6_")
+"""The same with its queries changed: for the kind of the terminal, and for the place of its cursor."""
 _DIGITS = 256 // (3 * len(NAMES))
 
 
@@ -73,16 +81,64 @@ _OF_OTHERS = {
 }
 
 
-class _User(ResumingUser):
-    """Takes note of the time of the last loss."""
+def _part(text: bytes, start: int, end: int) -> bytes:
+    """Return the part of an output that repeats a text."""
+    first = start % len(text)
+    return (text * ((end - start) // len(text) + 2))[first : first + end - start]
 
-    def __init__(self, clock: Clock) -> None:
+
+def _check_output(data: bytes, start: int, history: int, live: int) -> None:
+    """
+    Check a part of the output of a terminal, which begins at an offset.
+
+    :param history: what was printed before this offset has no queries.
+    :param live: what was printed from this offset on has all; between them both are right.
+    """
+    end = start + len(data)
+    first = min(max(start, history), end)
+    last = min(max(first, live), end)
+    printed, harmless = _part(_PRINTED, start, end), _part(_HARMLESS, start, end)
+    old, new = first - start, last - start
+    assert data[:old] == harmless[:old], f"output up to {first}, from before the stream"
+    either = zip(data[old:new], printed[old:new], harmless[old:new], strict=True)
+    assert all(byte in allowed for byte, *allowed in either), f"output from {first} to {last}"
+    assert data[new:] == printed[new:], f"output from {last}"
+
+
+class _User(ResumingUser):
+    """
+    Takes note of the time of the last loss, and checks the output.
+
+    :param printed_bytes: returns how much the runtime has got from the machine.
+    """
+
+    def __init__(self, clock: Clock, printed_bytes: Callable[[], int]) -> None:
         super().__init__()
         self._clock, self.lost_at = clock, 0.0
+        self._printed_bytes = printed_bytes
+        self._printed_before = printed_bytes()  # before the connection was made
+        self._pieces: list[tuple[bytes, int, int, int, int]] = []
+        self._checked = 0
 
     def outage(self, reason: str) -> None:
         super().outage(reason)
         self.lost_at = self._clock.seconds()
+        self._printed_before = self._printed_bytes()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        position, live_from = self.stream.position.offset, self.stream.live_from
+        bounds = self._printed_before, self._printed_bytes()
+        self._pieces.append((data, position, live_from, *bounds))
+
+    def check_output(self) -> None:
+        """Check what has arrived since the last call."""
+        pieces, self._pieces = self._pieces, []
+        for data, position, live_from, before, now in pieces:
+            assert before <= live_from <= now, "the connection was not made at that time"
+            _check_output(data, self._checked, live_from, live_from)
+            self._checked += len(data)
+            assert self._checked == position
 
 
 class Typing:
@@ -162,6 +218,9 @@ class Interleavings(RuleBasedStateMachine):
         self.printed_meanwhile = b""
         self.off_since: float | None = None
         self.may_be_over: set[str] = set()
+        # Of the stock client's output.  Where it is not live for certain, see replace_runtime.
+        self.checked = self.history = 0
+        self.live: int | None = 0
         self.has_been_killed = False
         for name in NAMES:
             self.open(name)
@@ -170,9 +229,12 @@ class Interleavings(RuleBasedStateMachine):
     def open(self, name: str) -> None:
         """Open a session."""
         if name == STOCK:
+            self.checked, self.history = 0, len(self.runtime.printed)
+            self.live = self.history
             self.ends[name] = self.runtime.stock(name)
         else:
-            self.ends[name] = self.runtime.ours(name, _User(self.clock))
+            user = _User(self.clock, lambda: len(self.runtime.printed))
+            self.ends[name] = self.runtime.ours(name, user)
         self.may_be_over.discard(name)
         self.typing[name].disturb()
 
@@ -228,8 +290,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(size=SIZES)
     def print(self, size: int) -> None:
         start = len(self.runtime.printed) + len(self.printed_meanwhile)
-        # No carriage return, with which notices begin.
-        data = bytes(32 + (start + each) % 211 for each in range(size))
+        data = _part(_PRINTED, start, start + size)
         if self.off_since is not None:
             return
         if self.handed is not None:
@@ -269,6 +330,9 @@ class Interleavings(RuleBasedStateMachine):
         handed, self.handed = self.handed, None
         if is_ready:
             self.runtime.upgrade(handed)
+            # The new process reaches the stock client's stream later, and for it everything that the
+            # client has not got until then is history.
+            self.live = None
         else:
             self.runtime.process.thaw()
         data, self.printed_meanwhile = self.printed_meanwhile, b""
@@ -357,16 +421,29 @@ class Interleavings(RuleBasedStateMachine):
         self.pass_seconds(30)
         self.check_complete()
         self.calm()
+        self.live = len(self.runtime.printed) if self.live is None else self.live
 
     # What must hold.
 
     @invariant()
     def output_is_exact(self) -> None:
-        """Each session has got a beginning of the output."""
-        for name in NAMES if hasattr(self, "ends") else ():
-            assert self.runtime.printed.startswith(self.output(name)), name
-            if name != STOCK:
-                assert all(isinstance(each, bytes) for each in self.ends[name].user.items), name
+        """
+        Each session has got a beginning of the output, and no query from before its connection.
+
+        All other bytes are as they were printed.
+        """
+        if not hasattr(self, "ends"):
+            return
+        for name in RESUMING:
+            user = self.ends[name].user
+            assert all(isinstance(each, bytes) for each in user.items), name
+            user.check_output()
+        output = self.output(STOCK)
+        live = len(output) if self.live is None else self.live
+        _check_output(output[self.checked :], self.checked, self.history, live)
+        self.checked = len(output)
+        for name in NAMES:
+            assert len(self.output(name)) <= len(self.runtime.printed), name
 
     def output(self, name: str) -> bytes:
         received = self.user(name).received
@@ -414,7 +491,7 @@ class Interleavings(RuleBasedStateMachine):
         self.sessions_are_over_for_a_reason()
         for name in NAMES:
             if self.is_open(name):
-                assert self.output(name) == self.runtime.printed, name
+                assert len(self.output(name)) == len(self.runtime.printed), name
                 assert self.typing[name].is_complete, name
 
     def teardown(self) -> None:
@@ -444,3 +521,35 @@ class InterleavingTests(SynchronousTestCase):
         run_state_machine_as_test(
             Interleavings, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
         )
+
+    def test_queries(self) -> None:
+        """
+        A terminal that lost its connection within a query gets a harmless one, and those that are
+        printed afterwards as they are, also from the next runtime; a new session gets harmless ones.
+        """
+        machine = Interleavings()
+        machine.start()
+        machine.print(len(_PRINTED) - 1)
+        machine.deliver(1 << 16, 2)
+        machine.cut("ada", 1)
+        machine.print(1 + len(_PRINTED))
+        machine.settle()
+        machine.print(len(_PRINTED))
+        machine.settle()
+        first, missed = _PRINTED[:-1], _HARMLESS[-1:] + _HARMLESS
+        self.assertEqual(machine.output("ada"), first + missed + _PRINTED)
+        self.assertEqual(machine.output("bob"), 3 * _PRINTED)
+        self.assertEqual(machine.output("eve"), 3 * _PRINTED)
+
+        machine.freeze_runtime()
+        machine.replace_runtime(True)
+        machine.settle()
+        machine.print(len(_PRINTED))
+        machine.settle()
+        for name in NAMES:
+            self.assertTrue(machine.output(name).endswith(_PRINTED), name)
+        machine.stream("eve").leave()
+        machine.open("eve")
+        machine.settle()
+        self.assertEqual(machine.output("eve"), 4 * _HARMLESS)
+        machine.teardown()
