@@ -173,6 +173,15 @@ class CaseTests(SynchronousTestCase):
             for size in (0, 1, 2, 3):
                 self.assertEqual(filtered(b"\x1b\xff\xfa" + query, size), b"\x1b\xff\xfa" + other)
 
+    def test_filtered_again(self) -> None:
+        """
+        A second filter finds nothing in the output of the first, wherever it is split.
+        """
+        once = filtered(b"\x1bP$+q54q,n=1+AAAA\x1b\\")
+        self.assertEqual(once, b"\x1bP%+q54q,n=1+AAAA\x1b\\")
+        for size in (0, 1, 2, 3, 4, 5):
+            self.assertEqual(filtered(once, size), once)
+
     def test_unchanged(self) -> None:
         """
         Text, colours, modes, titles, links and images pass unchanged.

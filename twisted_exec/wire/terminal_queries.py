@@ -221,7 +221,8 @@ class QueryFilter:
         if kind == "device":
             if text.endswith(b"$"):
                 return text[:-1] + b"%"
-            return text[:-1] + b"_" if b"$" in text or b"+" in text else text
+            asks = b"%" not in text and (b"$" in text or b"+" in text)
+            return text[:-1] + b"_" if asks else text
         if kind == "word":
             return text[:-1] + b"-"
         if kind == "image":
@@ -270,7 +271,9 @@ def _unfinished(window: bytes, patterns: _Patterns) -> bytes:
         text = sequence[0].translate(None, _IGNORED).removeprefix(start)
         if kind == "device":
             has_parameters = text[:1] not in (b"", b"$")
-            text = b"0" * has_parameters + text.translate(None, _BUT_ASKING)
+            # No query has a percent sign, which may be our own.
+            asking = b"%" if b"%" in text else text.translate(None, _BUT_ASKING)
+            text = b"0" * has_parameters + asking
         return start + text[: _MOST_PARAMETERS + 1] + character
     text = _INTRODUCER.sub(b"", sequence[0].translate(None, _CONTROLS))
     if kind == "command":
