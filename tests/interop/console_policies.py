@@ -78,7 +78,7 @@ class PolicyTests(SynchronousTestCase):
         words = ("create", "rolebinding", "carl", f"--clusterrole={role}", "--user=carl")
         self.assertEqual(self.kubectl("admin", *words)[0], 0)
         self.assertEqual(self.kubectl("ada", "console", "vm", *RUN), (0, "42\n"))
-        code, text = self.kubectl("carl", "console", "--read-only", "vm")
+        code, text = self.kubectl("carl", "console", "--read-only", "--from=start", "vm")
         self.assertEqual(code, 0, text)
         self.assertIn("42", text)
         code, text = self.kubectl("carl", "console", "vm", *RUN)

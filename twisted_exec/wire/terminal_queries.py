@@ -199,14 +199,20 @@ class QueryFilter:
             return data
         before = len(self._unfinished)
         window = self._unfinished + data
-        has_eight_bit = not window.isascii() and _HAS_EIGHT_BIT.search(window)
-        patterns = _ANY if has_eight_bit else _SEVEN_BIT
+        patterns = _SEVEN_BIT
+        for _ in range(3):
+            earlier = window
+            has_eight_bit = not window.isascii() and _HAS_EIGHT_BIT.search(window)
+            patterns = _ANY if has_eight_bit else _SEVEN_BIT
+            if has_eight_bit or b"\x1b" in window:
+                # Two passes, because the string of a command may contain the start of another one.
+                if b"?" in data:
+                    window = patterns.asking.sub(_without_questions, window)
+                window = patterns.others.sub(self._changed, window)
+            if not has_eight_bit or window == earlier:
+                break
+            # An 8-bit character that was changed ends no sequence any more: look again.
         self._unfinished = _unfinished(window, patterns)
-        if has_eight_bit or b"\x1b" in window:
-            # Two passes, because the string of a command may contain the start of another one.
-            if b"?" in data:
-                window = patterns.asking.sub(_without_questions, window)
-            window = patterns.others.sub(self._changed, window)
         return window[before:]
 
     def _changed(self, match: re.Match[bytes]) -> bytes:
@@ -244,8 +250,9 @@ def _is_query(sequence: bytes) -> bool:
 
 
 def _without_questions(match: re.Match[bytes]) -> bytes:
-    other = b"\x18" if match["aborted"] else b"-"
-    return _QUESTION.sub(lambda question: question[0][:-1] + other, match[0])
+    if match["aborted"]:
+        return _QUESTION.sub(lambda question: question[0][:-1] + b"\x18", match[0], count=1)
+    return _QUESTION.sub(lambda question: question[0][:-1] + b"-", match[0])
 
 
 def _without_key(match: re.Match[bytes]) -> bytes:
@@ -276,6 +283,9 @@ def _unfinished(window: bytes, patterns: _Patterns) -> bytes:
             text = b"0" * has_parameters + asking
         return start + text[: _MOST_PARAMETERS + 1] + character
     text = _INTRODUCER.sub(b"", sequence[0].translate(None, _CONTROLS))
+    if not character:
+        # A control character has cut a character: what follows does not complete it.
+        text = _CUT_CHARACTER.sub(b"x", text)
     if kind == "command":
         return start + _abbreviated(text)
     if len(text) > _MOST_KEYS:
