@@ -171,7 +171,7 @@ class _Patterns:
             ("[", rf"(?P<control>{parameters})\Z"),
             ("P", rf"(?P<device>{parameters})\Z"),
             ("]", rf"(?P<command>{plain}*)\Z"),
-            ("_", rf"(?P<image>(?:[{_C0}]*G{_KEYS})?)\Z"),
+            ("_", rf"(?P<image>[{_C0}]*(?:G{_KEYS})?)\Z"),
         )
         self.unfinished = compiled(rf"{unfinished}|(?P<escape>\x1b{ignored})\Z")
 
@@ -209,9 +209,9 @@ class QueryFilter:
                 if b"?" in data:
                     window = patterns.asking.sub(_without_questions, window)
                 window = patterns.others.sub(self._changed, window)
+            # An 8-bit character that was changed ends no sequence any more: then look again.
             if not has_eight_bit or window == earlier:
                 break
-            # An 8-bit character that was changed ends no sequence any more: look again.
         self._unfinished = _unfinished(window, patterns)
         return window[before:]
 
@@ -289,7 +289,8 @@ def _unfinished(window: bytes, patterns: _Patterns) -> bytes:
     if kind == "command":
         return start + _abbreviated(text)
     if len(text) > _MOST_KEYS:
-        text = b"G," + (b"q=2," if _QUIET.search(text) else b"") + text[-_LAST_BYTES:]
+        quiet = b"q=2," if _QUIET.search(text) else b""
+        text = b"G," + quiet + text[-_LAST_BYTES:].lstrip(_CONTINUATION)
     return start + text
 
 
@@ -297,7 +298,11 @@ def _abbreviated(text: bytes) -> bytes:
     """Return an operating system command in short: its number, and the end of its string."""
     number, semicolon, rest = text.partition(b";")
     if len(number) > _LAST_BYTES:
-        number = b"0" + number.lstrip(b"0")[:_LAST_BYTES]
+        number = b"0" + number.lstrip(b"0")
+    if len(number) > _LAST_BYTES:
+        # No known number; the next bytes may complete its last character.
+        cut = _CUT_CHARACTER.search(number, len(number) - 3)
+        number = b"x" + (cut[0] if cut else b"")
     if len(rest) > _MOST_STRING:
         # Not from within a character, whose last bytes alone look like 8-bit control characters.
         rest = rest[-_LAST_BYTES:].lstrip(_CONTINUATION)
