@@ -199,21 +199,22 @@ class QueryFilter:
             return data
         before = len(self._unfinished)
         window = self._unfinished + data
-        patterns = _SEVEN_BIT
-        for _ in range(3):
-            earlier = window
-            has_eight_bit = not window.isascii() and _HAS_EIGHT_BIT.search(window)
-            patterns = _ANY if has_eight_bit else _SEVEN_BIT
-            if has_eight_bit or b"\x1b" in window:
-                # Two passes, because the string of a command may contain the start of another one.
-                if b"?" in data:
-                    window = patterns.asking.sub(_without_questions, window)
-                window = patterns.others.sub(self._changed, window)
-            # An 8-bit character that was changed ends no sequence any more: then look again.
-            if not has_eight_bit or window == earlier:
-                break
+        window, patterns = self._without_queries(window)
+        if patterns is _ANY:
+            # An 8-bit character that was changed ends no sequence any more.
+            window, patterns = self._without_queries(window)
         self._unfinished = _unfinished(window, patterns)
         return window[before:]
+
+    def _without_queries(self, window: bytes) -> tuple[bytes, _Patterns]:
+        has_eight_bit = not window.isascii() and _HAS_EIGHT_BIT.search(window)
+        patterns = _ANY if has_eight_bit else _SEVEN_BIT
+        if has_eight_bit or b"\x1b" in window:
+            # Two passes, because the string of a command may contain the start of another one.
+            if b"?" in window:
+                window = patterns.asking.sub(_without_questions, window)
+            window = patterns.others.sub(self._changed, window)
+        return window, patterns
 
     def _changed(self, match: re.Match[bytes]) -> bytes:
         text, kind = match[0], match.lastgroup
