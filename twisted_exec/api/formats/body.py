@@ -274,6 +274,9 @@ def _yaml(raw: bytes, duplicates: list[str], limit: int) -> Any:
         duplicates += islice(_doubled_in(root), _MAX_DUPLICATES)
         return loader.construct_document(root) if root is not None else None
     except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        if "maximum nesting depth" in str(error):
+            # Of libyaml, which reads ahead of the events that we count.
+            raise _too_deep() from None
         problem = " ".join(str(error).split())
         raise BodyError(f"the body of the request is not valid YAML: {problem}") from None
 
