@@ -289,7 +289,7 @@ class ChainTests(PlacesTestCase):
         """A cut at a proxy in the middle is a lost connection for the user."""
         await self.start()
         await self.open()
-        for session in list(self.second.sessions._live):
+        for session in self.second.sessions.live():
             session.cut()
         await self.over()
         self.assertEqual(self.user.detached_with, [LOST])

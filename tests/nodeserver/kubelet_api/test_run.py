@@ -182,7 +182,7 @@ class RefusedTests(RunTestCase):
         """A server that stops says so."""
         self.prints(ending=None)
         client = await self.ask(RUN, *LENGTH)
-        await self.until(lambda: [session for session in self.sessions._live if session._end])
+        await self.until(lambda: [session for session in self.sessions.live() if session._end])
         self.sessions.end(lambda _: True, Ending(SHUTTING_DOWN, "going down"))
         await self.answered(client)
         self.assertEqual(client.code, 500)

@@ -241,7 +241,7 @@ class PassTests(ProxyTestCase):
     def test_visit(self) -> None:
         """Client details are collected only if sessions have a watcher."""
         self.switched()
-        (unseen,) = self.sessions._live
+        (unseen,) = self.sessions.live()
         self.assertEqual(unseen.client_info, ClientInfo())
         seen: list[ClientInfo] = []
 

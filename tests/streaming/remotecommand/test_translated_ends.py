@@ -191,7 +191,7 @@ class EndTests(TranslateTestCase):
     def test_cut_by_the_hop(self) -> None:
         """A cut by the hop ends the session without a status for the user."""
         self.open()
-        for session in list(self.sessions._live):
+        for session in self.sessions.live():
             session.cut()
         self.over("cut")
         self.assertEqual(self.user.endings, [])
@@ -308,7 +308,7 @@ class AnyOrderTests(TranslateTestCase):
         elif last == "machine vanishes":
             self.attachment.transport.cut()
         else:
-            for session in list(self.sessions._live):
+            for session in self.sessions.live():
                 session.cut() if last == "hop cuts" else session.end(Ending(LINE_LOST, "x"))
         self.network.pump(20_000)
         for _ in range(60):  # the rest ends by its time limits

@@ -90,7 +90,7 @@ class TextTests(ConnectionCase):
     def test_cut(self) -> None:
         """Cutting the session aborts the client's connection."""
         client, _ = self.begun()
-        (session,) = self.sessions._live
+        (session,) = self.sessions.live()
         session.cut()
         self.assertTrue(client.aborted)
         self.assertEqual(self.end()["reason"], "cut")

@@ -138,7 +138,7 @@ class TrafficTests(SocketCase):
     def test_cut(self) -> None:
         """A page that does not close is cut."""
         page = self.open()
-        for session in list(self.sessions._live):
+        for session in self.sessions.live():
             session.cut()
         self.assertTrue(page.client.aborted)
         self.assertEqual(self.end()["reason"], "cut")

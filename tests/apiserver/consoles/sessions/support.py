@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.apiserver.support import EPOCH, AuditList
+from tests.retained import entries, instances
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
@@ -24,6 +25,7 @@ from twisted_exec.apiserver.consoles.sessions.objects import (
     LOOK_SECONDS,
     SessionObjects,
 )
+from twisted_exec.apiserver.consoles.sessions.record import Record
 from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.serving.query import WriteOptions
@@ -125,6 +127,8 @@ class ObjectsCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.clock.advance(EPOCH)
+        self.all_sessions: list[Sessions] = []
+        self.at_start: dict[SessionObjects, int] = {}
         self.storage = HesitantStorage()
         self.verbs = Verbs(self.storage, [], self.clock.seconds)
         self.successResultOf(Deferred.fromCoroutine(bootstrap(self.storage, self.verbs, ())))
@@ -134,6 +138,7 @@ class ObjectsCase(SynchronousTestCase):
         self, name: str, *, exclusive: bool = False, predecessors: Sequence[str] = ()
     ) -> tuple[Sessions, SessionObjects]:
         sessions = Sessions(Trail(AuditList(), "apiserver", self.clock))
+        self.all_sessions.append(sessions)
         objects = SessionObjects(
             self.storage,
             sessions,
@@ -146,7 +151,24 @@ class ObjectsCase(SynchronousTestCase):
         objects.inherit(predecessors)
         objects.startService()
         self.addCleanup(lambda: objects.running and objects.stopService())
+        self.at_start[objects] = self.entries(objects)
         return sessions, objects
+
+    def entries(self, objects: SessionObjects) -> int:
+        return entries(objects, beside=self.beside(objects))
+
+    def beside(self, objects: SessionObjects) -> list[object]:
+        others = [each for each in self.at_start if each is not objects]
+        return [self.storage, *self.all_sessions, *others]
+
+    def kept(self, objects: SessionObjects | None = None) -> int:
+        """Return how much a server remembers of sessions and their objects."""
+        objects = self.objects if objects is None else objects
+        return self.entries(objects) - self.at_start[objects]
+
+    def records(self) -> list[Record]:
+        """Return the sessions that the server remembers."""
+        return instances(self.objects, Record, beside=self.beside(self.objects))
 
     def begin(self, number: int = 1, **more: Any) -> Carried:
         carried = Carried(self.sessions, number, **more).begin()

@@ -46,7 +46,7 @@ class LeaseTests(ObjectsCase):
         self.pass_time(LEASE_SECONDS - LOOK_SECONDS)
         self.assertEqual(len(self.stored()), 1)
         self.pass_time(2 * LOOK_SECONDS)
-        self.assertEqual((self.stored(), self.objects._foreign._expiry), ([], {}))
+        self.assertEqual((self.stored(), self.kept()), ([], 0))
 
     def test_earlier_process(self) -> None:
         """This includes objects that existed before this server."""
@@ -64,7 +64,7 @@ class LeaseTests(ObjectsCase):
         self.abandoned()
         self.successResultOf(self.objects.stopService())
         sessions, objects = self.server("three", exclusive=True)
-        self.assertEqual((self.stored(), objects._foreign._expiry), ([], {}))
+        self.assertEqual((self.stored(), self.kept(objects)), ([], 0))
         Carried(sessions, 5).begin()
         self.pass_time(2 * LEASE_SECONDS)
         self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-5"])
@@ -94,9 +94,10 @@ class LeaseTests(ObjectsCase):
         others, _ = self.server("two")
         Carried(others, 9).begin()
         self.begin()
+        kept = self.kept()
         self.pass_time(10 * LEASE_SECONDS)
         self.assertEqual(len(self.stored()), 2)
-        self.assertEqual(len(self.objects._foreign._expiry), 1)
+        self.assertEqual(self.kept(), kept)
 
     def test_odd(self) -> None:
         """An object without a lifetime expires like any other."""

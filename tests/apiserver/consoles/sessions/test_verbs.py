@@ -91,7 +91,7 @@ class DeletionTests(ObjectsCase):
         self.assertEqual([each.reason for each in one.endings], [SESSION_DELETED])
         one.over()
         made[0].callback(kept[0])
-        self.assertEqual((self.stored(), self.objects._records), ([], {}))
+        self.assertEqual((self.stored(), self.kept()), ([], 0))
 
     def test_by_mistake(self) -> None:
         """An object that is deleted without a user is created again; the session continues."""
@@ -127,7 +127,7 @@ class DeletionTests(ObjectsCase):
         self.pass_time(30)
         self.assertEqual(self.stored(), [])
         each.over()
-        self.assertEqual(self.objects._records, {})
+        self.assertEqual(self.kept(), 0)
 
 
 class KindTests(APITestCase):

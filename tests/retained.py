@@ -1,0 +1,76 @@
+"""
+What an object keeps in memory, however it keeps it.
+
+A test that nothing of a finished session is left, or that a flood is not kept, compares what the
+object retains with what it retained before, or with a limit::
+
+    before = entries(cache, beside=[clock])
+    ...
+    self.assertEqual(entries(cache, beside=[clock]), before)
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import TypeVar
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+_Kind = TypeVar("_Kind")
+
+_COLLECTIONS = (dict, list, set, frozenset, deque)
+_TEXTS = (bytes, bytearray, memoryview, str)
+
+
+def objects(owner: object, *, beside: Iterable[object] = ()) -> Iterator[object]:
+    """
+    Yield an object and all that it keeps alive.
+
+    Classes, modules, loggers and clocks are everyone's, and left out.
+
+    :param beside: objects that the owner uses but does not own.
+    """
+    seen = {id(each) for each in beside}
+    rest = [owner]
+    while rest:
+        each = rest.pop()
+        if id(each) in seen or isinstance(each, (type, ModuleType, Logger)):
+            continue
+        if each is not owner and IReactorTime.providedBy(each):
+            continue
+        seen.add(id(each))
+        yield each
+        match each:
+            case FunctionType():
+                rest += each.__closure__ or ()  # not its module's globals
+            case MethodType() | BuiltinFunctionType():
+                rest.append(each.__self__)
+            case partial():
+                rest += [each.func, *each.args, *each.keywords.values()]
+            case _:
+                rest += gc.get_referents(each)
+
+
+def instances(owner: object, kind: type[_Kind], *, beside: Iterable[object] = ()) -> list[_Kind]:
+    """Return the objects of a class that an object retains."""
+    return [each for each in objects(owner, beside=beside) if isinstance(each, kind)]
+
+
+def entries(owner: object, *, beside: Iterable[object] = ()) -> int:
+    """Return how many entries all collections have that an object retains."""
+    found = list(objects(owner, beside=beside))
+    attributes = {id(each.__dict__) for each in found if hasattr(each, "__dict__")}
+    return sum(
+        len(each) for each in found if isinstance(each, _COLLECTIONS) and id(each) not in attributes
+    )
+
+
+def weight(owner: object, *, beside: Iterable[object] = ()) -> int:
+    """Return the length of all texts, in bytes or characters, that an object retains; keys do not count."""
+    found = list(objects(owner, beside=beside))
+    return sum(len(each) for each in found if isinstance(each, _TEXTS))
