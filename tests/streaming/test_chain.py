@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
+from tests import soak
 from tests.streaming.passing import carry
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, NotFound
@@ -189,20 +190,22 @@ class ChainTests(PlacesTestCase):
         self.assertEqual(self.machine.records.all[-1]["reason"], COMPLETED)
 
     async def test_much(self) -> None:
-        """16 MiB in each direction at once arrive complete."""
+        """Many MiB in each direction at once arrive complete."""
         await self.start()
         self.machine.make = EchoAttachment
         client = await self.open()
         data = bytes(range(256)) * 4096
         flow = RecordingProducer()
         client.registerProducer(flow, True)
-        for _ in range(16):
+        mebibytes = 0
+        while mebibytes < soak.figure(self) or not flow.calls:
             client.write(data)
+            mebibytes += 1
             await self.until(lambda: not flow.paused)
         client.end_input()
         await self.over(Ending(COMPLETED))
         received = hashlib.sha256(self.user.received).digest()
-        self.assertEqual(received, hashlib.sha256(data * 16).digest())
+        self.assertEqual(received, hashlib.sha256(data * mebibytes).digest())
 
     async def test_exit_code(self) -> None:
         """The exit code reaches the user after the last output."""
@@ -327,11 +330,12 @@ class ChainTests(PlacesTestCase):
         self.assertEqual(self.first.records.ends()[0][1], 404)
 
     async def test_many(self) -> None:
-        """200 sessions opened and closed in every way leave nothing open."""
+        """Many sessions opened and closed in every way leave nothing open."""
+        sessions = soak.figure(self)
         await self.start()
         self.machine.make = EchoAttachment
         readers = None
-        for number in range(200):
+        for number in range(sessions):
             user = RecordingUser()
             client = await self.open(user)
             client.write(b"hi")
@@ -362,7 +366,7 @@ class ChainTests(PlacesTestCase):
         await self.until(lambda: len(reactor.getReaders()) <= readers)
         for hop in (self.first, self.second, self.machine):
             hop.records.check_pairs()
-            self.assertEqual(len(hop.records.all), 400)
+            self.assertEqual(len(hop.records.all), 2 * sessions)
 
 
 class SPDYChainTests(ChainTests):
