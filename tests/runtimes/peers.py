@@ -21,8 +21,12 @@ from twisted.python.failure import Failure
 
 from tests.flows.programs import Program, start
 from twisted_exec.runtimes.interfaces import MachineFacts
+from twisted_exec.runtimes.lines.shared_line import LineTiming
 
 from .support import RuntimeCase, pause
+
+QUICK = LineTiming(first_delay_seconds=0.01)
+"""Of lines that come back at once."""
 
 reactor: Any = _reactor
 SHOWN = Path(__file__).parents[2] / "docs" / "howto" / "console-servers"
@@ -80,18 +84,18 @@ class Far:
         return self.peers[-1]
 
     def listen(self) -> Far:
-        factory = Factory.forProtocol(self._build)
+        factory = Factory.forProtocol(self.build)
         factory.noisy = False
         self._port = reactor.listenUNIX(self.path, factory)
         return self
 
-    def _build(self) -> Peer:
+    def build(self) -> Peer:
         self.peers.append(Peer(self._answer))
         return self.peers[-1]
 
     def listen_tcp(self) -> int:
         """On loopback instead; :return: the port."""
-        factory = Factory.forProtocol(self._build)
+        factory = Factory.forProtocol(self.build)
         factory.noisy = False
         self._port = reactor.listenTCP(0, factory, interface="127.0.0.1")
         port: int = self._port.getHost().port

@@ -13,13 +13,11 @@ from zope.interface.verify import verifyObject
 
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
-from tests.runtimes.peers import LineCase, reactor
+from tests.runtimes.peers import QUICK, LineCase, reactor
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
-from twisted_exec.runtimes.lines import command as command_module
-from twisted_exec.runtimes.lines import command_endpoint, shared_line
 from twisted_exec.runtimes.lines.command import CommandDriver
-from twisted_exec.runtimes.lines.command_endpoint import last_line
+from twisted_exec.runtimes.lines.command_endpoint import EARLY_END_SECONDS, last_line
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 
@@ -29,10 +27,8 @@ CAT = ["/bin/sh", "-c", "stty raw -echo; echo up; exec cat"]
 class CommandCase(LineCase):
     """Machines behind commands."""
 
-    def setUp(self) -> None:
-        super().setUp()
-        self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
-        self.patch(command_module, "_SETTLE_SECONDS", 0.0)
+    settle_seconds = 0.0
+    early_end_seconds = EARLY_END_SECONDS
 
     def driver(self, command: Any = CAT, **keys: Any) -> CommandDriver:
         document = {
@@ -46,6 +42,9 @@ class CommandCase(LineCase):
         (machine_class,) = parse({"classes": [document]})
         driver = machine_class.build(reactor, self.table).driver
         assert isinstance(driver, CommandDriver)
+        driver.timing = QUICK
+        driver.settle_seconds = self.settle_seconds
+        driver.early_end_seconds = self.early_end_seconds
         return driver
 
     async def opened_line(self, *command: str, **keys: Any) -> tuple[SharedLine, Line]:
@@ -115,7 +114,7 @@ class DriverTests(CommandCase):
 
     async def test_ended(self) -> None:
         """A command that ends is a lost line, with its exit code and its last words, and starts again."""
-        self.patch(command_endpoint, "_EARLY_END_SECONDS", 100.0)
+        self.early_end_seconds = 100.0
         marker = os.path.join(self.directory, "second")
         script = (
             f"echo up; test -e {marker} && exec cat; touch {marker}; read x; echo busy.; exit 3"
@@ -131,7 +130,7 @@ class DriverTests(CommandCase):
 
     async def test_ended_late(self) -> None:
         """The machine's earlier output reaches only its viewers."""
-        self.patch(command_endpoint, "_EARLY_END_SECONDS", 0.0)
+        self.early_end_seconds = 0.0
         _, line = await self.opened_line("/bin/sh", "-c", "echo canary; read x; exit 3")
         await line.until(b"canary")
         line.transport.write(b"x\r")
@@ -155,7 +154,7 @@ class DriverTests(CommandCase):
 
     async def test_ended_at_once(self) -> None:
         """A command that ends immediately has not reached the machine; its output says why."""
-        self.patch(command_module, "_SETTLE_SECONDS", 100.0)
+        self.settle_seconds = 100.0
         with self.assertRaises(CannotStart) as caught:
             await self.opened_line("/bin/sh", "-c", "echo cannot connect; exit 1")
         self.assertEqual(
@@ -166,7 +165,7 @@ class DriverTests(CommandCase):
 
     async def test_settled(self) -> None:
         """A command that keeps running has reached the machine; its earlier output is not lost."""
-        self.patch(command_module, "_SETTLE_SECONDS", 0.05)
+        self.settle_seconds = 0.05
         _, line = await self.opened_line()
         await line.until(b"up")
 

@@ -13,11 +13,11 @@ from zope.interface.verify import verifyObject
 from tests import needs
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
-from tests.runtimes.peers import IPMISim, LineCase, reactor
+from tests.runtimes.peers import QUICK, IPMISim, LineCase, reactor
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IShutdown
-from twisted_exec.runtimes.lines import ipmi, shared_line
+from twisted_exec.runtimes.lines import ipmi
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine, arguments
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.runtimes.programs import run_program
@@ -29,11 +29,6 @@ class IPMICase(LineCase):
     """A class of servers with IPMI."""
 
     skip = needs.ipmi()
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
-        self.patch(ipmi, "_LOOK_SECONDS", 0.05)
 
     def driver(self, **keys: Any) -> IPMIDriver:
         document = {
@@ -48,6 +43,8 @@ class IPMICase(LineCase):
         (machine_class,) = parse({"classes": [document]})
         driver = machine_class.build(reactor, self.table).driver
         assert isinstance(driver, IPMIDriver)
+        driver.timing, driver.look_seconds = QUICK, 0.05
+        self.made = driver
         return driver
 
 
@@ -248,8 +245,7 @@ class PowerTests(SimulatedCase):
     async def test_no_bmc(self) -> None:
         """If the BMC does not answer, the machine is not changed, and an Event says so."""
         run, _ = await self.opened_line(power=True)
-        self.patch(ipmi, "_ASK_SECONDS", 0.3)
-        self.patch(ipmi, "_LEAVE_SECONDS", 0.3)
+        self.made.ask_seconds = self.made.leave_seconds = 0.3
         await self.bmc.stop()
         await run.shut_down()
         self.assertEqual(self.reasons()[-1], "PowerFailed")

@@ -13,10 +13,10 @@ from zope.interface.verify import verifyObject
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.runtimes.lines.test_serial_port import Device
-from tests.runtimes.peers import LineCase, reactor
+from tests.runtimes.peers import QUICK, LineCase, reactor
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
-from twisted_exec.runtimes.lines import serial_port, shared_line
+from twisted_exec.runtimes.lines import serial_port
 from twisted_exec.runtimes.lines.serial import SerialDriver, SerialLine
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.wire.com_port import LineSettings
@@ -51,7 +51,6 @@ class SerialCase(LineCase):
     def setUp(self) -> None:
         super().setUp()
         self.patch(serial_port, "LOCK_DIRECTORY", self.directory)
-        self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
         self.path = os.path.join(self.directory, "ttyUSB0")
         self.plug_in()
 
@@ -84,6 +83,7 @@ class SerialCase(LineCase):
         )
         driver = built.build(reactor, self.table).driver
         assert isinstance(driver, SerialDriver)
+        driver.timing = QUICK
         return driver
 
     async def opened_line(self) -> Line:

@@ -7,21 +7,19 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.endpoints import clientFromString
 from twisted.internet.protocol import Factory
-from twisted.python.failure import Failure
 
 from tests.console.doubles import MemoryStream
 from tests.contracts.console import ConsoleContract, Line
-from tests.runtimes.peers import LineCase, reactor, silent
+from tests.runtimes.peers import QUICK, LineCase, reactor, silent
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.limits import Limits
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
-from twisted_exec.runtimes.lines import shared_line
-from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.lines.shared_line import LineTiming, SharedLine
 from twisted_exec.streaming.interfaces import LINE_LOST, Ending, IBreakable, TerminalSize
 
 LOST = b"[twisted-exec: the console line was lost"
@@ -41,20 +39,41 @@ class Switch:
         self.calls.append("off")
 
 
+class Endpoint:
+    """
+    An endpoint that can be replaced.
+
+    :ivar links: the protocols that it has connected.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.links: list[Any] = []
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        def connected(link: Any) -> Any:
+            self.links.append(link)
+            return link
+
+        connecting: Deferred[Any] = self.inner.connect(factory)
+        return connecting.addCallback(connected)
+
+
 class SharedLineCase(LineCase):
     """Lines to a far end in this process."""
 
     def setUp(self) -> None:
         super().setUp()
-        self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
         self.released: list[str] = []
 
-    def run_of(self, endpoint: str, **options: Any) -> SharedLine:
+    def run_of(self, endpoint: str, timing: LineTiming = QUICK, **options: Any) -> SharedLine:
+        self.opened = Endpoint(clientFromString(reactor, endpoint))
         run = SharedLine(
             self.facts(),
             reactor,
-            lambda: ("line-1", clientFromString(reactor, endpoint)),
+            lambda: ("line-1", self.opened),
             lambda: self.released.append("line-1"),
+            timing=timing,
             **options,
         )
         self.addCleanup(run.stop)
@@ -96,9 +115,8 @@ class OpenTests(SharedLineCase):
 
     async def test_slow(self) -> None:
         """An attempt that takes too long is cancelled."""
-        self.patch(shared_line, "_OPEN_SECONDS", 0.02)
-        run = self.run_of(self.far().endpoint)
-        self.patch(run, "_claim", lambda: ("line-1", Never()))
+        run = self.run_of(self.far().endpoint, LineTiming(open_seconds=0.02))
+        self.opened.inner = Never()
         with self.assertRaises(CannotStart) as caught:
             await self.line(run)
         self.assertIn("could not be opened in", caught.exception.message)
@@ -117,9 +135,8 @@ class OpenTests(SharedLineCase):
 
     async def test_stop_while_full(self) -> None:
         """A peer that reads nothing does not delay the stop."""
-        self.patch(shared_line, "_CLOSE_SECONDS", 0.05)
         far = self.far(silent)
-        line = await self.line(self.run_of(far.endpoint))
+        line = await self.line(self.run_of(far.endpoint, LineTiming(close_seconds=0.05)))
         await self.until(lambda: far.peers)
         far.peer.transport.pauseProducing()
         line.transport.write(bytes(8 << 20))
@@ -156,6 +173,16 @@ class Never:
 
     def connect(self, factory: Any) -> Deferred[Any]:
         return Deferred()
+
+
+class Refusing:
+    """An endpoint that fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        return fail(self.error)
 
 
 class Slow:
@@ -246,7 +273,7 @@ class LostTests(SharedLineCase):
         run = self.run_of(far.endpoint)
         line = await self.line(run)
         await self.until(lambda: far.peers)
-        run._endpoint = slow = Slow()
+        self.opened.inner = slow = Slow()
         far.peer.transport.abortConnection()
         await self.until(lambda: slow.tries)
         stopping = run.stop()
@@ -259,13 +286,13 @@ class LostTests(SharedLineCase):
     async def test_session(self) -> None:
         """The session goes on, and its input flows however the lost connection left it."""
         far = self.far(silent)
-        shared = SharedConsole(self.run_of(far.endpoint), reactor)
+        run = self.run_of(far.endpoint)
+        shared = SharedConsole(run, reactor)
         self.addCleanup(shared.end, Ending("Over"))
         await shared.open()
         await self.until(lambda: far.peers)
         far.peer.transport.pauseProducing()
-        assert shared._line is not None
-        shared._line.transport.write(bytes(8 << 20))
+        run.write(bytes(8 << 20))
         await self.until(lambda: not shared.accepts_input)
         far.peer.transport.abortConnection()
         await self.until(lambda: self.reasons() == ["LineLost", "LineBack"])
@@ -333,7 +360,7 @@ class LostTests(SharedLineCase):
         line = await self.line(self.run_of(far.endpoint))
         await self.until(lambda: far.peers)
         line.transport.pauseProducing()
-        line.transport._link.transport.abortConnection()
+        self.opened.links[-1].transport.abortConnection()
         await line.until(BACK)
         line.transport.write(b"hello")
         await self.until(lambda: far.peer.got)
@@ -343,9 +370,11 @@ class LostTests(SharedLineCase):
 
     async def test_reason_is_bounded(self) -> None:
         """A peer's reason becomes one short line of text."""
-        error = ServiceUnavailable("\x1b[2J" + "x" * 1000 + "\n")
-        message = shared_line._describe(Failure(error))
-        self.assertEqual(message, "[2J" + "x" * 297)
+        run = self.run_of(self.far().endpoint)
+        self.opened.inner = Refusing(ServiceUnavailable("\x1b[2J" + "x" * 1000 + "\n"))
+        with self.assertRaises(CannotStart) as caught:
+            await self.line(run)
+        self.assertEqual(caught.exception.message, 'line "line-1": [2J' + "x" * 297)
 
 
 class SizeTests(SharedLineCase):
@@ -357,8 +386,7 @@ class SizeTests(SharedLineCase):
         run = self.run_of(self.far().endpoint)
         run.window_changed(TerminalSize(100, 30))
         await self.line(run)
-        assert run._link is not None
-        run._link.transport.window_changed = sizes.append
+        self.opened.links[-1].transport.window_changed = sizes.append
         run.window_changed(TerminalSize(80, 24))
         self.assertEqual(sizes, [TerminalSize(80, 24)])
 

@@ -5,18 +5,20 @@ Tests for :mod:`twisted_exec.runtimes.lines.socket`, and a real ser2net behind i
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.protocol import Factory
+from twisted.internet.tcp import Client
 from zope.interface.verify import verifyObject
 
 from tests import needs
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
-from tests.runtimes.peers import Far, LineCase, Ser2net, reactor
+from tests.retained import instances
+from tests.runtimes.peers import QUICK, Far, LineCase, Ser2net, reactor
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
-from twisted_exec.runtimes.lines import shared_line
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.runtimes.lines.socket import SocketDriver
 from twisted_exec.streaming.interfaces import IBreakable
@@ -33,14 +35,11 @@ def document(**lines: Any) -> dict[str, Any]:
 class SocketCase(LineCase):
     """A class with lines."""
 
-    def setUp(self) -> None:
-        super().setUp()
-        self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
-
     def driver(self, **lines: Any) -> SocketDriver:
         (machine_class,) = parse(document(**lines))
         built = machine_class.build(reactor, self.table)
         assert isinstance(built.driver, SocketDriver)
+        built.driver.timing = QUICK
         return built.driver
 
     async def line(self, driver: SocketDriver, id: str) -> tuple[SharedLine, Line]:
@@ -90,7 +89,7 @@ class LineTests(SocketCase):
 
     async def test_tcp(self) -> None:
         """A TCP port is a line, too; that its other end is gone is noticed in silence."""
-        factory = Factory.forProtocol(lambda: far._build())
+        factory = Factory.forProtocol(lambda: far.build())
         far = Far("")
         port = reactor.listenTCP(0, factory, interface="127.0.0.1")
         self.addCleanup(port.stopListening)
@@ -98,8 +97,8 @@ class LineTests(SocketCase):
         run, line = await self.line(self.driver(m={"endpoint": endpoint}), "m")
         line.transport.write(b"hello")
         await line.until(b"hello")
-        assert run._link is not None
-        handle = run._link.transport.getHandle()
+        (connection,) = instances(run, Client)
+        handle = connection.getHandle()
         self.assertTrue(handle.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
         self.assertEqual(handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 30)
         await run.stop()
@@ -116,8 +115,7 @@ class LineTests(SocketCase):
         """The second machine of a line waits for the first to go off."""
         driver = self.driver(m={"endpoint": self.far().endpoint})
         run, _ = await self.line(driver, "m")
-        other = driver.run(self.facts("m"))
-        object.__setattr__(other._facts, "id", "other")
+        other = driver.run(replace(self.facts("m"), id="other"))
         with self.assertRaises(CannotStart) as caught:
             await other.connect(Factory.forProtocol(Line))
         self.assertEqual(caught.exception.condition, "LineTaken")

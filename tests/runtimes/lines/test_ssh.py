@@ -14,10 +14,9 @@ from zope.interface.verify import verifyObject
 from tests import needs
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
-from tests.runtimes.peers import LineCase, Sshd, reactor
+from tests.runtimes.peers import QUICK, LineCase, Sshd, reactor
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
-from twisted_exec.runtimes.lines import shared_line
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.runtimes.lines.ssh import SSHDriver, SSHLine, arguments
 from twisted_exec.streaming.interfaces import TerminalSize
@@ -29,10 +28,6 @@ class SSHCase(LineCase):
     """A class whose machines are reached by ssh."""
 
     skip = needs.sshd()
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.patch(shared_line, "_FIRST_DELAY_SECONDS", 0.01)
 
     def driver(self, **keys: Any) -> SSHDriver:
         document = {
@@ -46,6 +41,7 @@ class SSHCase(LineCase):
         (machine_class,) = parse({"classes": [document]})
         driver = machine_class.build(reactor, self.table).driver
         assert isinstance(driver, SSHDriver)
+        driver.timing = QUICK
         return driver
 
 

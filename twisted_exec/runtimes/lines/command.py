@@ -27,13 +27,12 @@ from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.command_endpoint import CommandEndpoint, Typing
+from twisted_exec.runtimes.lines.command_endpoint import EARLY_END_SECONDS, CommandEndpoint, Typing
 from twisted_exec.runtimes.lines.line_driver import LineDriver
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 
 _MAX_BREAK_BYTES = 64
-_SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,16 @@ def _break_keys(reader: Reader) -> bytes:
 
 @implementer(IMachineDriver)
 class CommandDriver(LineDriver[CommandLineOptions]):
-    """Runs a class of machines behind commands."""
+    """
+    Runs a class of machines behind commands.
+
+    :ivar settle_seconds: a command that still runs after this time has reached its machine.
+    :ivar early_end_seconds: see :class:`.CommandEndpoint`.
+    """
 
     name = "command"
+    settle_seconds = 1.0
+    early_end_seconds = EARLY_END_SECONDS
 
     def __init__(
         self, lines: Mapping[str, CommandLineOptions], reactor: Any, table: ProcessTable
@@ -110,5 +116,6 @@ class CommandDriver(LineDriver[CommandLineOptions]):
             self.reactor,
             make_run,
             typing=lambda: Typing(line.break_keys),
-            settle_seconds=_SETTLE_SECONDS,
+            settle_seconds=self.settle_seconds,
+            early_end_seconds=self.early_end_seconds,
         )

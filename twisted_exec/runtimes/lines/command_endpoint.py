@@ -30,9 +30,11 @@ from twisted_exec.console.line import ending_of
 from twisted_exec.runtimes.pty import PtyRun
 from twisted_exec.streaming.interfaces import TerminalSize
 
+EARLY_END_SECONDS = 5.0
+"""How long the last line of a command may be its own message about its end."""
+
 _MAX_EARLY_BYTES = 64 << 10
 _MAX_COMPLAINT = 200
-_EARLY_END_SECONDS = 5.0
 _LINE_ENDS = b"\r\n"
 
 
@@ -122,8 +124,8 @@ class CommandEndpoint:
         machine's output begins, or ``None`` if the machine is not reached yet.  Called after each
         output, and every ``look_seconds`` if that is not 0.
     :param complaint: takes the same output; returns the program's message about its end.  By
-        default the last line, if the command ended within 5 s; later output is the machine's and
-        only for its viewers.
+        default the last line, if the command ended within ``early_end_seconds``; later output is
+        the machine's and only for its viewers.
     :param settle_seconds: for a command that does not report when it has reached the machine: it
         has if it still runs after this time.
     """
@@ -139,6 +141,7 @@ class CommandEndpoint:
         begins: Callable[[bytes], int | None] = lambda printed: 0,
         look_seconds: float = 0.0,
         settle_seconds: float = 0.0,
+        early_end_seconds: float = EARLY_END_SECONDS,
         prepare: Callable[[], Coroutine[Any, Any, None]] | None = None,
         leave: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
@@ -147,6 +150,7 @@ class CommandEndpoint:
         self.typing, self.begins = typing, begins
         self.complaint = complaint
         self.look_seconds, self.settle_seconds = look_seconds, settle_seconds
+        self.early_end_seconds = early_end_seconds
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
         return Deferred.fromCoroutine(self._connect(protocolFactory))
@@ -265,7 +269,7 @@ class CommandLine(Protocol):
         if self._endpoint.complaint is not None:
             return self._endpoint.complaint(printed)
         lasted = self._endpoint.clock.seconds() - self._began
-        return last_line(printed) if lasted < _EARLY_END_SECONDS else ""
+        return last_line(printed) if lasted < self._endpoint.early_end_seconds else ""
 
     # ILineTransport of the upper protocol.
 

@@ -51,9 +51,6 @@ PROGRAM = "ipmitool"
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PATIENCE = ("-N", "2", "-R", "3")  # seconds per attempt, attempts
-_ASK_SECONDS = 30.0
-_LOOK_SECONDS = 1.0
-_LEAVE_SECONDS = 5.0
 _PLAIN = re.compile(r"[^-\s\0][^\s\0]*")
 _UP = re.compile(rb"\[SOL Session operational\.[^\n]*\n")
 _WORDS = re.compile(
@@ -132,9 +129,18 @@ def arguments(line: IPMILine, *words: str) -> Sequence[str]:
 
 @implementer(IMachineDriver)
 class IPMIDriver(LineDriver[IPMILine]):
-    """Runs a class of servers with IPMI."""
+    """
+    Runs a class of servers with IPMI.
+
+    :ivar ask_seconds: limit of one command to a BMC.
+    :ivar leave_seconds: limit of the command that ends the driver's own session.
+    :ivar look_seconds: interval of looks whether a machine has shut down.
+    """
 
     name = "ipmi"
+    ask_seconds = 30.0
+    leave_seconds = 5.0
+    look_seconds = 1.0
 
     def __init__(self, lines: Mapping[str, IPMILine], reactor: Any, table: ProcessTable) -> None:
         super().__init__(lines, reactor)
@@ -161,7 +167,7 @@ class IPMIDriver(LineDriver[IPMILine]):
             arguments(line, *words),
             path=_PATH,
             marker=facts.marker,
-            seconds=_ASK_SECONDS if seconds is None else seconds,
+            seconds=self.ask_seconds if seconds is None else seconds,
         )
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
@@ -199,7 +205,7 @@ class IPMIDriver(LineDriver[IPMILine]):
     async def _leave(self, facts: MachineFacts, line: IPMILine) -> None:
         """End the driver's own session, if the BMC is reachable."""
         with contextlib.suppress(ServiceUnavailable):
-            await self._deactivate(facts, line, _LEAVE_SECONDS)
+            await self._deactivate(facts, line, self.leave_seconds)
 
 
 def _begins(printed: bytes) -> int | None:
@@ -259,7 +265,7 @@ class Chassis:
         while await self._is_on():
             if clock.seconds() >= until:
                 return False
-            await deferLater(clock, _LOOK_SECONDS)
+            await deferLater(clock, self._driver.look_seconds)
         return True
 
     async def _is_on(self) -> bool:

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.lines.claims import Lines
-from twisted_exec.runtimes.lines.shared_line import Power, SharedLine
+from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, Power, SharedLine
 
 _Options = TypeVar("_Options")
 
@@ -21,11 +21,13 @@ class LineDriver(Generic[_Options]):
     Base of these drivers; each provides ``IMachineDriver``.
 
     :param lines: the driver's options for each line, by name.
+    :ivar timing: of the lines of machines that start from now on.
     """
 
     def __init__(self, lines: Mapping[str, _Options], reactor: Any) -> None:
         self.lines = Lines(lines)
         self.reactor = reactor
+        self.timing: LineTiming = DEFAULT_TIMING
 
     def run(self, facts: MachineFacts) -> SharedLine:
         """See :meth:`.IMachineDriver.run`."""
@@ -37,6 +39,7 @@ class LineDriver(Generic[_Options]):
             lambda: self.lines.release(facts),
             breakable=line is not None and self._has_break(line),
             power=None if line is None else self._power(facts, line),
+            timing=self.timing,
         )
 
     # Implemented by subclasses.

@@ -12,6 +12,7 @@ megabytes per second; a peer that does is read at a limited rate.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
@@ -36,12 +37,29 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IReopenable, IRun, IShutdown, MachineFacts
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 
-_FIRST_DELAY_SECONDS = 0.5
-_LONGEST_DELAY_SECONDS = 30.0
 _LONG_RUN_SECONDS = 10.0
-_OPEN_SECONDS = 20.0
-_CLOSE_SECONDS = 2.0
 _MAX_REASON = 300
+
+
+@dataclass(frozen=True)
+class LineTiming:
+    """
+    How long a line tries to open and close, and how soon it tries again.
+
+    :ivar first_delay_seconds: from the loss of a line until it is opened again; each further delay is
+        twice as long.
+    :ivar longest_delay_seconds: limit of these delays.
+    :ivar open_seconds: limit of one attempt to open the line.
+    :ivar close_seconds: how long a peer may take to accept pending input before the line is cut.
+    """
+
+    first_delay_seconds: float = 0.5
+    longest_delay_seconds: float = 30.0
+    open_seconds: float = 20.0
+    close_seconds: float = 2.0
+
+
+DEFAULT_TIMING = LineTiming()
 
 
 class Power(Protocol):
@@ -118,8 +136,9 @@ class SharedLine:
         *,
         breakable: bool = False,
         power: Power | None = None,
+        timing: LineTiming = DEFAULT_TIMING,
     ) -> None:
-        self._facts, self._clock = facts, clock
+        self._facts, self._clock, self._timing = facts, clock, timing
         self._claim, self._release = claim, release
         self._power = power
         self.outage = ""
@@ -156,7 +175,7 @@ class SharedLine:
             failed = Failure(error)
             # After a successful power on the machine counts as running, even if its line fails.
             if self._power is None or failed.check(CancelledError):
-                why = f'line "{self._name}": {_describe(failed)}'
+                why = f'line "{self._name}": {self._describe(failed)}'
                 raise CannotStart("LineFailed", why) from None
         inner: Any = factory.buildProtocol(None)  # type: ignore[arg-type]
         self._inner = inner
@@ -183,7 +202,7 @@ class SharedLine:
         self._attempt_waiters = []
         try:
             opening: Deferred[Any] = self._endpoint.connect(factory)
-            return await opening.addTimeout(_OPEN_SECONDS, self._clock)
+            return await opening.addTimeout(self._timing.open_seconds, self._clock)
         finally:
             waiting, self._attempt_waiters = self._attempt_waiters, None
             for waiter in waiting:
@@ -231,7 +250,7 @@ class SharedLine:
             self._end_waiters.append(ended)
             # loseConnection first sends pending input, which a dead peer never accepts.
             abort = self._link.transport.abortConnection
-            patience = self._clock.callLater(_CLOSE_SECONDS, abort)
+            patience = self._clock.callLater(self._timing.close_seconds, abort)
             await ended
             if patience.active():
                 patience.cancel()
@@ -321,7 +340,7 @@ class SharedLine:
     # Reconnection.
 
     def _reconnect(self, reason: Failure) -> None:
-        why = _describe(reason)
+        why = self._describe(reason)
         lost = f'line "{self._name}" was lost: {why}'
         self._facts.event("Warning", "LineLost", lost)
         self._set_outage(lost)
@@ -337,14 +356,13 @@ class SharedLine:
 
     async def _try_again(self, why: str) -> None:
         while not self._closing:
-            self._delay_seconds = min(
-                max(_FIRST_DELAY_SECONDS, self._delay_seconds * 2), _LONGEST_DELAY_SECONDS
-            )
+            doubled = max(self._timing.first_delay_seconds, self._delay_seconds * 2)
+            self._delay_seconds = min(doubled, self._timing.longest_delay_seconds)
             await deferLater(self._clock, self._delay_seconds)
             try:
                 link = await self._open()
             except Exception as error:
-                if not self._closing and (problem := _describe(Failure(error))) != why:
+                if not self._closing and (problem := self._describe(Failure(error))) != why:
                     why = problem
                     self._set_outage(f'line "{self._name}": {why}')
             else:
@@ -370,14 +388,13 @@ class SharedLine:
             show = getattr(self._inner, "notice_received", self._inner.dataReceived)
             show(notice(text))
 
-
-def _describe(failure: Failure) -> str:
-    """Describe an error in one bounded line without control characters."""
-    error = failure.value
-    if isinstance(error, APIError):
-        text = error.message
-    elif isinstance(error, (TimeoutError, CancelledError)):
-        text = f"it could not be opened in {_OPEN_SECONDS:.0f} s"
-    else:
-        text = message_of(error)
-    return "".join(char for char in text if char.isprintable())[:_MAX_REASON].rstrip(".")
+    def _describe(self, failure: Failure) -> str:
+        """Describe an error in one bounded line without control characters."""
+        error = failure.value
+        if isinstance(error, APIError):
+            text = error.message
+        elif isinstance(error, (TimeoutError, CancelledError)):
+            text = f"it could not be opened in {self._timing.open_seconds:.0f} s"
+        else:
+            text = message_of(error)
+        return "".join(char for char in text if char.isprintable())[:_MAX_REASON].rstrip(".")
