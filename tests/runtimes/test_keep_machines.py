@@ -18,7 +18,7 @@ from tests.runtimes.support import SHELL, end_keeper
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.processes import ProcessFamily, read_process
-from twisted_exec.runtimes.qemu import run
+from twisted_exec.runtimes.qemu.driver import QemuDriver
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.storage import RetainedMachinesError
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, TerminalSize
@@ -63,7 +63,7 @@ class KeptCase(QemuCase):
         return id
 
     async def until_running(self, runtime: MachineRuntime, id: str) -> None:
-        await self.until(lambda: runtime._machines.get(id).state == pb.MACHINE_RUNNING)
+        await self.until(lambda: runtime.machines.records.get(id).state == pb.MACHINE_RUNNING)
 
     def attach(self, runtime: MachineRuntime, id: str) -> MemoryStream:
         _, viewer = runtime.attach(Grant(id))
@@ -83,7 +83,7 @@ class KeptCase(QemuCase):
         return self.alive()
 
     def told(self, runtime: MachineRuntime) -> list[str]:
-        return [event.spec.reason for event in runtime._machines.events]
+        return [event.spec.reason for event in runtime.machines.records.events]
 
 
 class KeptTests(KeptCase):
@@ -129,11 +129,11 @@ class KeptTests(KeptCase):
         await runtime.update_machine_power(
             pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_OFF)
         )
-        await self.until(lambda: runtime._machines.get(id).state == pb.MACHINE_STOPPED)
+        await self.until(lambda: runtime.machines.records.get(id).state == pb.MACHINE_STOPPED)
         self.assertEqual(self.pids(), [])
         await runtime.stopService()
         last = await self.start()
-        self.assertEqual(last._machines.get(id).state, pb.MACHINE_STOPPED)
+        self.assertEqual(last.machines.records.get(id).state, pb.MACHINE_STOPPED)
         self.assertEqual(self.pids(), [])
 
     async def test_ended_meanwhile(self) -> None:
@@ -162,7 +162,7 @@ class KeptTests(KeptCase):
         await self.until_running(second, id)
         viewer = self.attach(second, id)
         viewer.viewer.data_received(b"!")
-        await self.until(lambda: second._machines.get(id).state == pb.MACHINE_STOPPED)
+        await self.until(lambda: second.machines.records.get(id).state == pb.MACHINE_STOPPED)
         assert viewer.ending is not None
         self.assertIn("powered itself off", viewer.ending.message)
 
@@ -173,7 +173,7 @@ class KeptTests(KeptCase):
         await first.stopService()
         (pid,) = self.pids()
         os.kill(pid, signal.SIGSTOP)
-        self.patch(run, "_START_SECONDS", 3.0)
+        self.patch(QemuDriver, "start_seconds", 3.0)
         second = await self.start()
         await self.until_running(second, id)
         self.assertNotIn(pid, self.pids())
@@ -190,7 +190,7 @@ class KeptTests(KeptCase):
         )
         await first.stopService()
         second = await self.start()
-        record = second._machines.get(id)
+        record = second.machines.records.get(id)
         self.assertEqual([each.name for each in record.spec.volumes], ["late"])
         self.assertEqual(record.metadata.annotations, {"a": "b"})
         self.assertEqual((record.spec.ignition_data, record.ignition_data), (b"", b"secret"))
@@ -201,14 +201,14 @@ class KeptTests(KeptCase):
         """A change during the deletion does not restore a machine."""
         runtime = await self.start()
         id = await self.create(runtime)
-        record = runtime._machines.get(id)
+        record = runtime.machines.records.get(id)
         changing = runtime.attach_volume(
             pb.AttachVolumeRequest(machine_id=id, volume=pb.Volume(name="late"))
         )
         changing.addErrback(lambda failure: None)
         await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
         await changing
-        runtime._save(record)
+        runtime.machines.save(record)
         self.assertEqual(os.listdir(os.path.join(self.directory, "state", "machines")), [])
 
 
@@ -273,7 +273,7 @@ class ShellTests(KeptCase):
         with open(os.path.join(self.directory, "go"), "w"):
             await self.until(lambda: not self.pids())
         second = await self.start()
-        record = second._machines.get(id)
+        record = second.machines.records.get(id)
         await self.until(lambda: record.state == pb.MACHINE_STOPPED)
         (condition,) = record.to_machine().status.machine_conditions
         self.assertEqual(condition.message, "the process ended with exit code 3")
@@ -283,12 +283,12 @@ class ShellTests(KeptCase):
         """A shell that was to be switched off when its runtime was killed ends at the next start."""
         first, id = await self.kept("trap '' HUP; echo up; sleep 1000")
         await self.until(lambda: b"up" in self.text(first, id))
-        record = first._machines.get(id)
+        record = first.machines.records.get(id)
         record.spec.power = pb.POWER_OFF
-        first._save(record)
+        first.machines.save(record)
         await first.stopService()
         second = await self.start()
-        self.assertEqual(second._machines.get(id).state, pb.MACHINE_STOPPED)
+        self.assertEqual(second.machines.records.get(id).state, pb.MACHINE_STOPPED)
         self.assertEqual(self.pids(), [])
 
     async def test_keeper_is_killed(self) -> None:
@@ -318,7 +318,7 @@ class NotKeptTests(KeptCase):
         await first.stopService()
         self.assertNotEqual(self.pids(), [])
         second = await self.start(keep_machines=False)
-        self.assertEqual((self.pids(), len(second._machines)), ([], 0))
+        self.assertEqual((self.pids(), len(second.machines.records)), ([], 0))
         self.assertEqual(os.listdir(second.directory), [])  # the keeper has ended as well
 
     async def test_without(self) -> None:
@@ -347,7 +347,7 @@ class NotKeptTests(KeptCase):
         id = await self.create(first)
         await first.stopService()
         second = await self.make_runtime(SHELL, keep_machines=True)
-        self.assertEqual((self.pids(), len(second._machines)), ([], 0))
+        self.assertEqual((self.pids(), len(second.machines.records)), ([], 0))
         await second.stopService()
         third = await self.start()
         await self.until_running(third, id)

@@ -11,11 +11,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.retained import instances
 from tests.shipping.doubles import MemoryBatch, MemorySink
 from twisted_exec.journal.journal import Journal
 from twisted_exec.shipping.interfaces import BatchRefused, Labels, Receipt, SinkError
 from twisted_exec.shipping.metrics import ShippingMetrics
 from twisted_exec.shipping.shipper import Shipper
+from twisted_exec.shipping.source import Source
 
 _SECOND = 1_000_000_000
 
@@ -129,7 +131,7 @@ class DeliveryTests(ShipperCase):
         journal.close()
         self.run_for(7)
         self.assertEqual(self.sink.texts(), [b"one", b"cut"])
-        self.assertEqual((shipper.sources, journal._watchers), (set(), {}))
+        self.assertEqual((shipper.sources, instances(journal, Source)), (set(), []))
 
     def test_deleted_idle(self) -> None:
         """A journal that is closed when everything was sent is released, too."""
@@ -139,7 +141,7 @@ class DeliveryTests(ShipperCase):
         self.run_for(7)
         journal.close()
         self.run_for(1)
-        self.assertEqual((shipper.sources, journal._watchers), (set(), {}))
+        self.assertEqual((shipper.sources, instances(journal, Source)), (set(), []))
 
     def test_newest(self) -> None:
         """A new sink may begin with new lines; by default it gets what is retained."""

@@ -11,8 +11,8 @@ from tests.contracts.console import Line
 from tests.runtimes.qemus import QemuCase
 from twisted_exec.api.status import Conflict
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.qemu import hotplug
 from twisted_exec.runtimes.qemu.command_line import Board, node_name
+from twisted_exec.runtimes.qemu.driver import QemuDriver
 from twisted_exec.runtimes.qemu.run import QemuRun
 
 
@@ -55,7 +55,7 @@ class SlotsTests(QemuCase):
 
     async def test_guest_holds_on(self) -> None:
         """A guest that does not let go keeps its disk; the message says what helps."""
-        self.patch(hotplug, "_UNPLUG_SECONDS", 0.1)
+        self.patch(QemuDriver, "unplug_seconds", 0.1)
         run, _ = await self.machine()
         await run.attach_volume(pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20)))
         with self.assertRaises(Conflict) as caught:

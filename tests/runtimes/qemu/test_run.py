@@ -23,7 +23,6 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.qemu import accelerator
-from twisted_exec.runtimes.qemu import run as run_module
 from twisted_exec.runtimes.qemu.command_line import AUTO, KVM, TCG, Board
 from twisted_exec.runtimes.qemu.disks import DiskOptions
 from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver
@@ -168,8 +167,9 @@ class EndTests(QemuCase):
 
     async def test_does_not_end(self) -> None:
         """A QEMU that does not end when its machine is off is killed."""
-        self.patch(run_module, "_OFF_SECONDS", 0.2)
-        line = await self.line(self.run_of(self.driver(program=self.double("shutdown"))))
+        driver = self.driver(program=self.double("shutdown"))
+        driver.off_seconds = 0.2
+        line = await self.line(self.run_of(driver))
         self.assertEqual((await line.over()).ending.reason, POWERED_OFF)
 
 

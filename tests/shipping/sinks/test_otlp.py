@@ -19,7 +19,6 @@ from twisted_exec.shipping.interfaces import (
     Receipt,
     SinkError,
 )
-from twisted_exec.shipping.sinks import otlp
 from twisted_exec.shipping.sinks.otlp import OTLPSink, collector_config, judge, read_headers
 from twisted_exec.testing.collectors import Answer, OTLPCollector, encode_partial_success
 from twisted_exec.tls.errors import TLSConfigError
@@ -142,8 +141,7 @@ class RefusedTests(OTLPCase):
 
     async def test_silent(self) -> None:
         """A collector that does not answer fails the batch in time."""
-        self.patch(otlp, "_ANSWER_SECONDS", 0.2)
-        collector, sink = await self.collector()
+        collector, sink = await self.collector(answer_seconds=0.2)
         collector.is_silent = True
         error = await self.refusal(sink)
         self.assertEqual((error.kind, "in time" in str(error)), ("unreachable", True))

@@ -19,7 +19,6 @@ from tests.tls.support import (
     write,
 )
 from twisted_exec.shipping.interfaces import ILineSink, Labels, Line, SinkError
-from twisted_exec.shipping.sinks import syslog
 from twisted_exec.shipping.sinks.syslog import SyslogSink
 from twisted_exec.testing.collectors import SyslogReceiver
 from twisted_exec.tls.client import ClientCredentials
@@ -132,8 +131,8 @@ class SyslogTests(SyslogCase):
 
     async def test_stuck(self) -> None:
         """A receiver that reads nothing fails a batch in time, and no line settles."""
-        self.patch(syslog, "_SEND_SECONDS", 0.3)
-        receiver, _, sink = await self.receiver()
+        receiver, port, _ = await self.receiver()
+        sink = self.sink(port.getHost().port, send_seconds=0.3)
         receiver.is_paused = True
         with self.assertRaises(SinkError) as caught:
             while True:

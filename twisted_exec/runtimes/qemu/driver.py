@@ -114,6 +114,9 @@ class QemuDriver:
 
     :ivar watch_seconds: interval of status queries.
     :ivar answer_seconds: time limit for answers on the control socket.
+    :ivar start_seconds: time limit for a QEMU to start, or to answer the next runtime.
+    :ivar off_seconds: from the end of a machine until QEMU must have written its disks and ended.
+    :ivar unplug_seconds: time that a guest has to release a disk.
     :ivar watcher: notices output of machines that outlive the runtime.
     :ivar sandbox: use seccomp; false after a QEMU reported that it was built without.
     """
@@ -121,6 +124,9 @@ class QemuDriver:
     name = "qemu"
     watch_seconds = 10.0
     answer_seconds = 10.0
+    start_seconds = 20.0
+    off_seconds = 10.0
+    unplug_seconds = 10.0
 
     def __init__(self, options: QemuOptions, reactor: Any, table: ProcessTable) -> None:
         self.options = options

@@ -21,8 +21,6 @@ from twisted_exec.runtimes.qemu.command_line import Disk, node_name
 from twisted_exec.runtimes.qemu.disks import Disks
 from twisted_exec.runtimes.qemu.qmp import QMPError
 
-_UNPLUG_SECONDS = 10.0
-
 
 class HotPlugSlots:
     """
@@ -30,13 +28,21 @@ class HotPlugSlots:
 
     :param ask: coroutine function that sends a QMP command with arguments.
     :param machine: QEMU's machine type.
+    :param unplug_seconds: time that the guest has to release a disk.
     """
 
-    def __init__(self, ask: Callable[..., Any], disks: Disks, machine: str, reactor: Any) -> None:
+    def __init__(
+        self,
+        ask: Callable[..., Any],
+        disks: Disks,
+        machine: str,
+        reactor: Any,
+        unplug_seconds: float,
+    ) -> None:
         self._ask = ask
         self._disks = disks
         self._machine = machine
-        self._reactor = reactor
+        self._reactor, self._unplug_seconds = reactor, unplug_seconds
         self._waiting: dict[str, Deferred[None]] = {}
         self._ejected: set[str] = set()
 
@@ -85,7 +91,7 @@ class HotPlugSlots:
             await self._ask("blockdev-del", **{"node-name": node_name(name)})
         except TimeoutError:
             raise Conflict(
-                f"the guest has not released volume {name!r} for {_UNPLUG_SECONDS:.0f} s: unmount it "
+                f"the guest has not released volume {name!r} for {self._unplug_seconds:.0f} s: unmount it "
                 "there, or power the machine off"
             ) from None
         except QMPError as error:
@@ -102,7 +108,7 @@ class HotPlugSlots:
         except QMPError as error:
             if error.kind != "DeviceNotFound":  # else the guest is releasing it now
                 raise
-        await released.addTimeout(_UNPLUG_SECONDS, self._reactor)
+        await released.addTimeout(self._unplug_seconds, self._reactor)
 
     async def resize(self, volume: pb.Volume) -> None:
         """

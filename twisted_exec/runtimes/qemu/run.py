@@ -57,11 +57,8 @@ from twisted_exec.tls.endpoints import unix_client_endpoint
 if TYPE_CHECKING:
     from twisted_exec.runtimes.qemu.driver import QemuDriver
 
-_START_SECONDS = 20.0
 _POLL_SECONDS = 0.02
 _QUIT_SECONDS = 2.0
-_OFF_SECONDS = 10.0
-"""From the end of a machine until QEMU must have written its disks and ended."""
 _LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
@@ -104,7 +101,9 @@ class QemuRun:
             alsoProvides(self, IJournalWriter)
         if facts.keep:
             alsoProvides(self, IReleasable)
-        self._slots = HotPlugSlots(self._ask, self._disks, machine, driver.reactor)
+        self._slots = HotPlugSlots(
+            self._ask, self._disks, machine, driver.reactor, driver.unplug_seconds
+        )
         self._idle = IdlePause(self._ask, driver.reactor, 0)  # until it boots
         self._health = Health(
             self._ask,
@@ -121,7 +120,14 @@ class QemuRun:
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
         starting = Deferred.fromCoroutine(self._start(factory))
-        return starting.addTimeout(_START_SECONDS, self._driver.reactor).addErrback(_too_slow)
+        starting.addTimeout(self._driver.start_seconds, self._driver.reactor)
+        return starting.addErrback(self._too_slow)
+
+    def _too_slow(self, failure: Failure) -> Failure:
+        if failure.check(TimeoutError):
+            seconds = self._driver.start_seconds
+            return Failure(ServiceUnavailable(f"QEMU did not start in {seconds:.0f} s"))
+        return failure
 
     async def _start(self, factory: IProtocolFactory) -> Any:
         missing = self._driver.missing()
@@ -314,7 +320,7 @@ class QemuRun:
 
         QEMU ends by itself, but some of its releases wait for ever if a command comes at that moment.
         """
-        await self._wait_for_exit(_OFF_SECONDS)
+        await self._wait_for_exit(self._driver.off_seconds)
         if not (self._exit.is_off or self._released):
             self._log.warn(
                 "QEMU of {machine} has not ended: it is killed", machine=self._facts.label
@@ -476,12 +482,6 @@ class QemuRun:
         """Return QEMU's last error message as a suffix for a message, or nothing."""
         complaint = self._process.complaint() if self._process is not None else ""
         return f": {complaint}" if complaint else ""
-
-
-def _too_slow(failure: Failure) -> Failure:
-    if failure.check(TimeoutError):
-        return Failure(ServiceUnavailable(f"QEMU did not start in {_START_SECONDS:.0f} s"))
-    return failure
 
 
 def _write_secret(path: str, content: bytes) -> None:

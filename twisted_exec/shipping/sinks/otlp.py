@@ -34,7 +34,6 @@ from twisted_exec.tls.files import read_file
 LINE_BYTES = 16 << 10
 BATCH_BYTES = 256 << 10
 
-_ANSWER_SECONDS = 30.0
 _ANSWER_BYTES = 64 << 10
 _REFUSED = (400, 413, 422)
 _NOTHING_TO_READ = 204
@@ -51,6 +50,7 @@ class OTLPSink:
     :param headers_file: file of ``NAME: VALUE`` lines, read for each request; or empty.
     :param compresses: compress the body with gzip.
     :param now: returns nanoseconds since the epoch.
+    :param answer_seconds: time that the server has to answer a batch.
     """
 
     line_bytes, batch_bytes = LINE_BYTES, BATCH_BYTES
@@ -65,8 +65,9 @@ class OTLPSink:
         *,
         headers_file: str = "",
         compresses: bool = True,
+        answer_seconds: float = 30.0,
     ) -> None:
-        self.name = name
+        self.name, self._answer_seconds = name, answer_seconds
         self._target = urlunsplit(("", "", url.path or "/", url.query, ""))
         self._headers_file, self._compresses = headers_file, compresses
         self._now = now
@@ -92,7 +93,7 @@ class OTLPSink:
         request = Request("POST", self._target, body, CONTENT_TYPE, headers=headers)
         try:
             code, head, answer = await self._transport.collect(
-                request, timeout_seconds=_ANSWER_SECONDS, limit_bytes=_ANSWER_BYTES
+                request, timeout_seconds=self._answer_seconds, limit_bytes=_ANSWER_BYTES
             )
         except CancelledError:
             raise

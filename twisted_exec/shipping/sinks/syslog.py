@@ -34,7 +34,6 @@ CONFIRM_SECONDS = 15.0
 """How long a connection must last for lines to count as safe."""
 
 _BATCH_BYTES = 64 << 10
-_SEND_SECONDS = 60.0
 _POLL_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
 
@@ -45,12 +44,13 @@ class _Connection(Protocol):
     A connection to a receiver, which never sends anything.
 
     :param lost: called with the reason at its end.
+    :param send_seconds: see :class:`SyslogSink`.
     """
 
     transport: Any
 
-    def __init__(self, lost: Any) -> None:
-        self._lost = lost
+    def __init__(self, lost: Any, send_seconds: float) -> None:
+        self._lost, self._send_seconds = lost, send_seconds
         self._sent: Deferred[None] | None = None
         self._registering = False
         self.ended: Deferred[None] = Deferred()
@@ -59,7 +59,7 @@ class _Connection(Protocol):
         self.transport.setTcpKeepAlive(True)
         plug = getattr(self.transport, "socket", None)
         if plug is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-            milliseconds = int(_SEND_SECONDS * 1000)
+            milliseconds = int(self._send_seconds * 1000)
             plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
     def send(self, data: bytes) -> Deferred[None]:
@@ -108,6 +108,7 @@ class SyslogSink:
 
     :param credentials: CA, and the client's certificate if the receiver requires one.
     :param facility: number of the facility.
+    :param send_seconds: time that the receiver has to take a batch.
     """
 
     line_bytes, batch_bytes = LINE_BYTES, _BATCH_BYTES
@@ -122,8 +123,9 @@ class SyslogSink:
         *,
         facility: int,
         confirm_seconds: float = CONFIRM_SECONDS,
+        send_seconds: float = 60.0,
     ) -> None:
-        self.name = name
+        self.name, self._send_seconds = name, send_seconds
         self._host, self._port, self._credentials = host, port, credentials
         self._reactor, self._facility = reactor, facility
         self._confirm_seconds = confirm_seconds
@@ -146,11 +148,11 @@ class SyslogSink:
         connection = self._connection or await self._connect()
         sending = connection.send(bytes(batch.data))
         try:
-            await sending.addTimeout(_SEND_SECONDS, self._reactor)
+            await sending.addTimeout(self._send_seconds, self._reactor)
         except TimeoutError:
             connection.transport.abortConnection()
             raise SinkError(
-                "unreachable", f"{self._peer} has taken nothing for {_SEND_SECONDS:.0f} s"
+                "unreachable", f"{self._peer} has taken nothing for {self._send_seconds:.0f} s"
             ) from None
         except CancelledError:
             # The rest of a message that was cut would spoil the next one.
@@ -164,7 +166,7 @@ class SyslogSink:
         return f"the syslog receiver {self._host}:{self._port}"
 
     async def _connect(self) -> _Connection:
-        factory = Factory.forProtocol(lambda: _Connection(self._lost))
+        factory = Factory.forProtocol(lambda: _Connection(self._lost, self._send_seconds))
         factory.noisy = False
         try:
             endpoint = client_endpoint(
