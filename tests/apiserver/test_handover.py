@@ -66,6 +66,7 @@ class HandOverCase(MachineTestCase):
         self.old = self.server
         self.addCleanup(self.stop_old, self.old)
         handed = await self.old.freeze()
+        self.handed = handed.values
         await self.old._port.stopListening()  # type: ignore[union-attr,misc]  # as the program does
         self.server = await self.successor(handed)
         retired = self.retired[self.old] = self.old.retire(linger_seconds)
@@ -110,7 +111,7 @@ class HandOverTests(HandOverCase):
         handing = Deferred.fromCoroutine(self.hand_over())
         await handing
         (obj,) = await self.objects(1)
-        self.assertIn(obj["spec"]["replica"], self.server._parts.session_objects.replicas[1:])
+        self.assertIn(obj["spec"]["replica"], self.handed["replicas"])
 
     async def test_reviewed(self) -> None:
         """A permission that is withdrawn at the successor ends a session of the old process."""
@@ -163,7 +164,7 @@ class HandOverTests(HandOverCase):
             await self.hand_over()
         listed = await self.objects(3)
         replicas = {each["spec"]["replica"] for each in listed}
-        self.assertEqual(replicas, set(self.server._parts.session_objects.replicas[1:]))
+        self.assertEqual(replicas, set(self.handed["replicas"]))
         for turn, end in enumerate(ends):
             await self.echo(end, b"turn %d" % turn)
         for obj in listed:
@@ -205,7 +206,7 @@ class ThawTests(HandOverCase):
         changed = await admin.get(MACHINES, "vm", "default")
         self.assertEqual(changed["metadata"]["labels"], {"a": "b"})
         self.assertEqual(len(await self.objects(1)), 1)
-        self.assertTrue(old._parts.leading.services)
+        self.assertTrue(old.is_leading)
         another = await self.open()
         await self.echo(another, b"and another")
 
@@ -240,7 +241,7 @@ class ThawTests(HandOverCase):
         freezing.cancel()
         await self.server.thaw()
         await self.make_machine("another")
-        self.assertTrue(self.server._parts.leading.services)
+        self.assertTrue(self.server.is_leading)
 
 
 class SharedStoreTests(MachineTestCase):
@@ -253,12 +254,12 @@ class SharedStoreTests(MachineTestCase):
     async def test_goes_on(self) -> None:
         """The old process leaves the controllers to others, and goes on with its own store."""
         end, old = await self.open(), self.server
-        await self.until(lambda: old._parts.leading.services)
+        await self.until(lambda: old.is_leading)
         handed = await old.freeze()
         port = old._port
-        self.assertEqual(old._parts.leading.services, ())
+        self.assertFalse(old.is_leading)
         await old.thaw()
-        await self.until(lambda: old._parts.leading.services)
+        await self.until(lambda: old.is_leading)
         await old.freeze()
         new = APIServer(self.settings(), self.make_storage(), AuditList(), reactor)
         new.inherit(handed)
@@ -267,7 +268,7 @@ class SharedStoreTests(MachineTestCase):
         await new.when_ready()
         await port.stopListening()  # type: ignore[union-attr,misc]
         retired = old.retire(60)
-        await self.until(lambda: new._parts.leading.services)
+        await self.until(lambda: new.is_leading)
         self.server = new
         await self.client("admin").delete(MACHINES, "vm", "default")
         await end.lost

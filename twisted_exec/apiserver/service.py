@@ -61,6 +61,7 @@ from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, can_han
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.lingering import LAST_WORD_SECONDS, linger
+from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import address_text, server_endpoint
@@ -235,6 +236,16 @@ class APIServer(AsyncService):
     def health(self) -> Health:
         """The checks of ``/readyz``; a program adds its own before the start."""
         return self._parts.probes.health
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions that this server carries."""
+        return self._parts.sessions
+
+    @property
+    def is_leading(self) -> bool:
+        """Return whether this server runs the controllers, of which each store has one set."""
+        return bool(self._parts.leading.services)
 
     def _alone(self) -> ControlPlane:
         settings, reactor = self._settings, self._reactor

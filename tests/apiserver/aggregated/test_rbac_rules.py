@@ -51,7 +51,7 @@ class NeedsTests(BehindCase):
 
     async def test_nothing_else(self) -> None:
         """Every request of a server to its host is allowed by the server's roles."""
-        await self.until(lambda: self.server._parts.leading.services)
+        await self.until(lambda: self.server.is_leading)
         await self.make_machine("vm", "")
         await self.until(lambda: ("create", "events") in self.asked())
         self.host.tokens["t"] = {"username": "bot"}

@@ -71,7 +71,7 @@ class SessionTests(ChainTestCase):
     async def opened(self, query: str = STDIN) -> Session:
         """A session of jane."""
         await self.open(user="jane", query=query)
-        return self.server._parts.sessions.live()[-1]
+        return self.server.sessions.live()[-1]
 
     async def ended(self, session: Session) -> str:
         """Wait for the end of a session; return its message."""
@@ -191,7 +191,7 @@ class SessionTests(ChainTestCase):
         self.assertEqual((codes.count(504), codes.count(503)), (1, 1))
         self.assertEqual(set(codes) - {403, 429}, {503, 504})
         request = await self.admin.get(REQUESTS, name, "default")
-        (live,) = self.server._parts.sessions.live()
+        (live,) = self.server.sessions.live()
         self.assertEqual(request["status"]["session"], live.subject.session)
 
     async def test_refused_in_time(self) -> None:
