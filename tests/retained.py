@@ -12,18 +12,20 @@ object retains with what it retained before, or with a limit::
 from __future__ import annotations
 
 import gc
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TypeVar
+from unittest import TestCase
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 _Kind = TypeVar("_Kind")
 
-_COLLECTIONS = (dict, list, set, frozenset, deque)
+_COLLECTIONS = (dict, list, set, frozenset, deque, array)
 _TEXTS = (bytes, bytearray, memoryview, str)
 
 
@@ -31,7 +33,8 @@ def objects(owner: object, *, beside: Iterable[object] = ()) -> Iterator[object]
     """
     Yield an object and all that it keeps alive.
 
-    Classes, modules, loggers and clocks are everyone's, and left out.
+    Classes, modules, loggers and clocks are everyone's, and left out; so is the test itself, which
+    callbacks often refer to.
 
     :param beside: objects that the owner uses but does not own.
     """
@@ -39,7 +42,7 @@ def objects(owner: object, *, beside: Iterable[object] = ()) -> Iterator[object]
     rest = [owner]
     while rest:
         each = rest.pop()
-        if id(each) in seen or isinstance(each, (type, ModuleType, Logger)):
+        if id(each) in seen or isinstance(each, (type, ModuleType, Logger, TestCase)):
             continue
         if each is not owner and IReactorTime.providedBy(each):
             continue

@@ -11,6 +11,7 @@ from cryptography import x509
 from zope.interface.verify import verifyObject
 
 from tests.auth.support import CredentialsCase, credentials
+from tests.retained import instances
 from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IProxyAuthenticator, User
@@ -77,7 +78,7 @@ class RequestHeaderTests(CredentialsCase):
             self.assertNotEqual(self.user({**headers, **changed}), user)
         for number in range(1000):
             self.user({"X-Remote-User": [f"user-{number}"]})
-        self.assertLess(len(self.authenticator._users), 300)
+        self.assertLess(len(instances(self.authenticator, User)), 300)
 
     def test_other_names(self) -> None:
         """Header names are configurable, and each kind may have several."""

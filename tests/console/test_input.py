@@ -192,7 +192,7 @@ class RoleTests(SharedConsoleCase):
             slow.viewer.wished(Role.OBSERVER)
             slow.viewer.wished(Role.WRITER)
         self.console.says(b"after")
-        self.assertLessEqual(len(slow.viewer.output._notices), 16)
+        self.assertLessEqual(len(slow.viewer.output.state.notices), 16)
         slow.take(1 << 20)
         got = slow.since()
         self.assertEqual((got[:3], got[-5:]), (b"=> ", b"after"))

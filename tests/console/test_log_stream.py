@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.retained import instances
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.console.log_stream import LogStream
@@ -116,7 +117,7 @@ class LogStreamTests(SynchronousTestCase):
         self.journal.append(b"abcdef")
         (answer,) = client.responses()
         self.assertEqual(answer.body, b"abc")
-        self.assertEqual(self.journal._watchers, {})
+        self.assertEqual(instances(self.journal, LogStream), [])
 
     def test_withdrawn(self) -> None:
         """An ending from this side is reported in the text, and is not a complete log."""
@@ -124,7 +125,7 @@ class LogStreamTests(SynchronousTestCase):
         self.sessions.end(lambda _: True, Ending(REVOKED, "why"))
         self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: why]", client.received())
         self.assertTrue(client.closed)
-        self.assertEqual(self.journal._watchers, {})
+        self.assertEqual(instances(self.journal, LogStream), [])
 
     def test_unreadable(self) -> None:
         """A journal that cannot be read ends the log; the console goes on."""
@@ -140,7 +141,7 @@ class LogStreamTests(SynchronousTestCase):
     def test_leaves(self) -> None:
         """A follower that leaves is forgotten."""
         self.follow().lose()
-        self.assertEqual(self.journal._watchers, {})
+        self.assertEqual(instances(self.journal, LogStream), [])
         self.assertEqual(self.records.ends(), [("client closed", None)])
 
     def test_short_turns(self) -> None:

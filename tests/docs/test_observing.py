@@ -160,7 +160,7 @@ class ObservingPageTests(SynchronousTestCase):
             references.UNSUPPORTED,
             plan.CLASS_NOT_READY,
         )
-        for reason in (*actor._FAILURES.values(), *lacking):
+        for reason in (*actor.FAILURES.values(), *lacking):
             self.assertIn(f"``{reason}``", table)
 
 
@@ -170,5 +170,5 @@ class AnswersPageTests(SynchronousTestCase):
     def test_causes(self) -> None:
         """The section lists exactly the reasons that a Status may have."""
         section = pages.section(pages.page("reference/answers"), "The end of a session")
-        failures = set(messages._FAILURES)
-        self.assertEqual(pages.first_column(section), failures | {messages._EXIT_REASON})
+        failures = set(messages.FAILURES)
+        self.assertEqual(pages.first_column(section), failures | {messages.EXIT_REASON})

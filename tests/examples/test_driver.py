@@ -69,7 +69,7 @@ class EndpointDriverTests(MachineDriverContract, ConsoleContract, RuntimeCase):
         runtime = await self.make_runtime(self.document)
         answer = await runtime.create_machine(pb.CreateMachineRequest(machine=machine("x", "echo")))
         id = answer.machine.metadata.id
-        await self.until(lambda: runtime._machines.get(id).state == pb.MACHINE_RUNNING)
+        await self.until(lambda: runtime.machines.records.get(id).state == pb.MACHINE_RUNNING)
         _, viewer = runtime.attach(Grant(id))
         stream = MemoryStream(viewer)
         viewer.data_received(b"anybody there?")

@@ -22,6 +22,7 @@ from zope.interface import implementer
 
 from tests.auth import forge
 from tests.auth.oidc.support import user_of
+from tests.retained import weight
 from twisted_exec.api import logs, patch, quantity, selectors, times
 from twisted_exec.api.formats import protobuf
 from twisted_exec.api.status import APIError
@@ -155,8 +156,9 @@ def frames(split: int, data: bytes) -> None:
 
     def read(parts: Iterable[bytes]) -> Outcome:
         reader = spdy_frames.FrameReader()
+        empty = weight(reader)
         found, blamed = _until_blamed(_read(reader.feed, reader.next_frame, parts))
-        assert len(reader._buffer) <= len(data)
+        assert weight(reader) <= empty + 2 * len(data)
         return _joined(found, spdy_frames.Data), blamed
 
     same_on_any_split(read, split, data)
@@ -250,7 +252,7 @@ def sizes(split: int, data: bytes) -> None:
         decoder, found = messages.SizeDecoder(), []
         for part in parts:
             found += decoder.feed(part)
-            assert len(decoder._pending) < decoder._LIMIT_BYTES
+            assert weight(decoder) < 4096
         assert list(map(_said_again, found)) == found
         return found, str(decoder._broken)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.retained import entries
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant, RequestCache
 from twisted_exec.streaming.interfaces import Ending
@@ -187,8 +188,7 @@ class LimitTests(SynchronousTestCase):
             self.cache.insert(ANN)
         self.clock.advance(61)
         self.assertEqual(self.cache.outstanding, 0)
-        for held in ("_waiting", "_reserved", "_live", "_held"):
-            self.assertEqual(len(getattr(self.cache, held)), 0)
+        self.assertEqual(entries(self.cache), 0)
 
 
 class StreamTests(SynchronousTestCase):

@@ -199,7 +199,9 @@ class RecorderTests(SynchronousTestCase):
         self.recorder.record(self.vm, "Warning", "Failed", "x")
         self.clock.pump([60.0] * 60)
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.assertEqual(len(self.recorder._told), 0)
+        self.cluster.problem = None
+        self.clock.pump([60.0] * 60)
+        self.assertEqual(self.events(), [])
 
     def test_refused(self) -> None:
         """Refused Events are dropped silently, such as those of a deleted machine."""

@@ -84,10 +84,8 @@ class EndingTests(PoolletCase):
         await self.start()
         await self.view()
         self.allowed.clear()
-        self.poollet.consoles._authorizer._cache._answers.clear()
-        await self.poollet.consoles.guard.stopService()
-        self.poollet.consoles.guard._review_seconds = 0.01
-        self.poollet.consoles.guard.startService()
+        self.poollet.consoles.permissions.forget()
+        await self.poollet.consoles.guard.review()
         self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
 
     async def test_other_server(self) -> None:

@@ -146,7 +146,7 @@ class ConsoleTests(PoolletCase):
         await self.start(pool_proxy_suffices=["exec-apiserver"])
         await self.view()
         self.allowed.remove(("jane", "machines/exec", "vm"))
-        self.poollet.consoles._authorizer._cache._answers.clear()
+        self.poollet.consoles.permissions.forget()
         with self.assertRaises(UpgradeRefused) as caught:
             await self.open()
         self.assertEqual(caught.exception.code, 403)

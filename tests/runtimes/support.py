@@ -154,9 +154,15 @@ class RuntimeCase(TestCase):
         else:
             await MachinesHandOver(runtime).prepare(inherited)
         runtime.startService()
-        self.mark = runtime._state.id
+        self.mark = runtime_id(self.directory)
         self.addCleanup(lambda: runtime.stopService() if runtime.running else None)
         return runtime
+
+
+def runtime_id(directory: str) -> str:
+    """Return the id that a runtime has written to its state, and with which it marks its processes."""
+    with open(os.path.join(directory, "state", "runtime-id")) as file:
+        return file.read().strip()
 
 
 class MachineCase(RuntimeCase):
@@ -172,7 +178,7 @@ class MachineCase(RuntimeCase):
         return runtime, id
 
     async def until_state(self, runtime: MachineRuntime, id: str, state: int) -> None:
-        await self.until(lambda: runtime._machines.get(id).state == state)
+        await self.until(lambda: runtime.machines.records.get(id).state == state)
 
     def attach(self, runtime: MachineRuntime, id: str) -> MemoryStream:
         _, viewer = runtime.attach(Grant(id))

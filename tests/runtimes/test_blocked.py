@@ -80,6 +80,11 @@ class BlockedTests(StreamCase):
         (viewer,) = self.shared.viewers
         return viewer._transport
 
+    def waiting_bytes(self) -> int:
+        """Return how much input waits for the machine."""
+        cost: int = self.transport._input._queue._cost
+        return cost
+
     async def more_output(self) -> None:
         """The machine goes on printing, and the user sees it."""
         before = len(self.user.got)
@@ -93,18 +98,18 @@ class BlockedTests(StreamCase):
         client = await self.begin()
         data = os.urandom(TOTAL)
         client.write(data[:200_000])
-        await self.until(lambda: self.transport._input._queue._cost)
-        self.assertLess(self.transport._input._queue._cost, DEFAULT_LIMITS.input_bytes)
+        await self.until(self.waiting_bytes)
+        self.assertLess(self.waiting_bytes(), DEFAULT_LIMITS.input_bytes)
         client.carrier.ping()
         await self.until(lambda: self.pongs == 1)
         await self.more_output()
 
         client.write(data[200_000:])
-        await self.until(lambda: self.transport._input._queue._cost >= DEFAULT_LIMITS.input_bytes)
-        retained = self.transport._input._queue._cost
+        await self.until(lambda: self.waiting_bytes() >= DEFAULT_LIMITS.input_bytes)
+        retained = self.waiting_bytes()
         await self.more_output()
         await self.more_output()
-        self.assertEqual(self.transport._input._queue._cost, retained)
+        self.assertEqual(self.waiting_bytes(), retained)
         self.assertLess(retained, DEFAULT_LIMITS.input_bytes + (128 << 10))
 
         with open(os.path.join(self.directory, "go"), "w"):
@@ -117,7 +122,7 @@ class BlockedTests(StreamCase):
         """A user that leaves while it is not read is gone with the next sign of life at the latest."""
         client = await self.begin()
         client.write(os.urandom(TOTAL))
-        await self.until(lambda: self.transport._input._queue._cost >= DEFAULT_LIMITS.input_bytes)
+        await self.until(lambda: self.waiting_bytes() >= DEFAULT_LIMITS.input_bytes)
         client.abort()
         await self.until(lambda: self.user.gone)
         # The machine prints, so its end notices at once; else the ping every 30 s does.

@@ -150,7 +150,7 @@ class ConsoleTests(MachineCase):
         await self.until(lambda: not bob.input_paused)
         bob.viewer.data_received(b"echo $((6 * 7))x\n")
         await self.until(lambda: b"42x" in bob.got)
-        self.assertEqual(runtime._machines.get(id).state, pb.MACHINE_RUNNING)
+        self.assertEqual(runtime.machines.records.get(id).state, pb.MACHINE_RUNNING)
 
     async def test_deleted(self) -> None:
         """Deleting tells the viewers which machine it was, and leaves no process and no file."""
@@ -170,7 +170,7 @@ class ConsoleTests(MachineCase):
         """A machine on its way out is shown as that, and takes no new viewers or wishes."""
         runtime, id = await self.start()
         deleting = runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
-        self.assertEqual(runtime._machines.get(id).state, pb.MACHINE_TERMINATING)
+        self.assertEqual(runtime.machines.records.get(id).state, pb.MACHINE_TERMINATING)
         with self.assertRaises(NotFound):
             runtime.attach(Grant(id))
         with self.assertRaises(Conflict):

@@ -30,7 +30,7 @@ from twisted_exec.runtimes.host import RuntimeHost, Settings
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.tls.endpoints import unix_client_endpoint
 
-from .support import SHELL, RuntimeCase, User, open_console
+from .support import SHELL, RuntimeCase, User, open_console, runtime_id
 
 TOLD = {"user": "ann", "machine_uid": "uid-x"}
 AS_TOLD = {"X_Twisted_Exec_User": "ann", "X_Twisted_Exec_Machine_Uid": "uid-x"}
@@ -54,7 +54,7 @@ class FaultTests(RuntimeCase):
         host.startService()
         self.addCleanup(host.stopService)
         await ready
-        self.mark = host.runtime._state.id
+        self.mark = runtime_id(self.directory)
         self.client = self.connect(host)
         request = pb.CreateMachineRequest(machine=machine("x", "shell"))
         self.machine_id = (await self.client.create_machine(request)).machine.metadata.id

@@ -58,7 +58,7 @@ class HardwareCase(QemuCase):
     async def on(self, runtime: MachineRuntime, **spec: Any) -> str:
         """A machine that runs; its id."""
         id = str((await self.create(runtime, **spec)).metadata.id)
-        await self.until(lambda: runtime._machines.get(id).state == pb.MACHINE_RUNNING)
+        await self.until(lambda: runtime.machines.records.get(id).state == pb.MACHINE_RUNNING)
         return id
 
     async def listed(self, runtime: MachineRuntime) -> pb.Machine:
@@ -70,7 +70,7 @@ class HardwareCase(QemuCase):
             pb.UpdateMachinePowerRequest(machine_id=id, power=power)  # type: ignore[arg-type]
         )
         expected = pb.MACHINE_RUNNING if power == pb.POWER_ON else pb.MACHINE_STOPPED
-        await self.until(lambda: runtime._machines.get(id).state == expected)
+        await self.until(lambda: runtime.machines.records.get(id).state == expected)
 
     async def refusal(self, kind: type[APIError], call: Any) -> str:
         with self.assertRaises(kind) as caught:
@@ -113,14 +113,14 @@ class CreateTests(HardwareCase):
         """
         runtime = await self.start()
         created = await self.create(runtime, volumes=[disk("root", 0, "system.raw")])
-        record = runtime._machines.get(created.metadata.id)
+        record = runtime.machines.records.get(created.metadata.id)
         await self.until(lambda: record.conditions)
         self.assertEqual(record.conditions[0].reason, "ImageMissing")
         self.assertIn("copy it there", record.conditions[0].message)
         with open(os.path.join(self.images, "system.raw"), "wb") as file:
             file.truncate(1 << 20)
         await self.until(lambda: record.state == pb.MACHINE_RUNNING)
-        output = [each.spec.reason for each in runtime._machines.events]
+        output = [each.spec.reason for each in runtime.machines.records.events]
         self.assertEqual(output.count("ImageMissing"), 1)
 
     async def test_refusals(self) -> None:
@@ -144,7 +144,7 @@ class CreateTests(HardwareCase):
             ({"ignition_data": b"x" * (3 << 20)}, BadRequest, "ignition data has at most"),
         ):
             self.assertIn(message, await self.refusal(kind, self.create(runtime, **spec)))
-        self.assertEqual(len(runtime._machines), 0)
+        self.assertEqual(len(runtime.machines.records), 0)
 
     async def test_shells_have_none(self) -> None:
         """A class whose driver knows no hardware says so."""
@@ -174,7 +174,7 @@ class ChangeTests(HardwareCase):
             )
         )
         await self.power(runtime, id, pb.POWER_ON)
-        run: Any = runtime._supervisors[id].run
+        run: Any = runtime.machines.supervisors[id].run
         (expected,) = [
             each for each in await run._ask("query-named-block-nodes") if each["drv"] == "qcow2"
         ]

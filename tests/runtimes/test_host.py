@@ -42,7 +42,7 @@ from twisted_exec.streaming.interfaces import RESUMED, SHUTTING_DOWN, Role, Term
 from twisted_exec.wire.marks import Ack, At, Notice
 from twisted_exec.wire.resume import MARKS, Position, Resume
 
-from .support import SHELL, RuntimeCase, User, open_console
+from .support import SHELL, RuntimeCase, User, open_console, runtime_id
 
 
 class HostCase(RuntimeCase):
@@ -66,7 +66,7 @@ class HostCase(RuntimeCase):
         ready = host.when_ready()
         host.startService()
         await ready
-        self.mark = host.runtime._state.id
+        self.mark = runtime_id(self.directory)
         return host
 
     async def failure(self, host: RuntimeHost) -> Exception:
@@ -272,7 +272,7 @@ class ResumeCase(HostCase):
         await self.until(lambda: self.printed() == b"".join(parts))
 
     def printed(self) -> bytes:
-        journal = self.machines.runtime._supervisors[self.machine_id].journal
+        journal = self.machines.runtime.machines.supervisors[self.machine_id].journal
         pieces, at = [], 0
         while piece := journal.read(at, journal.end - at) if at < journal.end else b"":
             pieces.append(piece)
@@ -503,7 +503,7 @@ class ShippingTests(HostCase):
         self.addCleanup(client.stopService)
         request = pb.CreateMachineRequest(machine=machine("x", "shell"))
         id = (await client.create_machine(request)).machine.metadata.id
-        journal = host.runtime._supervisors[id].journal
+        journal = host.runtime.machines.supervisors[id].journal
         await self.until(lambda: journal.end)
         journal.append(b"last words\n")
         await client.delete_machine(pb.DeleteMachineRequest(machine_id=id))

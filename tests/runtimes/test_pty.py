@@ -582,7 +582,7 @@ class RestartTests(PtyCase):
         answer = await runtime.create_machine(
             pb.CreateMachineRequest(machine=machine("x", "shell"))
         )
-        record = runtime._machines.get(answer.machine.metadata.id)
+        record = runtime.machines.records.get(answer.machine.metadata.id)
         await self.until(lambda: record.state == pb.MACHINE_STOPPED)
         (condition,) = record.to_machine().status.machine_conditions
         self.assertEqual(condition.message, "the process ended with exit code 3")

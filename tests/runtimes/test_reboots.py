@@ -74,7 +74,7 @@ class CommandTests(RebootCase):
         waits = f"{killed}; this session waits up to 60 s for the machine to start again"
         self.assertEqual(self.notices(ours), [waits, LINE_AGAIN])
         self.assertEqual(self.record_types(), ["start", "start"])
-        boots = self.machines.runtime._supervisors[self.machine_id].journal.boots()
+        boots = self.machines.runtime.machines.supervisors[self.machine_id].journal.boots()
         self.assertEqual(len(boots), 2)
         self.assertIn(b"one1", ours.got[: boots[1].offset])
         separator = b"\r\n[the process has ended; a new one starts]\r\n"
@@ -199,4 +199,4 @@ class VirtualMachineTests(RebootCase):
         self.assertIn('the emulator of "default/x" ended', self.notices(ours)[0])
 
     def boots_of(self) -> Any:
-        return self.machines.runtime._supervisors[self.machine_id].journal.boots()
+        return self.machines.runtime.machines.supervisors[self.machine_id].journal.boots()

@@ -85,7 +85,7 @@ class RequestTests(RuntimeCase):
             template.spec.MergeFrom(pb.MachineSpec(**part))  # type: ignore[arg-type]
             with self.assertRaises(NotImplementedByBackend):
                 await runtime.create_machine(pb.CreateMachineRequest(machine=template))
-        self.assertEqual(len(runtime._machines), 0)
+        self.assertEqual(len(runtime.machines.records), 0)
 
     async def test_secrets_are_not_kept(self) -> None:
         """Ignition data, which may hold secrets, is not given back."""

@@ -31,7 +31,7 @@ from twisted_exec.runtimes.processes import read_process
 from twisted_exec.runtimes.storage import StateInUse
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Role
 
-from .support import RACK, SHELL, MachineCase, RuntimeCase
+from .support import RACK, SHELL, MachineCase, RuntimeCase, runtime_id
 
 
 class TroubleTests(MachineCase):
@@ -62,7 +62,7 @@ class TroubleTests(MachineCase):
             pb.CreateMachineRequest(machine=machine("x", "shell"))
         )
         id = answer.machine.metadata.id
-        record = runtime._machines.get(id)
+        record = runtime.machines.records.get(id)
         await self.until(lambda: record.conditions)
         (condition,) = record.to_machine().status.machine_conditions
         self.assertEqual((condition.type, condition.status), ("Ready", "False"))
@@ -101,11 +101,11 @@ class TroubleTests(MachineCase):
         stream.viewer.data_received(b"echo a$((40+2))a\n")
         await self.until(lambda: b"a42a" in stream.got)
         await self.until(lambda: runtime.journals.failing)
-        reasons = [event.spec.reason for event in runtime._machines.events]
+        reasons = [event.spec.reason for event in runtime.machines.records.events]
         self.assertEqual(reasons.count("JournalFull"), 1)
         layer.error = 0
         await self.until(lambda: not runtime.journals.failing)
-        event = runtime._machines.events[-1].spec
+        event = runtime.machines.records.events[-1].spec
         message = "console output is on disk again; 0 bytes were lost"
         self.assertEqual((event.reason, event.message), ("JournalRecovered", message))
 
@@ -155,14 +155,14 @@ class ConditionTests(MachineCase):
             return str((await runtime.create_machine(request)).machine.metadata.id)
 
         async def message(id: str, reason: str) -> str:
-            record = runtime._machines.get(id)
+            record = runtime.machines.records.get(id)
             await self.until(lambda: reason in [each.reason for each in record.conditions])
             (text,) = [each.message for each in record.conditions if each.reason == reason]
             return str(text)
 
         first = await create("a")
         await message(first, "LineFailed")
-        await self.until(lambda: not runtime._supervisors[first].is_starting)
+        await self.until(lambda: not runtime.machines.supervisors[first].is_starting)
         self.assertEqual(
             await message(await create("x"), "NoLine"),
             'no line is called "default/x"; free lines are: b',
@@ -249,11 +249,11 @@ async def main():
     runtime.startService()
     for name in ("stubborn", "vm"):
         await runtime.create_machine(pb.CreateMachineRequest(machine=machine(name, name)))
-    while any(one.state != pb.MACHINE_RUNNING for one in runtime._machines):
+    while any(one.state != pb.MACHINE_RUNNING for one in runtime.machines.records):
         pause = Deferred()
         reactor.callLater(0.01, pause.callback, None)
         await pause
-    print("running", runtime._state.id, flush=True)
+    print("running", flush=True)
 
 reactor.callWhenRunning(lambda: Deferred.fromCoroutine(main()).addErrback(print))
 reactor.run()
@@ -288,23 +288,22 @@ class KilledTests(RuntimeCase):
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         await self.until(lambda: b"\n" in child.printed or child.exited.called)
-        id = child.printed.split()[1].decode()
         process.signalProcess("KILL")
         await child.exited
-        return id
+        return runtime_id(self.directory)
 
     async def test_leftovers(self) -> None:
         """
         The next start ends what was left, however stubborn and well hidden, before it offers
         anything.
         """
-        self.mark = await self.kill_one()
+        former = self.mark = await self.kill_one()
         await self.until(self.alive)
         runtime = await self.make_runtime()
-        self.assertEqual(runtime._state.id, self.mark)
+        self.assertEqual(runtime_id(self.directory), former)
         self.assertEqual(self.alive(), [])
         self.assertEqual(os.listdir(runtime.directory), [])
-        self.assertEqual(len(runtime._machines), 0)
+        self.assertEqual(len(runtime.machines.records), 0)
 
     async def test_strangers_live(self) -> None:
         """A runtime with another state directory does not end this one's machines."""
@@ -353,11 +352,11 @@ class LoadTests(RuntimeCase):
             calls.append(client.list_machines(pb.ListMachinesRequest()))
         await gatherResults(calls)
         await self.until(
-            lambda: all(each.state == pb.MACHINE_RUNNING for each in runtime._machines)
+            lambda: all(each.state == pb.MACHINE_RUNNING for each in runtime.machines.records)
         )
         await self.until(lambda: len(self.alive()) == 200)
         lanes = DeferredSemaphore(40)  # of more changes at once the runtime refuses some
-        for record in runtime._machines:
+        for record in runtime.machines.records:
             request = pb.DeleteMachineRequest(machine_id=record.id)
             calls.append(lanes.run(client.delete_machine, request))
         await gatherResults(calls)

@@ -4,8 +4,12 @@ Stores in files, which end with the test.
 
 from __future__ import annotations
 
+import sqlite3
+
 from twisted.internet import reactor
 
+from twisted_exec.storage import sqlite
+from twisted_exec.storage.database import open_database
 from twisted_exec.storage.quota import NO_LIMITS
 from twisted_exec.storage.reserve import RESERVED_BYTES
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -19,8 +23,15 @@ class SQLiteStores:
     limits = NO_LIMITS
     reserved_bytes = RESERVED_BYTES
     path: str
+    database: sqlite3.Connection
+    """The connection of the store that was opened last."""
 
     def open(self, path: str | None = None) -> SQLiteStorage:
+        def opened(path: str) -> sqlite3.Connection:
+            self.database = open_database(path)
+            return self.database
+
+        self.patch(sqlite, "open_database", opened)  # type: ignore[attr-defined]
         storage = SQLiteStorage(
             path or self.path,
             reactor,  # type: ignore[arg-type]

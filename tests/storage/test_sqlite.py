@@ -160,9 +160,8 @@ class SyncTests(SQLiteStores, TestCase):
     def test_full(self) -> None:
         """Every commit is synchronized."""
         self.path = self.mktemp()
-        writer = self.open()._writer
-        assert writer is not None
-        (level,) = writer._database.execute("PRAGMA synchronous").fetchone()
+        self.open()
+        (level,) = self.database.execute("PRAGMA synchronous").fetchone()
         self.assertEqual(level, 2)
 
 
@@ -175,8 +174,7 @@ class TroubleTests(SQLiteStores, TestCase):
 
     def allow_writes(self, allowed: bool) -> None:
         """Simulate a full disk, or one with free space again."""
-        assert self.storage._writer is not None
-        self.storage._writer._database.execute(f"PRAGMA query_only = {int(not allowed)}")
+        self.database.execute(f"PRAGMA query_only = {int(not allowed)}")
 
     async def refusal(self, name: str) -> str:
         with self.assertRaises(ServiceUnavailable) as caught:

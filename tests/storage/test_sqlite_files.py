@@ -225,9 +225,9 @@ class LossTests(SQLiteStores, TestCase):
     async def test_another_database(self) -> None:
         """A database that was put in the place of the store is noticed."""
         await self.crash()
-        other = self.open(self.mktemp())
-        await other.stopService()
-        shutil.copy(other._path, self.path)
+        path = self.mktemp()
+        await self.open(path).stopService()
+        shutil.copy(path, self.path)
         os.remove(f"{self.path}-wal")
         self.assertIn("is not the database of", self.refusal())
 

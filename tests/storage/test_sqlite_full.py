@@ -23,7 +23,6 @@ from twisted_exec.api.status import (
     InsufficientStorage,
     NotFound,
 )
-from twisted_exec.storage.reserve import Reserve
 
 
 class FullTests(SQLiteStores, TestCase):
@@ -37,10 +36,8 @@ class FullTests(SQLiteStores, TestCase):
 
     def limit(self, pages: int) -> None:
         """Let the file grow by so many pages."""
-        assert self.storage._writer is not None
-        database = self.storage._writer._database
-        (count,) = database.execute("PRAGMA page_count").fetchone()
-        database.execute(f"PRAGMA max_page_count = {count + pages}")
+        (count,) = self.database.execute("PRAGMA page_count").fetchone()
+        self.database.execute(f"PRAGMA max_page_count = {count + pages}")
 
     async def test_deletes(self) -> None:
         """In a full store, deletions and smaller updates still work and free space."""
@@ -115,8 +112,9 @@ class FullTests(SQLiteStores, TestCase):
             await self.storage.create(MACHINES, machine(name, text="x" * 100_000))
             for name in "abcdef"
         ]
-        assert self.storage._writer is not None
-        self.storage._writer._reserve = Reserve(os.path.join(self.mktemp(), "none"))
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(f"{self.path}-reserve")
+        os.mkdir(f"{self.path}-reserve")  # nothing is in reserve
         self.limit(0)
         for obj in stored:
             await self.storage.delete(MACHINES, obj)
@@ -132,8 +130,7 @@ class FullTests(SQLiteStores, TestCase):
                 database.execute(f"PRAGMA {statement}")
             database.execute("VACUUM")
         again = self.open()
-        assert again._writer is not None
-        (mode,) = again._writer._database.execute("PRAGMA auto_vacuum").fetchone()
+        (mode,) = self.database.execute("PRAGMA auto_vacuum").fetchone()
         self.assertEqual(mode, 2)
         self.assertEqual(await again.get(MACHINES, "default", "a"), kept)
 

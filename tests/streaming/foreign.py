@@ -54,6 +54,11 @@ class Foreign(Dispatcher):
         self.limits: Limits = DEFAULT_LIMITS
         self.refusal: tuple[int, str] | None = None
 
+    @property
+    def carrier(self) -> Any:
+        """The first stream's messages, to send what our servers never send."""
+        return self.servers[0]._carrier
+
     async def dispatch(self, request: Request) -> None:
         headers = request.requestHeaders
         upgrade = headers.getRawHeaders(b"upgrade", [b""])[0]

@@ -21,6 +21,7 @@ from tests.tls.support import (
     alternatives,
     authority,
     client_identity,
+    context,
     named,
     server_identity,
 )
@@ -284,17 +285,17 @@ class ClientIdentityTests(LoopbackCase):
         """Connections of one identity share a context; other identities have another."""
         jane = client_identity("jane")
         pair = {"certificate_pem": jane.certificate_pem, "key_pem": jane.key_pem}
-        self.assertIs(self.client_tls("a")._context, self.client_tls("b")._context)
-        self.assertIsNot(self.client_tls("a", **pair)._context, self.client_tls("a")._context)
-        self.assertIs(self.client_tls("a", **pair)._context, self.client_tls("b", **pair)._context)
+        self.assertIs(context(self.client_tls("a")), context(self.client_tls("b")))
+        self.assertIsNot(context(self.client_tls("a", **pair)), context(self.client_tls("a")))
+        self.assertIs(context(self.client_tls("a", **pair)), context(self.client_tls("b", **pair)))
 
     def test_contexts_are_bounded(self) -> None:
         """The number of cached contexts is bounded."""
-        from twisted_exec.tls import client as module
-
-        for number in range(100):
-            self.client_tls("a", alpn=(b"x%d" % number,))
-        self.assertEqual(len(module._contexts), module._CONTEXTS_KEPT)
+        first, *_, last = [
+            context(self.client_tls("a", alpn=(b"x%d" % number,))) for number in range(100)
+        ]
+        self.assertIs(context(self.client_tls("a", alpn=(b"x99",))), last)
+        self.assertIsNot(context(self.client_tls("a", alpn=(b"x0",))), first)
 
     def test_half_a_pair(self) -> None:
         """A certificate without its key is refused."""
@@ -341,14 +342,14 @@ class ClientCredentialsTests(LoopbackCase):
         """A renewed certificate is used as soon as its key is written too."""
         clock = Clock()
         credentials = self.credentials(clock)
-        first = credentials.to("localhost")._context
+        first = context(credentials.to("localhost"))
         renewed = authority("users").issue_client("jane")
         self.write("me.crt", renewed.certificate_pem)
         clock.advance(1)
-        self.assertIs(credentials.to("localhost")._context, first)
+        self.assertIs(context(credentials.to("localhost")), first)
         self.write("me.key", renewed.key_pem)
         clock.advance(1)
-        self.assertIsNot(credentials.to("localhost")._context, first)
+        self.assertIsNot(context(credentials.to("localhost")), first)
 
     async def test_made_before(self) -> None:
         """
@@ -384,7 +385,8 @@ class ResumptionTests(LoopbackCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.patch(client, "_resumable", OrderedDict())
+        self.kept: OrderedDict[Any, Any] = OrderedDict()
+        self.patch(client, "_resumable", self.kept)
         self.users = authority("users").certificate_pem
         self.serve(resumable=True)
 
@@ -472,7 +474,7 @@ class ResumptionTests(LoopbackCase):
         self.serve(issued, resumable=True)
         tls = self.resuming()
         await self.resumes(tls)
-        (kept,) = client._resumable.values()
+        (kept,) = self.kept.values()
         certificate = x509.load_pem_x509_certificate(issued.certificate_pem)
         self.assertEqual(kept.expires, certificate.not_valid_after_utc)
         kept.expires = datetime.now(UTC)
@@ -493,12 +495,12 @@ class ResumptionTests(LoopbackCase):
         tls = self.resuming()
         for _ in range(2):
             await self.resumes(tls)
-        (first,) = client._resumable.values()
+        (first,) = self.kept.values()
         await self.resumes(tls)
-        self.assertEqual(list(client._resumable.values()), [first])
+        self.assertEqual(list(self.kept.values()), [first])
         first.since -= client.KEPT_SECONDS
         self.assertTrue(await self.resumes(tls))
-        (later,) = client._resumable.values()
+        (later,) = self.kept.values()
         self.assertGreater(later.since, first.since)
         self.assertEqual(later.verified, first.verified)
 
@@ -507,4 +509,4 @@ class ResumptionTests(LoopbackCase):
         self.patch(client, "_SESSIONS_KEPT", 1)
         await self.resumes(self.resuming())
         await self.resumes(self.resuming(hostname="127.0.0.1"))
-        self.assertEqual([host for _, host in client._resumable], ["127.0.0.1"])
+        self.assertEqual([host for _, host in self.kept], ["127.0.0.1"])

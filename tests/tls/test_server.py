@@ -19,6 +19,7 @@ from tests.tls.support import (
     Recorder,
     authority,
     client_identity,
+    context,
     server_identity,
 )
 from twisted_exec.tls import pem
@@ -61,8 +62,8 @@ class ServerTLSTests(LoopbackCase):
     async def test_no_old_tls(self) -> None:
         """TLS 1.1 is refused."""
         tls = self.client_tls("127.0.0.1", alpn=(b"old",))
-        tls._context.set_min_proto_version(SSL.TLS1_VERSION)
-        tls._context.set_max_proto_version(SSL.TLS1_1_VERSION)
+        context(tls).set_min_proto_version(SSL.TLS1_VERSION)
+        context(tls).set_max_proto_version(SSL.TLS1_1_VERSION)
         with self.assertRaises(HandshakeError):
             await self.pair(self.server_tls(), tls)
 
@@ -380,4 +381,4 @@ class ServerFilesTests(LoopbackCase):
         tls.load()
         os.unlink(os.path.join(self.directory, "tls.key"))
         clock.advance(1)
-        tls._context.get()
+        self.assertIsNotNone(tls.serverConnectionForTLS(None).get_context())

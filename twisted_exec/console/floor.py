@@ -131,6 +131,9 @@ class Floor:
         self._announcement: IDelayedCall | None = None
         self._lost: str | None = None  # the writer's name, if the observers know of the loss
 
+    def __contains__(self, participant: object) -> bool:
+        return participant in self._participants
+
     @property
     def writers(self) -> list[Participant]:
         """Sessions that have the floor, in the order in which they joined."""
@@ -187,7 +190,7 @@ class Floor:
 
     def leave(self, participant: Participant) -> None:
         """Remove a session.  Repeated calls do nothing."""
-        if participant in self._participants:
+        if participant in self:
             self._participants.remove(participant)
             if not self._participants:
                 self.stop()

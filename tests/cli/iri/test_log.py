@@ -12,7 +12,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from tests.contracts.machine_runtime import machine
-from tests.runtimes.support import SHELL, RuntimeCase
+from tests.runtimes.support import SHELL, RuntimeCase, runtime_id
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.iri.log import asked_of, read_log
@@ -41,7 +41,7 @@ class LogTests(RuntimeCase):
         host.startService()
         self.addCleanup(host.stopService)
         await ready
-        self.mark = host.runtime._state.id
+        self.mark = runtime_id(self.directory)
         self.client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
         self.addCleanup(self.client.stopService)
         self.dialler = Dialler(reactor, runtime=str(host.iri.target))

@@ -77,8 +77,7 @@ class LogCase(PoolletCase):
 
     def forget(self) -> None:
         """Forget all cached answers of the API server."""
-        authorizer: Any = self.poollet.consoles._authorizer
-        authorizer._cache._answers.clear()
+        self.poollet.consoles.permissions.forget()
 
     async def ended(self) -> dict[str, Any]:
         """The audit end of the one session."""

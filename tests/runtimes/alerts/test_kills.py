@@ -55,16 +55,17 @@ class _Play:
         )
 
     def list(self, *, acknowledge: bool) -> None:
-        request = pb.ListMatchesRequest(owner="a", instance=self.alerts._instance)
         answers: list[Any] = []
-        self.alerts.list_matches(request).addCallback(answers.append)
+        self.alerts.list_matches(pb.ListMatchesRequest(owner="a")).addCallback(answers.append)
         matches = answers[0].matches
         offsets = {match.offset for match in matches}
         assert not offsets & self.acknowledged, "listed after its acknowledgement"
         self.seen |= offsets
         if acknowledge and matches:
-            request.acknowledged = matches[-1].number
-            self.alerts.list_matches(request)
+            acknowledged, instance = matches[-1].number, answers[0].instance
+            self.alerts.list_matches(
+                pb.ListMatchesRequest(owner="a", instance=instance, acknowledged=acknowledged)
+            )
             self.acknowledged |= offsets
 
     def step(self, name: str, argument: Any) -> None:

@@ -86,11 +86,16 @@ class ConsoleAlertsTests(SynchronousTestCase):
     def list(self, acknowledged: int = 0, wait: int = 0, owner: str = "a") -> Deferred[Any]:
         request = pb.ListMatchesRequest(
             owner=owner,
-            instance=self.alerts._instance,
+            instance=self.instance(owner),
             acknowledged=acknowledged,
             wait_seconds=wait,
         )
         return self.alerts.list_matches(request)
+
+    def instance(self, owner: str) -> str:
+        """Return what the runtime calls this process."""
+        request = pb.ListMatchesRequest(owner=owner)
+        return str(self.successResultOf(self.alerts.list_matches(request)).instance)
 
     def found(self, acknowledged: int = 0) -> list[pb.AlertMatch]:
         return list(self.successResultOf(self.list(acknowledged)).matches)

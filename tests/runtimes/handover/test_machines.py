@@ -97,7 +97,7 @@ class MachinesTests(KeptCase):
         first = await self.start()
         id = await self.create(first, power=pb.POWER_OFF)
         second = await self.hand_over(first)
-        self.assertEqual(second._machines.get(id).state, pb.MACHINE_STOPPED)
+        self.assertEqual(second.machines.records.get(id).state, pb.MACHINE_STOPPED)
         self.assertEqual(self.pids(), [])
 
     async def test_waiting_session(self) -> None:
@@ -110,7 +110,7 @@ class MachinesTests(KeptCase):
         viewer.attached(MarkStream(options=CONSOLE))
         off = pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_OFF)
         await first.update_machine_power(off)
-        await self.until(lambda: first._machines.get(id).state == pb.MACHINE_STOPPED)
+        await self.until(lambda: first.machines.records.get(id).state == pb.MACHINE_STOPPED)
         second = await self.hand_over(first, limits=limits)
         ((_, _, values),) = MachinesHandOver(first).viewers()
         console = MachinesHandOver(second).console(id, waits=True)

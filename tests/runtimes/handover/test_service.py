@@ -176,9 +176,9 @@ class HandOverTests(HostCase):
         """A machine that is being deleted refuses the hand-over, and nothing has changed."""
         first = await self.ready()
         id, user = await self.shell(first)
-        first.runtime._deleting[id] = []
+        first.runtime.machines.deleting[id] = []
         with self.assertRaisesRegex(HandOverError, "is being deleted"):
             await first.freeze()
         await first.thaw()
-        del first.runtime._deleting[id]
+        del first.runtime.machines.deleting[id]
         await self.says(user, "still")

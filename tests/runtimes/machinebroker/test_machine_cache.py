@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.machine_runtime import machine
+from tests.retained import instances
 from tests.runtimes.machinebroker.support import CLASS, MACHINES, NAMESPACE
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import GatewayTimeout, NotFound, ServiceUnavailable
@@ -74,12 +76,13 @@ class CopyTests(SynchronousTestCase):
         self.start()
         created = self.make()
         created["metadata"]["resourceVersion"] = "999"
+        before = len(instances(self.cache, Deferred))
         waiting = self.cache.until(created)
         self.clock.advance(CURRENT_SECONDS - 0.1)
         self.assertNoResult(waiting)
         self.clock.advance(0.2)
         self.failureResultOf(waiting, GatewayTimeout)
-        self.assertEqual(self.cache._waiting, {})
+        self.assertEqual(len(instances(self.cache, Deferred)), before)
 
     def test_gone(self) -> None:
         """A deletion is over when that very machine is no more."""

@@ -54,7 +54,7 @@ class ContentTests(HostCase):
         shell = machine("x", "shell", uid=MACHINE)
         answer = await client.create_machine(pb.CreateMachineRequest(machine=shell))
         id = answer.machine.metadata.id
-        await self.until(lambda: host.runtime._machines.get(id).state == pb.MACHINE_RUNNING)
+        await self.until(lambda: host.runtime.machines.records.get(id).state == pb.MACHINE_RUNNING)
         return client, id
 
     async def open(self, client: IRIClient, id: str, recording: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 
+from tests.retained import entries
 from tests.runtimes.serving.kept_case import EPOCH, NO_SESSION, KeptCase
 from tests.streaming.frames import Pong
 from twisted_exec.api.status import Conflict
@@ -50,7 +51,7 @@ class ResumeTests(KeptCase):
         self.clock.advance(100)
         again.leave()
         self.assertEqual(attachment.detached_with, ["client closed"])
-        self.assertEqual(self.cache._live, {})
+        self.assertEqual(entries(self.cache), 0)
 
     def test_idle(self) -> None:
         """A client that resumes its session again and again does not count as one that types."""
@@ -394,4 +395,4 @@ class LeakTests(KeptCase):
         gc.collect()
         self.assertLess(len(gc.get_objects()) - objects, 100)
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.assertEqual((len(self.server.sessions), self.cache._live), (0, {}))
+        self.assertEqual((len(self.server.sessions), entries(self.cache)), (0, 0))

@@ -7,6 +7,7 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
 
+from tests.retained import entries
 from tests.runtimes.serving.test_server import UPGRADE, Raw, StreamCase
 from tests.streaming.frames import masked
 from twisted_exec.runtimes.serving.server import Listening, StreamServer
@@ -137,7 +138,7 @@ class RejoinTests(RejoinCase):
         await self.until(lambda: MACHINE_DELETED.encode() in again.got)
         again.write(masked(b"\x03\xe8", opcode=8))
         await again.raw.over
-        await self.until(lambda: not self.cache._live)
+        await self.until(lambda: not entries(self.cache))
 
     async def test_status_after_loss(self) -> None:
         """A session that ends while there is no connection tells its user why."""

@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
+from tests.retained import entries, instances
 from tests.runtimes.serving.kept_case import KeptCase
 from tests.runtimes.serving.test_server import AS_ANN, UPGRADE, StreamCase
 from tests.runtimes.support import open_log
@@ -17,6 +18,7 @@ from tests.screens.doubles import MemoryRenderer
 from tests.streaming.frames import handshake
 from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
+from twisted_exec.console.log_stream import LogStream
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.journal.journal import Journal
 from twisted_exec.program.descriptors import SessionLimits
@@ -170,11 +172,11 @@ class ReadTests(LogCase):
         """A reader that leaves leaves nothing behind."""
         server = await self.serve()
         reader = await self.log("follow=true")
-        await self.until(lambda: self.journal._watchers)
+        await self.until(lambda: instances(self.journal, LogStream))
         reader.download.abort()
         await self.until(lambda: not len(server.sessions))
-        self.assertEqual(self.journal._watchers, {})
-        self.assertEqual(self.cache._live, {})
+        self.assertEqual(instances(self.journal, LogStream), [])
+        self.assertEqual(entries(self.cache), 0)
         self.assertEqual(self.audit()[-1]["reason"], "client closed")
 
     async def test_stops(self) -> None:

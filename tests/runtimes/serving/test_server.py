@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.console.doubles import MemoryConsole
+from tests.retained import entries
 from tests.runtimes.support import RuntimeCase, User, open_console
 from tests.tls.support import authority
 from twisted_exec.api.status import APIError, NotFound
@@ -626,7 +627,7 @@ class LeakTests(StreamCase):
         await self.until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
         self.assertEqual(self.shared.viewers, ())
         self.assertEqual(self.cache.outstanding, 0)
-        self.assertEqual(self.cache._live, {})
+        self.assertEqual(entries(self.cache), 0)
         self.assertLess(len(gc.get_objects()) - objects, 2000)
 
     async def one(self, end: Any) -> None:

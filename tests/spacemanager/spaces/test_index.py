@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.retained import entries
 from twisted_exec.api import spaces
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import Physical
@@ -52,13 +53,14 @@ class SpaceIndexTests(SynchronousTestCase):
 
     def test_of_provider(self) -> None:
         """Spaces are found by their provider, imported ones by none; what is gone is gone."""
+        before = entries(self.index)
         one, other = self.put(space("one")), self.put(space("x", type=spaces.IMPORTED))
         self.assertEqual(self.index.of_provider("p"), [one])
         self.assertEqual(self.index.keys_of(""), [("spaceprovider-p", "x")])
         self.drop(one)
         self.drop(other)
         self.assertEqual((self.index.of_provider("p"), self.index.keys_of("")), ([], []))
-        self.assertEqual((self.index._providers, self.index._physical), ({}, {}))
+        self.assertEqual(entries(self.index), before)
 
     def test_standing_for(self) -> None:
         """And by what they stand for, as it is by now; one in a wrong place stands for nothing."""

@@ -183,14 +183,14 @@ class WayTests(TranslateTestCase):
             self.start(query=None)
             self.locator.streams = None
             self.open(path=path)
-            ids = self.foreign.servers[0]._carrier.streams._ids
+            ids = self.foreign.carrier.streams._ids
             self.assertEqual({channel.name for channel in ids}, opened | {"ERROR"}, path)
 
     def test_errors(self) -> None:
         """Errors stay apart from output where the next hop tells them apart."""
         self.locator.streams = None
         self.open(path=b"/x?stdout=true&stderr=true")
-        self.foreign.servers[0]._carrier.send(Channel.STDERR, b"oh")
+        self.foreign.carrier.send(Channel.STDERR, b"oh")
         self.network.pump()
         self.assertEqual(self.user.received, b"oh")
 

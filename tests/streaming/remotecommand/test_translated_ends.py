@@ -44,7 +44,7 @@ class EndTests(TranslateTestCase):
     def test_unreadable_status(self) -> None:
         """An unreadable status is a failure."""
         self.open()
-        self.foreign.servers[0]._carrier.send_status(b"{nonsense")
+        self.foreign.carrier.send_status(b"{nonsense")
         self.network.pump()
         (told,) = self.user.endings
         self.assertEqual(
@@ -56,7 +56,7 @@ class EndTests(TranslateTestCase):
         """A status that is too large is a failure."""
         self.open()
         for _ in range(5):
-            self.foreign.servers[0]._carrier.send(Channel.ERROR, b"x" * 20000)
+            self.foreign.carrier.send(Channel.ERROR, b"x" * 20000)
         self.over("backend closed")
         (told,) = self.user.endings
         self.assertIn("the status is too large", told.message)
@@ -64,7 +64,7 @@ class EndTests(TranslateTestCase):
     def test_no_status(self) -> None:
         """An empty status is success, as in Kubernetes."""
         self.open()
-        self.foreign.servers[0]._carrier.send_status(b"")
+        self.foreign.carrier.send_status(b"")
         self.network.pump()
         self.assertEqual(self.user.endings, [Ending(COMPLETED)])
         self.over("backend closed")
@@ -72,7 +72,7 @@ class EndTests(TranslateTestCase):
     def test_protocol_broken_behind(self) -> None:
         """A next hop that speaks nonsense is cut off, the user told."""
         self.open()
-        self.foreign.servers[0]._carrier.transport.write(b"\x80\x03\0\x05\0\0\0\0")
+        self.foreign.carrier.transport.write(b"\x80\x03\0\x05\0\0\0\0")
         self.network.pump()
         (told,) = self.user.endings
         self.assertIn("the machine's end broke the protocol", told.message)
@@ -199,7 +199,7 @@ class EndTests(TranslateTestCase):
     def test_dead_machine(self) -> None:
         """A next hop that answers nothing any more is given up."""
         client = self.open()
-        theirs = self.foreign.servers[0]._carrier.transport
+        theirs = self.foreign.carrier.transport
         theirs.pauseProducing()
         for _ in range(int(SILENT_SECONDS) + 10):
             self.clock.advance(1)
@@ -263,7 +263,7 @@ class AnyOrderTests(TranslateTestCase):
         client = self.open()
         typed = printed = b""
         ended = False
-        machine = self.foreign.servers[0]._carrier.transport
+        machine = self.foreign.carrier.transport
         for what, amount, turns in actions:
             data = bytes(range(256)) * (amount // 256 + 1)
             if what == "types" and not ended:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.retained import entries
 from tests.streaming.sessions.test_registry import Records
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import IDLE, Ending, Subject
@@ -95,9 +96,9 @@ class IdleTests(SynchronousTestCase):
     def test_forgotten(self) -> None:
         """A session that is over is no longer tracked."""
         idleness = self.start()
+        before = entries(idleness, beside=[self.sessions])
         session = self.open("a")
         self.pass_by(1)
-        self.assertEqual(len(idleness._seen), 1)
         session.over("client closed")
         del session
-        self.assertEqual(len(idleness._seen), 0)
+        self.assertEqual(entries(idleness, beside=[self.sessions]), before)

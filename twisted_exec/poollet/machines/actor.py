@@ -29,13 +29,14 @@ from twisted_exec.poollet.machines.references import Object, PatchObject
 Report = Callable[[Object, str, str, str], object]
 """Callback for Events of a Machine: the Machine, ``Normal`` or ``Warning``, reason, message."""
 
-_FAILURES: dict[type[Action], str] = {
+FAILURES: dict[type[Action], str] = {
     Create: "CreateFailed",
     Delete: "DeleteFailed",
     SetPower: "PowerFailed",
     SetAnnotations: "UpdateFailed",
     Attachment: "AttachFailed",
 }
+"""Reasons of Events when an action fails."""
 """Event reasons for refusals of the runtime."""
 
 
@@ -112,7 +113,7 @@ class ActionRunner:
         try:
             return await self._change_runtime(machine, action)
         except APIError as refused:
-            raise Refused.because(refused, _FAILURES[type(action)]) from None
+            raise Refused.because(refused, FAILURES[type(action)]) from None
 
     async def _patch_other(self, action: PatchObject) -> Done:
         """Claim or release an object.  A conflict is ignored: the next plan sees who was faster."""

@@ -60,14 +60,16 @@ HOP_REASONS = frozenset(
 )
 """Reasons for which any hop may end a session, and tells the next one and the user."""
 
-_FAILURES = HOP_REASONS | {CONSOLE_IN_USE, INPUT_DENIED, TOO_MANY_VIEWERS, RESUMED}
+FAILURES = HOP_REASONS | {CONSOLE_IN_USE, INPUT_DENIED, TOO_MANY_VIEWERS, RESUMED}
+"""Reasons in a Status that a session ended."""
 
 STATUS_LIMIT_BYTES = 64 << 10
 """A larger Status is rejected unparsed."""
 
 _WITH_STATUS = frozenset({V5, V4, V4_BASE64})
 _NO_SPACE = re.compile(rb"[^ \t\r\n]")
-_EXIT_REASON = "NonZeroExitCode"
+EXIT_REASON = "NonZeroExitCode"
+"""Reason of a Status whose command exited with a code other than 0, as in Kubernetes."""
 _EXIT_CAUSE = "ExitCode"
 
 
@@ -184,7 +186,7 @@ def _status(ending: Ending) -> dict[str, Any]:
         code = ending.exit_code
         detail = ending.message or f"command terminated with exit code {code}"
         status["message"] = f"command terminated with non-zero exit code: {detail}"
-        status["reason"] = _EXIT_REASON
+        status["reason"] = EXIT_REASON
         status["details"] = {"causes": [{"reason": _EXIT_CAUSE, "message": str(code)}]}
         return status
     message = ending.message or f"the session ended: {ending.reason}"
@@ -227,10 +229,10 @@ def decode_status(document: bytes) -> Ending:
 def _failure(status: dict[str, Any]) -> Ending:
     message = str(status.get("message") or "")
     causes = _causes(status)
-    if status.get("reason") == _EXIT_REASON:
+    if status.get("reason") == EXIT_REASON:
         return Ending(COMPLETED, _strip_exit_prefix(message), _exit_code(causes))
     for reason, _ in causes:
-        if reason in _FAILURES:
+        if reason in FAILURES:
             return Ending(reason, message)
     return Ending(INTERNAL, message or "the server gave no reason")
 
