@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from .interop import __main__ as command
 from .interop import builds, results
+
+README = Path(__file__).with_name("README.rst")
+
+
+class SuiteTests(SynchronousTestCase):
+    """``tests/README.rst`` says which suites to run after which change."""
+
+    def test_table(self) -> None:
+        """The last column names every suite, and nothing else."""
+        table = README.read_text().partition("Which tests to run")[2].partition("\nMap\n")[0]
+        lines = table.splitlines()
+        column = next(
+            line.index("and with foreign") for line in lines if "and with foreign" in line
+        )
+        rows = [
+            line[column:] for line in lines if line.startswith((" ", "`", "a ", "an ", "other"))
+        ]
+        words = {word for row in rows for word in re.findall(r"[a-z_0-9]+", row)}
+        self.assertEqual(words - {"none", "all"}, set(command.suites()))
 
 
 class BuildTests(SynchronousTestCase):

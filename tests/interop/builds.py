@@ -2,7 +2,7 @@
 Foreign programs that suites need: how each is built, and the variable that names it to the tests.
 
 ``python -m tests.interop --build [NAME ...]`` builds them outside the repository, in INTEROP_WORK or
-``~/.cache/twisted-exec/interop``; what is there is not built again. Building all takes one to two hours on two
+``~/.cache/twisted-exec/interop``; what is there is not built again. Building all takes about 90 minutes on two
 cores. ``python -m tests.interop --environment`` prints the variables for a shell.
 """
 
