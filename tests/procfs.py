@@ -94,12 +94,13 @@ def descendants(pid: int) -> list[int]:
     waiting = [pid]
     while waiting:
         parent = waiting.pop()
-        try:
-            children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        except OSError:
-            continue
-        waiting += [int(child) for child in children]
-        found += [int(child) for child in children]
+        for task in Path("/proc").glob(f"{parent}/task/*/children"):  # each thread has its own
+            try:
+                children = task.read_text().split()
+            except OSError:
+                continue
+            waiting += [int(child) for child in children]
+            found += [int(child) for child in children]
     return found
 
 
