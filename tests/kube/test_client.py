@@ -27,7 +27,7 @@ from twisted_exec.kube import client as client_module
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.credentials.late import LateCredentials
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation
-from twisted_exec.kube.transport import answers
+from twisted_exec.kube.transport import answers, http
 from twisted_exec.kube.transport.http import IDLE_CONNECTIONS
 from twisted_exec.kube.transport.limits import Head
 
@@ -491,11 +491,18 @@ class ErrorTests(ClientTestCase):
             request.write(b'{"a":')
             return NOT_DONE_YET
 
+        heads: list[Any] = []
+        collected = http._collected
+
+        def collect(response: Any, *rest: Any) -> Any:
+            heads.append(response)
+            return collected(response, *rest)
+
+        self.patch(http, "_collected", collect)
         self.server.handler = answer
         self.client._timeout_seconds = 3600
         asking = self.client.get(MACHINES, "vm")
-        await until(lambda: bool(self.server.asked))
-        await deferLater(reactor, 0.05)  # the head has arrived
+        await until(lambda: bool(heads))
         expire(reactor, 3000)
         self.assertEqual((await self.refusal(asking)).code, 504)
         await until(lambda: bool(gone))

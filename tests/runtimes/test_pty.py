@@ -349,14 +349,14 @@ class ReleaseTests(WithKeeper):
         and hears of its end.
         """
         script = (
-            f"stty -echo; echo up; read x; {WAIT}; echo between; echo >printed;"
+            f"stty -echo; echo up; read x; echo >typed; {WAIT}; echo between; echo >printed;"
             "read y; echo got $y; exit 3"
         )
         run = self.run_of(self.driver("/bin/sh", "-c", script, directory=self.directory))
         line = await self.line(run)
         await line.until(b"up\r\n")
         line.transport.write(b"x\r")
-        await self.pause()
+        await self.until(lambda: os.path.exists(os.path.join(self.directory, "typed")))
         line.transport.loseConnection()  # as a console does at its end
         line.transport.write(b"late\r")
         run.release()

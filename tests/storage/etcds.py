@@ -99,7 +99,7 @@ class Member:
         """Kill the process."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(60)
             self._process = None
 
     def freeze(self) -> None:
@@ -108,8 +108,11 @@ class Member:
         self._process.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self._process.pid}/task")
         # The signal is sent at once; each thread stops when it next looks.
-        while not all(_is_stopped(task) for task in tasks.iterdir()):
+        for _ in range(60_000):
+            if all(_is_stopped(task) for task in tasks.iterdir()):
+                return
             time.sleep(0.001)
+        raise AssertionError("etcd did not stop in a minute")
 
     def thaw(self) -> None:
         """Let the process continue."""

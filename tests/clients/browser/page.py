@@ -77,7 +77,7 @@ def main() -> None:
             server.handle_request()
     finally:
         browser.kill()
-        browser.wait()
+        browser.wait(SECONDS)
         shutil.rmtree(profile, ignore_errors=True)
     (path, said), *_ = _Handler.told or [("/failed", b"the browser said nothing")]
     sys.stdout.buffer.write(said)

@@ -12,7 +12,6 @@ from twisted.trial.unittest import TestCase
 
 from tests import needs
 from tests.flows import kubectls
-from tests.flows.deployment import pause
 from tests.flows.programs import terminal
 from tests.flows.resuming import Typist
 
@@ -94,4 +93,3 @@ class UpgradedTests(TestCase):
             await keys.leave()
         for pid in self.deployment.pids[:-1]:
             await self.deployment.until_ended(pid)
-        await pause()

@@ -30,6 +30,7 @@ from twisted_exec.kube.consoles.endpoint import ConsoleEndpoint, ConsoleLost
 from twisted_exec.kube.consoles.exec import open_console
 from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.transport import connection as transport
 from twisted_exec.streaming.remotecommand.client import ConsoleClient
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
 from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient
@@ -150,8 +151,16 @@ class OpenConsoleTests(ResumeCase):
         shown = [headers["authorization"] for _, headers in self.server.heads]
         self.assertEqual(shown, ["Bearer first", "Bearer second"])
         token.unlink()  # they may be missing for a while
+        looks: list[Any] = []
+        shown_of = transport.auth_headers
+
+        def look(config: ClientConfig) -> Any:
+            looks.append(config)
+            return shown_of(config)
+
+        self.patch(transport, "auth_headers", look)
         self.lose()
-        await deferLater(reactor, 0.2)
+        await self.until(lambda: bool(looks))
         token.write_text("third")
         await self.until(lambda: len(self.user.returns) == 2)
         self.assertEqual(self.server.heads[-1][1]["authorization"], "Bearer third")

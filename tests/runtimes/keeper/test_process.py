@@ -178,9 +178,11 @@ class MisbehaviourTests(KeeperCase):
         os.chmod(self.path, 0o777)
         pid = os.fork()
         if pid == 0:
+            got = b"no end"
             try:
                 os.setuid(65534)
                 handle = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                handle.settimeout(60)
                 handle.connect(self.path)
                 got = handle.recv(100)
             except ConnectionResetError:

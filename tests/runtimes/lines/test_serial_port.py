@@ -338,7 +338,7 @@ class LockTests(SynchronousTestCase):
     def test_left_behind(self) -> None:
         """The lock of an ended process is removed."""
         ended = subprocess.Popen([sys.executable, "-c", ""])
-        ended.wait()
+        ended.wait(60)
         self.holder(b"%10d\n" % ended.pid)
         self.lock.take()
 
