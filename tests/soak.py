@@ -4,7 +4,8 @@ Tests with two figures: a small one for every run, and a large one for ``tox -e 
 Some tests repeat one thing many times, or move many bytes.  They look for an interleaving, a leak
 or a cut that is handled badly, and a tenth of the figure finds nearly all of these.  ``FIGURES``
 holds both figures of each such test, and the least that the small one must exceed.  A test reads
-its figure with :func:`figure`; the environment variable ``SOAK`` selects the large one.
+its figure with :func:`figure`, a decorator with :func:`figure_of`; the environment variable ``SOAK``
+selects the large one.
 
 ``python -m tests.soak [OPTION ...]``: run exactly these tests under trial with their large figures.
 """
@@ -24,7 +25,7 @@ import tests
 @dataclass(frozen=True)
 class Figure:
     """
-    How often or how much.
+    How often or how much; for a test that walks over positions, the distance between two of them.
 
     :ivar default: for every run.
     :ivar soak: for ``tox -e soak``.
@@ -35,6 +36,23 @@ class Figure:
 
 
 FIGURES = {
+    # Lines.  More than a block of 64 KiB, which is 10 923 lines of 6 bytes.
+    "contracts.journal.JournalContract.test_lines": Figure(12_000, 90_000),
+    # Calls of the disk from one kill to the next.  Less than a round of the scenario, so that each
+    # round is cut in many places; prime, so that the places differ from round to round.
+    "journal.test_files.KillTests.test_every_call": Figure(7, 1),
+    # Bits from one change to the next.  At most 8: each byte has a bit that changes.
+    "journal.test_files.HeaderTests.test_bits": Figure(7, 1),
+    # Bytes from one end of the segment to the next.  Less than a record, so that each one is cut.
+    "journal.test_files.PowerCutTests.test_every_length": Figure(7, 1),
+    # Examples.  Hypothesis begins with short lists; a list of a dozen steps is among the first 30.
+    "journal.test_files.OracleTests.test_oracle": Figure(30, 300),
+    "journal.test_files.TortureTests.test_every_byte": Figure(50, 400),
+    "journal.test_stalls.StallTortureTests.test_every_byte": Figure(30, 300),
+    # Lines.  More than the 8192 times that a journal remembers.
+    "journal.test_journal.TimeTests.test_bounded": Figure(20_000, 200_000),
+    # Journals.  More than return to the disk in one turn (at most 20).
+    "journal.test_store.FullTests.test_many": Figure(100, 1000),
     # MiB in each direction.  More than a machine's end buffers (256 KiB).  The test goes on until the
     # buffers of the sockets are full as well and the writer pauses: after 4 MiB on Linux.
     "streaming.test_chain.ChainTests.test_much": Figure(2, 16),
@@ -50,7 +68,12 @@ FIGURES = {
 
 def figure(test: TestCase) -> int:
     """Return the figure of the test that runs."""
-    found = FIGURES[name(test)]
+    return figure_of(name(test))
+
+
+def figure_of(name: str) -> int:
+    """Return the figure of the test with this name in ``FIGURES``."""
+    found = FIGURES[name]
     return found.soak if os.environ.get("SOAK") else found.default
 
 

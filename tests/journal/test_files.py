@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import soak
 from tests.journal.support import ManualDisk, check, close_segments, contents, retry, seal_one, sync
 from twisted_exec.journal.files import UNSYNCED_BYTES
 from twisted_exec.journal.interfaces import Kind, missing_bytes
@@ -137,7 +138,7 @@ class KillTests(Case):
         self.scenario(self.journal(layer), self.disk, bytearray())
         total = layer.calls
         self.assertGreater(total, 100)
-        for call in range(1, total + 1):
+        for call in range(1, total + 1, soak.figure(self)):
             self.path = self.mktemp()
             layer, seen = FailingLayer(), bytearray()
             layer.kill_at = call
@@ -187,7 +188,7 @@ class PowerCutTests(Case):
         whole, end = contents(journal), journal.end
         synced_size = journal.files.open.synced[0]
         size = os.path.getsize(self.file("open"))
-        for length in range(size):
+        for length in range(0, size, soak.figure(self)):
             path = self.mktemp()
             shutil.copytree(self.path, path)
             os.truncate(self.file("open", path), length)
@@ -643,7 +644,7 @@ class HeaderTests(Case):
     def test_bits(self) -> None:
         """With one bit changed, all of its output is there."""
         path = self.written()
-        for bit in range(60 * 8):
+        for bit in range(0, 60 * 8, soak.figure(self)):
 
             def damage(head: bytearray, bit: int = bit) -> None:
                 head[bit // 8] ^= 1 << bit % 8
@@ -850,7 +851,9 @@ _STEPS = st.lists(
 class OracleTests(Case):
     """A journal on disk answers as one that has everything in memory."""
 
-    @settings(max_examples=60, deadline=None)
+    @settings(
+        max_examples=soak.figure_of("journal.test_files.OracleTests.test_oracle"), deadline=None
+    )
     @given(_STEPS, st.data())
     def test_oracle(self, steps: list[tuple[str, Any]], data: st.DataObject) -> None:
         """Whatever is appended, sealed, restarted: bytes, lines, times and boots are right."""
@@ -966,7 +969,10 @@ class TortureTests(Case):
             make[kind](path)
         return True
 
-    @settings(max_examples=200, deadline=None)
+    @settings(
+        max_examples=soak.figure_of("journal.test_files.TortureTests.test_every_byte"),
+        deadline=None,
+    )
     @given(_FAULTS)
     def test_every_byte(self, steps: list[tuple[str, Any]]) -> None:
         """Whatever happens to the disk, and whenever the process is killed."""

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import soak
 from tests.journal import test_store
 from tests.journal.support import check, close_segments, contents
 from tests.journal.test_store import KEY, OTHER
@@ -382,7 +383,10 @@ class StallTortureTests(StallCase):
     def pass_time(self, seconds: float) -> None:
         self.clock.pump([min(seconds, 0.1)] * max(1, round(seconds / 0.1)))
 
-    @settings(max_examples=150, deadline=None)
+    @settings(
+        max_examples=soak.figure_of("journal.test_stalls.StallTortureTests.test_every_byte"),
+        deadline=None,
+    )
     @given(_STEPS, st.booleans())
     def test_every_byte(self, steps: list[tuple[str, Any]], takes_changes: bool) -> None:
         """Whatever happens, nothing is lost without a gap, and no offset has two bytes."""
