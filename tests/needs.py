@@ -448,7 +448,13 @@ def kind_program() -> str | None:
 
 def kcp() -> str | None:
     """Why workspaces of kcp cannot be tried here, or ``None``."""
-    return None if kcp_program() else "kcp is not on PATH, nor where KCP says (see tests/interop)"
+    # There is no recipe for it, so the reason must be more than that it is missing.
+    return (
+        None
+        if kcp_program()
+        else "kcp is not on PATH, nor where KCP says; it needs a fork of client-go that Go's module proxy "
+        "did not serve, so tests.interop builds no kcp: see its docstring"
+    )
 
 
 def kcp_program() -> str | None:

@@ -12,9 +12,15 @@ are used if they are there:
 
 * kube-apiserver.1.20 (``KUBE_APISERVER_OLDEST``), from its sources; its Go module lacks the generated OpenAPI
   document, and works without it;
-* kcp (``KCP``), release 0.28 or later; 0.30.0 can be built from its Go modules, by a main module with its
-  ``replace`` lines, where its fork of client-go is served; later releases need a module that was never
-  published.  Without it: ``--all --may-skip space_kcp``.
+* kcp (``KCP``), release 0.28 or later.  There is no recipe: 0.30.0 can be built by a main module with kcp's
+  ``replace`` lines, but Go's module proxy did not serve one of them, kcp's fork of client-go, and later
+  releases need a module that was never published.  Without kcp ``space_kcp`` runs its tests over
+  kube-apiserver; the table says that it passed in part, and why.
+
+Programs of ours that suites start are forks (:mod:`tests.flows.forks`): those of ``tests/flows/deployment.py``,
+``Programs.run`` and ``programs.start``.  Started as users do are programs that are handed over (``upgrades``,
+``leaf_upgrades``), other releases' (``rollback``, ``resume`` with OLDER_RELEASE), commands that run once
+(``twisted-exec recording`` in ``s3``), and programs of benchmarks, whose memory and CPU time are measured.
 
 Suites, with what they need besides ``kubectl`` and ``etcd``, and about how long they take:
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tests.flows.programs import script
 from tests.interop.hosts import kubectl
 from tests.interop.ironcore import PROXY, Make
 from tests.interop.programs import Programs, answers, free_port
@@ -42,16 +42,7 @@ class Cluster(Protocol):
 
 def ours(name: str) -> list[str]:
     """Return the command line of a twistd plugin of this project."""
-    return (
-        [sys.executable, "-m", "twisted", name]
-        if not shutil.which("twistd")
-        else [
-            "twistd",
-            "-n",
-            "--pidfile=",
-            name,
-        ]
-    )
+    return [script("twistd"), "-n", "--pidfile=", name]
 
 
 def prepare(cluster: Cluster) -> None:

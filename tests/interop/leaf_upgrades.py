@@ -81,6 +81,7 @@ class LeafUpgradeTests(ProgramCase):
 
     timeout = 600 + 60 * UPGRADES + 10 * SESSIONS
     options = (f"--handover-seconds={_PATIENCE_SECONDS:g}",)
+    fork = False
 
     async def test_upgrades(self) -> None:
         """No session ends, and no byte is missing."""

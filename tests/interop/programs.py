@@ -1,8 +1,8 @@
 """
-Foreign programs that a test starts: each in one private directory, with a log, ended in reverse.
+Programs that a test starts: each in one private directory, with a log, ended in reverse.
 
-They are not ours, and few of them take port 0 or say when they are ready; so what they need of a
-free port and of waiting for an answer is here, once.
+Most are not ours, and few of them take port 0 or say when they are ready; so what they need of a
+free port and of waiting for an answer is here, once. Ours are forks (:mod:`tests.flows.forks`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,19 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.flows import forks
+
 START_SECONDS = 180.0
+
+
+class _ForkedProcess(subprocess.Popen[bytes]):
+    """A program of ours that :mod:`tests.flows.forks` forks."""
+
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *others):  # type: ignore[no-untyped-def]
+        standard_input, standard_output, standard_error = others[3], others[6], others[8]
+        standard = [standard_input, standard_output, standard_error]
+        self.pid = forks.nursery().fork(args, env, str(cwd), standard, terminal=False)
+        self._child_created = True
 
 
 class Programs:
@@ -50,14 +62,16 @@ class Programs:
         self, name: str, *argv: str, env: dict[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
         """Start one; what it prints goes to ``NAME.log``."""
+        environment = {**os.environ, **(env or {})}
+        start = _ForkedProcess if forks.can_fork(argv, environment) else subprocess.Popen
         with open(self.path(f"{name}.log"), "ab") as log:
-            process = subprocess.Popen(
+            process = start(
                 argv,
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **(env or {})},
+                env=environment,
             )
         self._running.append((name, process))
         self._started[name] = argv, env

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.api.space_cases import CHANGING, HOME, MAKING, MANAGED, PROVIDER, Case
+from tests.interop.chains import ours
 from tests.interop.kube_apiserver import TOKEN, KubeAPIServer
 from tests.interop.programs import Programs
 from twisted_exec.api import kinds, spaces
@@ -276,7 +276,7 @@ class DeployedTests(CRDCase):
         config = self.programs.write("manager", self.kubeconfig(self.run_kubectl(*create).strip()))
         self.programs.run(
             MANAGER,
-            *(sys.executable, "-m", "twisted", MANAGER),
+            *ours(MANAGER),
             f"--kubeconfig={config}",
             f"--state-dir={self.programs.path('state')}",
             f"--namespace={MANAGER}",

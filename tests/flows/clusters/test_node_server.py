@@ -23,9 +23,11 @@ class ProgramCase(LeafTestCase):
     The program.
 
     :cvar options: further ones.
+    :cvar fork: the program may be a fork; see :mod:`tests.flows.forks`.
     """
 
     options: tuple[str, ...] = ()
+    fork = True
 
     async def serve(self) -> None:
         """Start the program as an operator would."""
@@ -52,7 +54,7 @@ class ProgramCase(LeafTestCase):
             "APISERVER_KEY_LOCATION": pair.key,
         }
         told = [f"--{name}={value}" for name, value in options.items()]
-        self.program = programs.start([*argv, *told, *self.options], env=where)
+        self.program = programs.start([*argv, *told, *self.options], env=where, fork=self.fork)
         self.addCleanup(self.program.stop, 9)
         found = await self.program.until(rb"serving Nodes at 127.0.0.1:(\d+)\s")
         self.port = int(found[1])
