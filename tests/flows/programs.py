@@ -123,6 +123,17 @@ class Program(ProcessProtocol):
         self._look()
         self.ended.callback(self.exit_code)
 
+    def pause(self) -> None:
+        """Stop to read the output. The program runs on, but the reactor has no part of it."""
+        for pipe in getattr(self.transport, "pipes", {}).values():
+            pipe.stopReading()
+
+    def resume(self, size: int) -> None:
+        """Read the output again, after :meth:`pause`; forget all but the first ``size`` bytes."""
+        del self._output[size:], self._stdout[size:]
+        for pipe in getattr(self.transport, "pipes", {}).values():
+            pipe.startReading()
+
     async def hand_over(self, *, succeeds: bool = True) -> None:
         """Let a successor take the place of the program; fires when it has, or has failed to."""
         start = len(self.output)

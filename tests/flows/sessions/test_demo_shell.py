@@ -17,8 +17,9 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from tests import procfs
+from tests.flows import shared
 from tests.flows.consoles import endpoint, watch
-from tests.flows.deployment import Deployment, pause
+from tests.flows.deployment import pause
 from twisted_exec.streaming.interfaces import TerminalSize
 
 FLOOD_BYTES = 32 << 20
@@ -79,9 +80,7 @@ class DemoShellTests(TestCase):
     timeout = 180
 
     async def setUp(self) -> None:
-        self.deployment = Deployment(self.mktemp())
-        self.addCleanup(self.deployment.stop)
-        await self.deployment.start()
+        self.deployment = await shared.deployment(self)
         await self.deployment.create_machine("sh", "shell")
 
     async def test_company(self) -> None:

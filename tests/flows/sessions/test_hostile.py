@@ -19,8 +19,9 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from tests.apiserver.chain import read
+from tests.flows import shared
 from tests.flows.consoles import Screen, watch
-from tests.flows.deployment import Deployment, pause
+from tests.flows.deployment import pause
 from tests.streaming.frames import KEY
 from twisted_exec.api import kinds
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest, upgrade
@@ -70,12 +71,11 @@ class HostileTests(TestCase):
     timeout = 170
 
     async def setUp(self) -> None:
-        self.deployment = Deployment(self.mktemp())
-        self.addCleanup(self.deployment.stop)
-        await self.deployment.start()
+        self.deployment = await shared.deployment(self)
         await self.deployment.create_machine("sh", "shell")
         self.ca = read(self.deployment.pki.serving_ca)
         self.screen = await self.open()
+        self.addCleanup(self.screen.leave)
         self.ports = {
             "api": self.deployment.port,
             "poollet": await self.poollet_port(),

@@ -10,7 +10,7 @@ from twisted.internet import reactor
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tests.flows.deployment import Deployment
+from tests.flows import shared
 from twisted_exec.kube.consoles.exec import open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
@@ -28,9 +28,7 @@ class ProtocolTests(TestCase):
     timeout = 180
 
     async def setUp(self) -> None:
-        self.deployment = Deployment(self.mktemp())
-        self.addCleanup(self.deployment.stop)
-        await self.deployment.start()
+        self.deployment = await shared.deployment(self)
         await self.deployment.create_machine("sh", "shell")
 
     async def opened(
