@@ -8,8 +8,10 @@ import os
 import threading
 
 from twisted.internet import reactor
+from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
+from twisted_exec.observe import disk_thread
 from twisted_exec.observe.disk_thread import DiskThread, Unanswered
 
 
@@ -54,6 +56,51 @@ class ThreadTests(TestCase):
         self.assertEqual(await raised.exception.answer, "thawed")
         self.assertEqual(self.heard, ["late", "answered"])
         self.assertEqual(self.thread.call(list), [])
+
+    def test_stood_still(self) -> None:
+        """A process that stands still while it waits does not blame the disk for that."""
+
+        class Lock:
+            """Its first time limit passes while the process stands still."""
+
+            def __init__(self) -> None:
+                self._lock, self._limits = threading.Lock(), 0
+                self.release = self._lock.release
+
+            def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+                self._limits += timeout >= 0
+                return self._limits != 1 and self._lock.acquire(blocking, timeout)
+
+        job = disk_thread._Job(lambda: "done")
+        job._done = Lock()
+        job._done.acquire()
+        thread = threading.Thread(target=job.run)
+        thread.start()
+        self.addCleanup(thread.join, 60)
+        self.assertTrue(job.wait(60))
+        self.assertEqual(job.result(), "done")
+
+    async def test_late_error(self) -> None:
+        """An error that comes too late is its caller's, or nobody's; a mistake is always logged."""
+        table = {(OSError, True): OSError, (OSError, False): None, (ValueError, False): ValueError}
+        for (kind, is_awaited), expected in table.items():
+
+            def fail(kind: type[Exception] = kind) -> None:
+                self.freeze()
+                raise kind
+
+            self.frozen.clear()
+            with self.assertRaises(Unanswered) as raised:
+                self.thread.call(fail)
+            answer = raised.exception.answer
+            assert answer is not None
+            errors: list[Failure] = []
+            if is_awaited:
+                answer.addErrback(errors.append)
+            self.frozen.set()
+            await self.thread.run(list)
+            answer.addErrback(errors.append)
+            self.assertEqual([each.type for each in errors], [expected] if expected else [])
 
     async def test_order(self) -> None:
         """What need not be answered is done in order, however long the disk takes."""

@@ -22,6 +22,11 @@ WAIT_SECONDS = 0.02
 """The reactor waits so long for an answer of the disk."""
 LONG_WAIT_SECONDS = 0.5
 """The same for what must not fail because a disk is slow, such as the first use of a journal."""
+_WAITS = 4
+"""
+In so many parts it waits: if the whole process stands still, as on a busy machine, then time passes in
+which the thread could not work.  That uses up one part, and says nothing about the disk.
+"""
 
 _Result = TypeVar("_Result")
 
@@ -109,13 +114,16 @@ class DiskThread:
         if job.wait(LONG_WAIT_SECONDS if is_long else self._wait_seconds):
             return job.result()  # type: ignore[no-any-return]
         self._late += 1
-        job.answer.addBoth(self._answered)
+        job.answer.addBoth(self._answered, job.answer)
         self.late()
         raise Unanswered(job.answer)
 
-    def _answered(self, result: Any) -> Any:
+    def _answered(self, result: Any, answer: Deferred[Any]) -> Any:
         self._late -= 1
         self.answered()
+        waiting: Any = answer.callbacks
+        if isinstance(result, Failure) and result.check(OSError) and not waiting:
+            return None  # the caller has gone on without it
         return result
 
     def run(self, function: Callable[[], Any]) -> Deferred[Any]:
@@ -175,7 +183,7 @@ class _Job:
 
     def wait(self, seconds: float) -> bool:
         """Return whether the function ended in time."""
-        if self._done.acquire(timeout=seconds):
+        if any(self._done.acquire(timeout=seconds / _WAITS) for _ in range(_WAITS)):
             return True
         with self._lock:
             self.is_late = not self._done.acquire(blocking=False)
