@@ -105,13 +105,14 @@ def descendants(pid: int) -> list[int]:
     waiting = [pid]
     while waiting:
         parent = waiting.pop()
-        for task in Path("/proc").glob(f"{parent}/task/*/children"):  # each thread has its own
-            try:
-                children = task.read_text().split()
-            except OSError:
-                continue
-            waiting += [int(child) for child in children]
-            found += [int(child) for child in children]
+        tasks: list[str] = []
+        with suppress(OSError):
+            tasks = os.listdir(f"/proc/{parent}/task")
+        for task in tasks:  # each thread has children of its own
+            with suppress(OSError):
+                children = Path(f"/proc/{parent}/task/{task}/children").read_text().split()
+                waiting += [int(child) for child in children]
+                found += [int(child) for child in children]
     return found
 
 
