@@ -127,9 +127,11 @@ class ReadTests(LogCase):
         reader = await self.follow()
         reader.download.abort()
         await self.until(lambda: self.pool.logs[0].gone)
-        await self.until(
-            lambda: not [each for each in gc.get_objects() if isinstance(each, TextStream)]
-        )
+
+        def is_left() -> bool:
+            return any(isinstance(each, TextStream) for each in gc.get_objects(generation=0))
+
+        await self.until(lambda: not is_left())
 
     async def test_without_power(self) -> None:
         """A machine that is off has a log; switching it off ends no follower."""

@@ -30,7 +30,7 @@ class AnswerTests(SynchronousTestCase):
         client.send(b"GET /refused HTTP/1.1\r\nHost: x\r\n\r\n")
         self.assertEqual(client.responses()[0].code, 404)
         client.lose()
-        left = [each for each in gc.get_objects() if isinstance(each, Request)]
+        left = [each for each in gc.get_objects(generation=0) if isinstance(each, Request)]
         self.assertEqual([each.path for each in left if each.path == b"/refused"], [])
 
     def test_json(self) -> None:

@@ -142,6 +142,10 @@ class ReaderTests(ConnectionCase):
         del client.protocol
         self.answer(CHUNKED + chunk(b"one\n"))
         self.assertIsNone(channel())
-        self.assertTrue([each for each in gc.get_objects() if isinstance(each, TextConnection)])
+        self.assertTrue(
+            [each for each in gc.get_objects(generation=0) if isinstance(each, TextConnection)]
+        )
         client.lose()
-        self.assertFalse([each for each in gc.get_objects() if isinstance(each, TextStream)])
+        self.assertFalse(
+            [each for each in gc.get_objects(generation=0) if isinstance(each, TextStream)]
+        )

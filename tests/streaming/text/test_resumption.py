@@ -208,7 +208,9 @@ class ContinueTests(ResumedCase):
             client.lose()
             self.backend.protocol = None
             left = [
-                each for each in gc.get_objects() if isinstance(each, ResumedLog | FrameDecoder)
+                each
+                for each in gc.get_objects(generation=0)
+                if isinstance(each, ResumedLog | FrameDecoder)
             ]
             self.assertEqual(left, [])
 
