@@ -27,7 +27,7 @@ from tests import procfs
 from tests.flows.forks import prctl
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.1, 2.0
-LONGEST_CALM_SECONDS = 1.5
+LONGEST_CALM_SECONDS = 2.5
 """Stalls of several processes may overlap."""
 _LOOK_SECONDS = 0.01
 _PR_SET_CHILD_SUBREAPER = 36

@@ -102,7 +102,9 @@ class LogTests(MachineCase):
             self.assertIn("/log/", url)
             subject, journal = runtime.read_log(Grant("", uid))
             self.assertEqual(subject.uid, uid)
-            self.assertIn(b"a42a", journal.read(journal.start, 1 << 20))
+            await self.until(
+                lambda journal=journal: b"a42a" in journal.read(journal.start, 1 << 20)
+            )  # type: ignore[misc]
             self.assertTrue(journal.closed)
         for other in ("", uid.replace("0", "1"), "../" + uid, id):
             with self.assertRaises(NotFound):
@@ -111,7 +113,7 @@ class LogTests(MachineCase):
         await self.until_state(runtime, again, pb.MACHINE_RUNNING)
         _, journal = runtime.read_log(Grant("", uid))
         self.assertFalse(journal.closed)
-        self.assertIn(b"a42a", journal.read(journal.start, 1 << 20))
+        await self.until(lambda: b"a42a" in journal.read(journal.start, 1 << 20))
 
     async def test_no_url(self) -> None:
         """Without a place to serve logs there is no URL."""
