@@ -10,9 +10,8 @@ from twisted.internet.endpoints import connectProtocol
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from twisted_exec.iri import server as server_module
-from twisted_exec.iri import unix_gate as gate_module
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.server import CallLimits
 from twisted_exec.tls.endpoints import unix_client_endpoint
 
 from .test_rpc import RPCCase
@@ -35,8 +34,7 @@ class LimitTests(RPCCase):
 
     async def test_connections(self) -> None:
         """Connections beyond the limit are closed at once; the others stay open."""
-        self.patch(gate_module, "_MAX_CONNECTIONS", 3)
-        self.serve()
+        self.serve(limits=CallLimits(connections=3))
         client = self.connect()
         await client.version(pb.VersionRequest())
         silent = [
@@ -63,7 +61,6 @@ class LimitTests(RPCCase):
 
     async def test_calls(self) -> None:
         """Calls beyond the limit fail with 429; the pending ones are answered."""
-        self.patch(server_module, "_CONCURRENT_CALLS", 2)
         waiting: list[Deferred[pb.VersionResponse]] = []
         both: Deferred[None] = Deferred()
 
@@ -74,7 +71,7 @@ class LimitTests(RPCCase):
             return waiting[-1]
 
         self.runtime.answers["version"] = answer
-        self.serve()
+        self.serve(limits=CallLimits(calls=2))
         client = self.connect()
         calls = [client.version(pb.VersionRequest()) for _ in range(2)]
         await both
@@ -86,7 +83,6 @@ class LimitTests(RPCCase):
 
     async def test_changes(self) -> None:
         """Slow changes leave queries unaffected; a change beyond the limit fails with 429."""
-        self.patch(server_module, "_CHANGES", 2)
         waiting: list[Deferred[pb.DeleteMachineResponse]] = []
         both: Deferred[None] = Deferred()
 
@@ -97,7 +93,7 @@ class LimitTests(RPCCase):
             return waiting[-1]
 
         self.runtime.answers["delete_machine"] = delete
-        self.serve()
+        self.serve(limits=CallLimits(changes=2))
         client = self.connect()
         calls = [client.delete_machine(pb.DeleteMachineRequest()) for _ in range(2)]
         await both

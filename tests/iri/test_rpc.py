@@ -14,10 +14,13 @@ import grpc
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred, succeed
 from twisted.internet.threads import deferToThread
+from twisted.internet.unix import Port
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer, implementer_only
 
+from tests.retained import instances
 from twisted_exec.api import status as api
+from twisted_exec.iri import unix_gate
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
@@ -57,9 +60,15 @@ class RPCCase(TestCase):
 
     def serve(self, **options: Any) -> IRIServer:
         server = IRIServer(self.runtime, self.target, reactor, **options)
+        self.server = server
         server.startService()
         self.addCleanup(lambda: server.stopService() if server.running else None)
         return server
+
+    def gate(self) -> Gate:
+        """Return the gate of the server that was made last."""
+        (gate,) = instances(self.server, Gate)
+        return gate
 
     def connect(self, **options: Any) -> IRIClient:
         client = IRIClient(self.target, reactor, **options)
@@ -279,11 +288,11 @@ class TimeTests(RPCCase):
         client = self.connect(timeout_seconds=0.3)
         for _ in range(2):
             await self.refusal(client.version(pb.VersionRequest()))
-        stuck = client._link
+        before = set(self.gate().open)
         del self.runtime.answers["version"]
         client._timeout_seconds = 60  # only the calls before are to time out
         await client.version(pb.VersionRequest())
-        self.assertIsNot(client._link, stuck)
+        self.assertNotEqual(set(self.gate().open) - before, set())
         for one in waiting:
             one.callback(pb.VersionResponse())
 
@@ -301,8 +310,8 @@ class SocketTests(RPCCase):
 
     async def test_private(self) -> None:
         """Only this user may use the socket and grpcio's own socket behind it."""
-        server: Any = self.serve()
-        self.assertEqual(server._gate[0].backlog, BACKLOG)
+        (port,) = instances(self.serve(), Port)
+        self.assertEqual(port.backlog, BACKLOG)
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(self.path + ".d").st_mode & 0o777, 0o700)
 
@@ -349,11 +358,8 @@ class SocketTests(RPCCase):
         The server drops connections of users that are not allowed, by the kernel's peer
         credentials.
         """
-        server = self.serve()
-        _, gate = server._gate or self.fail("no gate")
-        assert isinstance(gate, Gate)
-        self.assertEqual(gate._allowed, {0, os.getuid()})
-        gate._allowed = frozenset({os.getuid() + 1})
+        self.serve()
+        self.patch(unix_gate, "peer_uid", lambda _: os.getuid() + 1)
         found = await self.refusal(self.connect().version(pb.VersionRequest()))
         self.assertEqual(found.code, 503)
         self.assertEqual(self.runtime.calls, [])
@@ -375,7 +381,7 @@ class SocketTests(RPCCase):
 
     async def test_leaves_nothing(self) -> None:
         """Reconnecting clients leak no file descriptors."""
-        server = self.serve()
+        self.serve()
         client = self.connect()
         await client.version(pb.VersionRequest())
         await maybeDeferred(client.stopService)
@@ -383,7 +389,7 @@ class SocketTests(RPCCase):
         for _ in range(20):
             await client.version(pb.VersionRequest())
             await maybeDeferred(client.stopService)
-        _, gate = server._gate or self.fail("no gate")
+        gate = self.gate()
         # Threads of gRPC close their ends of the connections.
         while gate.open or len(os.listdir("/proc/self/fd")) > before + 2:
             await _turn()

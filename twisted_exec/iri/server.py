@@ -18,6 +18,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -42,17 +43,40 @@ from twisted_exec.iri.revisions.registry import CONSOLE, IRONCORE, SPHERIC
 from twisted_exec.iri.revisions.registry import revision as revision_named
 from twisted_exec.iri.revisions.revision import Call, Revision
 from twisted_exec.iri.target import MutualTLS, ReloadingTLS, Target, TargetError, parse_target
-from twisted_exec.iri.unix_gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
+from twisted_exec.iri.unix_gate import (
+    MOST_CONNECTIONS,
+    Gate,
+    listen_gate,
+    prepare_directory,
+    remove_stale,
+    stop_gate,
+)
 
 # Threads are started when needed.
 _THREADS = 256
-# The limit for methods that change something and may take long.  It is lower, so that read-only methods, with
-# which a poollet checks that the runtime is alive, never wait for them.
-_CHANGES = 224
-_CONCURRENT_CALLS = 512
 _LONGEST_CALL_SECONDS = 60.0
 _MAX_MESSAGE_BYTES = 4 << 20
 _GRACE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class CallLimits:
+    """
+    What clients of a server may do at once.
+
+    :ivar connections: to a UNIX socket; further ones are closed.
+    :ivar calls: further ones fail with ``RESOURCE_EXHAUSTED``.
+    :ivar changes: calls that change something and may take long; further ones fail with 429.  It is
+        lower than the number of threads, so that read-only calls, with which a poollet checks that the
+        runtime is alive, never wait for them.
+    """
+
+    connections: int = MOST_CONNECTIONS
+    calls: int = 512
+    changes: int = 224
+
+
+DEFAULT_LIMITS = CallLimits()
 
 
 class IRIServer(Service):
@@ -68,6 +92,7 @@ class IRIServer(Service):
     :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
     :param revision: name of the revision of ``machine.v1alpha1.MachineRuntime``, one of
         :data:`~twisted_exec.iri.revisions.registry.REVISIONS`.
+    :param limits: of connections and calls.
     :raises TargetError: the target is malformed or unusable.
     :raises ValueError: there is no such revision.
     """
@@ -83,7 +108,9 @@ class IRIServer(Service):
         tls: MutualTLS | None = None,
         allowed_uids: Collection[int] = (),
         revision: str = IRONCORE.name,
+        limits: CallLimits = DEFAULT_LIMITS,
     ) -> None:
+        self._limits = limits
         self.target = parse_target(target) if isinstance(target, str) else target
         if not self.target.is_unix and tls is None:
             raise TargetError(f"{self.target}: TCP needs mutual TLS (CA, certificate and key)")
@@ -97,7 +124,7 @@ class IRIServer(Service):
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._gate: tuple[IListeningPort, Gate] | None = None
         self._inner_directory = ""
-        self._changes = threading.Semaphore(_CHANGES)
+        self._changes = threading.Semaphore(limits.changes)
 
     def startService(self) -> None:
         """
@@ -116,7 +143,7 @@ class IRIServer(Service):
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
             ),
-            maximum_concurrent_rpcs=_CONCURRENT_CALLS,
+            maximum_concurrent_rpcs=self._limits.calls,
         )
         served = [*self._served]
         if IMachineLogs.providedBy(self._runtime):
@@ -200,7 +227,9 @@ class IRIServer(Service):
             raise TargetError(f"cannot listen on {inner}: {error}") from None
         self._server.start()
         if self._gate is None:
-            self._gate = listen_gate(self._reactor, self.target.path, inner, self._allowed)
+            self._gate = listen_gate(
+                self._reactor, self.target.path, inner, self._allowed, self._limits.connections
+            )
 
     def _listen_tcp(self) -> None:
         credentials = self._credentials()
@@ -286,7 +315,8 @@ class IRIServer(Service):
             yield
             return
         if not self._changes.acquire(blocking=False):
-            raise TooManyRequests(f"{_CHANGES} changes are under way on this runtime, its limit", 1)
+            most = self._limits.changes
+            raise TooManyRequests(f"{most} changes are under way on this runtime, its limit", 1)
         try:
             yield
         finally:

@@ -30,7 +30,8 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.transport import accept_unbuffered
 from twisted_exec.tls.unix import peer_uid, private_directory
 
-_MAX_CONNECTIONS = 256
+MOST_CONNECTIONS = 256
+"""Connections to one socket that may be open at once."""
 _DRAIN_SECONDS = 1.0
 
 
@@ -93,20 +94,27 @@ class Gate(Factory):
 
     :param allowed_uids: the allowed users.
     :param inner: path of the private socket.
+    :param most_connections: that are open at once; further ones are closed.
     """
 
     noisy = False
     _log = Logger()
 
-    def __init__(self, reactor: Any, inner: str, allowed_uids: Collection[int]) -> None:
-        self._reactor = reactor
+    def __init__(
+        self,
+        reactor: Any,
+        inner: str,
+        allowed_uids: Collection[int],
+        most_connections: int = MOST_CONNECTIONS,
+    ) -> None:
+        self._reactor, self._most_connections = reactor, most_connections
         self._inner = unix_client_endpoint(reactor, inner)
         self._allowed = frozenset(allowed_uids)
         self._closed: list[Deferred[None]] = []
         self.open: set[Splice] = set()
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
-        return None if len(self.open) >= _MAX_CONNECTIONS else _Door(self)
+        return None if len(self.open) >= self._most_connections else _Door(self)
 
     def arrived(self, outer: Any) -> None:
         """Handle a new connection."""
@@ -149,14 +157,18 @@ class Gate(Factory):
 
 
 def listen_gate(
-    reactor: IReactorUNIX, path: str, inner: str, allowed_uids: Collection[int]
+    reactor: IReactorUNIX,
+    path: str,
+    inner: str,
+    allowed_uids: Collection[int],
+    most_connections: int = MOST_CONNECTIONS,
 ) -> tuple[IListeningPort, Gate]:
     """
     Listen at ``path`` for ``allowed_uids``; it must not exist unless its socket was inherited.
 
     :raises CannotListenError: the path is in use.
     """
-    gate = Gate(reactor, inner, allowed_uids)
+    gate = Gate(reactor, inner, allowed_uids, most_connections)
     shared = set(allowed_uids) - {0, os.getuid()}
     port = listen_unix(reactor, path, gate, 0o666 if shared else 0o600)
     accept_unbuffered(port)
