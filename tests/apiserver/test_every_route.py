@@ -4,17 +4,20 @@ Every route refuses unauthenticated users, and every route of a stream is listed
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import replace
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 
 from tests.apiserver.chain import ChainTestCase
+from tests.retained import instances
+from twisted_exec.apiserver.service import APIServer
 from twisted_exec.auth.dispatcher import GatedEndpoint
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.transport.http import HTTPTransport, Request
+from twisted_exec.streaming.http.routes import RouteTable
 
 reactor: Any = _reactor
 
@@ -43,15 +46,14 @@ PAGE = {"/console", "/console/", "/console/{}", "/console/{}/{}", "/console/{}/{
 """The web console contains no data."""
 
 
-def routes(node: Any, path: str = "") -> Iterator[tuple[str, str, GatedEndpoint]]:
-    """Method, pattern and endpoint of each route beneath a node."""
-    for method, (endpoint, _) in node.endpoints.items():
-        if method != b"HEAD":
-            yield method.decode(), path or "/", endpoint
-    for name, below in node.literals.items():
-        yield from routes(below, f"{path}/{name}")
-    if node.variable is not None:
-        yield from routes(node.variable, f"{path}/{{}}")
+def routes(server: APIServer) -> list[tuple[str, str, GatedEndpoint]]:
+    """Method, pattern with ``{}``, and endpoint of each route of a server."""
+    (table,) = instances(server, RouteTable)
+    return [
+        (method, re.sub(r"{\w+}", "{}", pattern), endpoint)
+        for method, pattern, endpoint in table
+        if method != "HEAD"
+    ]
 
 
 class EveryRouteTests(ChainTestCase):
@@ -63,8 +65,7 @@ class EveryRouteTests(ChainTestCase):
         nobody = replace(config, certificate=Material(), key=Material())
         transport = HTTPTransport(nobody, reactor)
         self.addCleanup(transport.close)
-        dispatcher: Any = self.server._parts.dispatcher
-        asked = list(routes(dispatcher._routes._root))
+        asked = routes(self.server)
         self.assertGreater(len(asked), 100)
         for method, pattern, _ in asked:
             if pattern in OPEN | PAGE:
@@ -76,8 +77,7 @@ class EveryRouteTests(ChainTestCase):
 
     def test_streams(self) -> None:
         """The routes of streams are these, and each goes through a locator that asks."""
-        dispatcher: Any = self.server._parts.dispatcher
-        asked = [each for each in routes(dispatcher._routes._root) if each[1] not in PAGE]
+        asked = [each for each in routes(self.server) if each[1] not in PAGE]
         self.assertEqual({path for _, path, each in asked if each.session is not None}, STREAMS)
         self.assertEqual(
             {(method, path) for method, path, each in asked if each.is_open},

@@ -4,10 +4,10 @@ Every route of the node server, with the permission that it needs; a new route m
 
 from __future__ import annotations
 
-from typing import Any
-
+from tests.retained import instances
 from twisted_exec.nodeserver.nodes.probe import probe_routes
 from twisted_exec.nodeserver.tap import ROUTES
+from twisted_exec.streaming.http.routes import RouteTable
 
 from .chain import JANE, NODE, UPGRADE, ServerCase
 from .support import put_leaf_pod, put_pod
@@ -37,22 +37,13 @@ class EveryRouteTests(ServerCase):
 
     def routes(self) -> list[tuple[bytes, str]]:
         """Each method and path that is answered at all."""
-        routes: list[tuple[bytes, str]] = []
-
-        def walk(node: Any, path: str, names: tuple[str, ...]) -> None:
-            for method, (_, names_of) in node.endpoints.items():
-                if method == b"HEAD":
-                    continue
-                values = {**VALUES, "uid": self.uid}
-                routes.append((method, path.format(*(values[name] for name in names_of))))
-            for literal, inner in node.literals.items():
-                walk(inner, f"{path}/{literal}", names)
-            if node.variable is not None:
-                walk(node.variable, f"{path}/{{}}", names)
-
-        resource: Any = self.server.site.resource
-        walk(resource._routes._root, "", ())
-        return routes
+        (table,) = instances(self.server.site.resource, RouteTable)
+        values = {**VALUES, "uid": self.uid}
+        return [
+            (method.encode(), pattern.format(**values))
+            for method, pattern, _ in table
+            if method != "HEAD"
+        ]
 
     async def test_known(self) -> None:
         """All first words are known here, in both forms where a UID may be given."""

@@ -173,12 +173,12 @@ class World(Hub):
 
     def delete(self, name: str, provider: str = "p") -> None:
         """Delete a Space as a user does; the object stays until its finalizers are removed."""
-        self._done(self.client.delete(spaces.SPACES, name, spaces.namespace_of(provider)))
+        self.done(self.client.delete(spaces.SPACES, name, spaces.namespace_of(provider)))
 
     def annotate(self, name: str, provider: str = "p", **notes: Any) -> None:
         patch = {"metadata": {"annotations": notes}}
         namespace = spaces.namespace_of(provider)
-        self._done(self.client.patch(spaces.SPACES, name, patch, namespace))
+        self.done(self.client.patch(spaces.SPACES, name, patch, namespace))
 
     @staticmethod
     def given(token: str) -> bytes:

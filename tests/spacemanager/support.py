@@ -100,8 +100,8 @@ class Hub:
         obj = {"metadata": metadata, **rest}
         key = (resource, namespace, name)
         if key in self.cluster.objects:
-            return self._done(self.client.update(resource, obj, namespace))
-        return self._done(self.client.create(resource, obj, namespace))
+            return self.done(self.client.update(resource, obj, namespace))
+        return self.done(self.client.create(resource, obj, namespace))
 
     def desc(self, name: str, *, type: str = LOCAL, **spec: Any) -> Object:
         """Create or update a SpaceProviderDesc."""
@@ -122,7 +122,7 @@ class Hub:
     def drop(self, resource: Any, name: str, namespace: str = "") -> None:
         """Delete an object."""
         gone = self.cluster.objects[resource, namespace, name]
-        self._done(self.client.delete(resource, name, namespace))
+        self.done(self.client.delete(resource, name, namespace))
         if resource == SPACES:
             self.spaces.followers.tell(gone, None)
 
@@ -155,7 +155,7 @@ class Hub:
             self.clock.advance(step)
 
     @staticmethod
-    def _done(answer: Any) -> Object:
+    def done(answer: Any) -> Object:
         results: list[Any] = []
         answer.addBoth(results.append)
         if not isinstance(results[0], dict):

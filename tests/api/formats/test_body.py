@@ -109,11 +109,7 @@ class LimitTests(SynchronousTestCase):
             return 1 + (sum(map(number, inner)) if isinstance(value, dict | list) else 0)
 
         text = json.dumps(value, indent=1 if is_indented else None).encode()
-        before, body._WINDOW_BYTES = body._WINDOW_BYTES, size
-        try:
-            self.assertEqual(body.count_values(text), number(value))
-        finally:
-            body._WINDOW_BYTES = before
+        self.assertEqual(body.count_values(text, window_bytes=size), number(value))
 
     def test_text(self) -> None:
         """Text is one value, whatever is in it."""

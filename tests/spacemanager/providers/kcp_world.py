@@ -77,6 +77,8 @@ class KcpWorld(SpaceWorld):
 
     def __init__(self) -> None:
         self.steps = Steps()
+        self.clock: Any = reactor
+        self.later = 0.0  # seconds that providers are ahead of the clock
 
     def secret(self) -> Mapping[str, bytes]:
         """Return the provider's current Secret."""
@@ -87,7 +89,10 @@ class KcpWorld(SpaceWorld):
         told = kcp_settings(spec)
         client = KubeClient(told.config, reactor, timeout_seconds=10)
         client._http = Counted(client._http, self.steps)  # type: ignore[assignment]
-        return KcpProvider(spec, told, client, reactor, reactor.seconds)
+        return KcpProvider(spec, told, client, self.clock, self.now)
+
+    def now(self) -> float:
+        return float(reactor.seconds()) + self.later
 
     def calls(self) -> int:
         return self.steps.count

@@ -25,7 +25,6 @@ from twisted_exec.api.spaces import IN_CLUSTER
 from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physical
 from twisted_exec.spacemanager.providers.kind.cli import CompletedRun, KindCli
 from twisted_exec.spacemanager.providers.kind.config import KindSettings
-from twisted_exec.spacemanager.providers.kind.polling import NamePoller
 from twisted_exec.spacemanager.providers.kind.provider import KindProvider
 from twisted_exec.spacemanager.providers.kind.records import CREATING, Record, Records
 
@@ -131,6 +130,8 @@ class KindWorld(SpaceWorld):
         self.directory = Path(directory).absolute()
         self.kind = self.directory / "fake"
         self.steps = Steps()
+        self.settings = KindSettings(internal=True)
+        self.later = 0.0  # seconds that providers are ahead of the clock
         self._port: Any = None
         self._foreign = 0
 
@@ -163,9 +164,10 @@ class KindWorld(SpaceWorld):
     def make(self) -> ISpaceProvider:
         cli = CountedCli(self.steps, self.environ(), "kind")
         records = Records(str(self.directory / "records"), self.steps.take)
-        provider = KindProvider(KindSettings(internal=True), cli, records, reactor, reactor.seconds)
-        provider._poll = NamePoller(reactor, provider._listed_names, provider._unsettled, 0.05)
-        return provider
+        return KindProvider(self.settings, cli, records, reactor, self.now, poll_seconds=0.05)
+
+    def now(self) -> float:
+        return float(reactor.seconds()) + self.later
 
     async def watching(self, adaptor: Any) -> None:
         while adaptor._poll._seen is None:

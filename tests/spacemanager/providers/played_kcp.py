@@ -138,7 +138,7 @@ class PlayedKcp(resource.Resource):
         self.asked: list[str] = []
         """Method and path of every request."""
         self._ids = itertools.count(1)
-        self._accounts: dict[str, tuple[str, str, str, float]] = {}
+        self.accounts: dict[str, tuple[str, str, str, float]] = {}
         self._port: Any = None
         self._number, self._reserved = 0, ReservedPorts()
         self._add("root")
@@ -325,7 +325,7 @@ class PlayedKcp(resource.Resource):
         return self._done(request, cluster, _Target.of(rest), user)
 
     def _account(self, token: str) -> tuple[str, str, str, float] | None:
-        found = self._accounts.get(token)
+        found = self.accounts.get(token)
         if found is None or found[3] <= reactor.seconds():
             return None
         cluster = self.clusters.get(found[0])
@@ -386,7 +386,7 @@ class PlayedKcp(resource.Resource):
         token, until = f"account-{uuid.uuid4()}", reactor.seconds()
         until += body["spec"]["expirationSeconds"]
         whose = f"{target.namespace}:{target.name}"
-        self._accounts[token] = (cluster.id, whose, found["metadata"]["uid"], until)
+        self.accounts[token] = (cluster.id, whose, found["metadata"]["uid"], until)
         return {**body, "status": {"token": token, "expirationTimestamp": timestamp(until)}}
 
     def _watch(self, request: Request, cluster: LogicalCluster, target: _Target) -> int:

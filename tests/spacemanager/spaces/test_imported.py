@@ -48,7 +48,7 @@ class ImportedTests(SynchronousTestCase):
         return condition(self.seen(), type)
 
     def delete(self) -> None:
-        self.world._done(self.world.client.delete(spaces.SPACES, "one", HOME))
+        self.world.done(self.world.client.delete(spaces.SPACES, "one", HOME))
         self.world.settle(5)
 
     def test_ready(self) -> None:

@@ -170,10 +170,14 @@ def _too_many(limit: int) -> RequestEntityTooLarge:
     )
 
 
-def count_values(text: bytes, limit: int = OBJECT.values) -> int:
-    """Count the values in JSON; a number above ``limit`` may be inexact."""
+def count_values(text: bytes, limit: int = OBJECT.values, window_bytes: int = _WINDOW_BYTES) -> int:
+    """
+    Count the values in JSON; a number above ``limit`` may be inexact.
+
+    :param window_bytes: how much is counted at a time.
+    """
     values, last, quote = 1, b"", b""
-    for window in _windows(text):
+    for window in _windows(text, window_bytes):
         # Without escapes each quote begins or ends a string.  Pairs of backslashes go first,
         # because the quote after a pair is not escaped.
         window = window.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -191,7 +195,7 @@ def count_values(text: bytes, limit: int = OBJECT.values) -> int:
     return values
 
 
-def _windows(text: bytes) -> Iterator[bytes]:
+def _windows(text: bytes, window_bytes: int) -> Iterator[bytes]:
     """
     Yield a text in pieces, so that no call into C takes long, and a large body is refused early.
 
@@ -199,7 +203,7 @@ def _windows(text: bytes) -> Iterator[bytes]:
     """
     start = 0
     while start < len(text):
-        end = start + _WINDOW_BYTES
+        end = start + window_bytes
         if text[end - 1 : end] == b"\\":
             end += len(_BACKSLASHES.match(text, end)[0]) + 1  # type: ignore[index]
         yield text[start:end]

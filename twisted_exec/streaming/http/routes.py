@@ -8,7 +8,7 @@ authorizes is then what every later hop sees, however it normalizes paths.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -118,6 +118,10 @@ class RouteTable(Generic[Endpoint]):
                 raise ValueError(f"{method} {pattern} has a handler")
             node.endpoints[method.encode()] = (endpoint, tuple(names))
 
+    def __iter__(self) -> Iterator[tuple[str, str, Endpoint]]:
+        """Yield the method, the pattern and the endpoint of each route."""
+        yield from _routes(self._root, "")
+
     def match(self, method: bytes, path: bytes) -> Match[Endpoint]:
         """
         Find the route of a request.
@@ -162,6 +166,15 @@ def with_head(methods: Iterable[str]) -> list[str]:
     """``HEAD`` besides, where there is ``GET``: twisted.web sends no body then."""
     methods = list(dict.fromkeys(methods))
     return [*methods, "HEAD"] if "GET" in methods and "HEAD" not in methods else methods
+
+
+def _routes(node: _Node[Endpoint], path: str) -> Iterator[tuple[str, str, Endpoint]]:
+    for method, (endpoint, names) in node.endpoints.items():
+        yield method.decode(), path.format(*(f"{{{name}}}" for name in names)) or "/", endpoint
+    for name, below in node.literals.items():
+        yield from _routes(below, f"{path}/{name}")
+    if node.variable is not None:
+        yield from _routes(node.variable, f"{path}/{{}}")
 
 
 def _walk(

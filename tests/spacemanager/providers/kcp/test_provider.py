@@ -127,8 +127,7 @@ class CredentialTests(KcpTestCase):
     async def test_renewed(self) -> None:
         """SF 15: a token is renewed long before it expires; lists change the version."""
         info = await self.usable()
-        later = reactor.seconds() + TOKEN_SECONDS * 0.6
-        self.provider._tokens._now = lambda: later
+        self.world.later = TOKEN_SECONDS * 0.6
         (listed,) = await self.provider.list_spaces()
         self.assertNotEqual(listed.version, info.version)
         again = await self.provider.get(RED)
@@ -136,16 +135,16 @@ class CredentialTests(KcpTestCase):
 
     async def test_hint_when_due(self) -> None:
         """Watchers get a hint when a token is due for renewal."""
+        self.world.clock = clock = Clock()
+        self.provider = self.made()
         info = await self.usable()
-        clock = Clock()
-        self.provider._hints._clock = clock
         hints: list[Physical | None] = []
         self.addCleanup(self.provider.watch(hints.append))
         expires = info.access[EXTERNAL].expires
         assert expires is not None
         clock.advance(60)
         self.assertNotIn(RED, hints)
-        self.provider._tokens._now = lambda: expires - 10
+        self.world.later = expires - 10 - reactor.seconds()
         clock.advance(60)
         self.assertIn(RED, hints)
 
@@ -164,7 +163,7 @@ class CredentialTests(KcpTestCase):
     async def test_reviews_that_say_nothing(self) -> None:
         """Reviews that reject even a new token are no longer used, and the token is kept."""
         await self.usable()
-        self.kcp._accounts = _Forgetful(self.kcp._accounts)
+        self.kcp.accounts = _Forgetful(self.kcp.accounts)
         one = await self.provider.get(RED)
         self.assertEqual((await self.provider.get(RED)).access, one.access)
 

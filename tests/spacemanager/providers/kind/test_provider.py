@@ -247,7 +247,7 @@ class MakingTests(KindTestCase):
         self.world.mode("hold")
         await self.provider.create(RED, SpaceRequest(MINE))
         await self.begun()
-        self.provider._now = lambda: reactor.seconds() + 3600
+        self.world.later = 3600.0
         self.assertEqual((await self.until(BROKEN)).reason, "Interrupted")
 
     async def test_room(self) -> None:
@@ -327,7 +327,8 @@ class LookTests(KindTestCase):
 
     async def test_outside_only(self) -> None:
         """By default only the external viewpoint has access."""
-        self.provider._settings = KindSettings()
+        self.world.settings = KindSettings()
+        self.provider = self.made()
         self.assertEqual(list((await self.usable()).access), [EXTERNAL])
 
     async def test_hint_when_made(self) -> None:

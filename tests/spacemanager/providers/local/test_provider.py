@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld, pause, secrets_of
 from tests.ports import reserved_port
+from tests.retained import instances
 from tests.spacemanager.providers.local_world import SMALL, LocalWorld, command
 from twisted_exec.api.status import AlreadyExists, ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import (
@@ -258,18 +260,24 @@ class KeptTests(TestCase):
             self.assertIn(path, told.exception.message)
         self.assertTrue(os.path.exists(path))
 
+    def looking(self) -> bool:
+        """Return whether the provider looks for changes."""
+        (loop,) = instances(self.provider, LoopingCall)
+        return bool(loop.running)
+
     async def test_put_right(self) -> None:
         """A record that was briefly unreadable is read again, even without a change."""
         await self.usable(self.red)
-        reading = records._parse
-
-        def cannot(name: str, path: str) -> records.Record:
-            return records.Record(name, "", damaged=f"{path} cannot be read")
-
-        self.patch(records, "_parse", cannot)
-        self.provider._store._seen.clear()
+        path = self.world.record(self.red)
+        with open(path, "rb") as file:
+            content = file.read()
+        with open(path, "wb") as file:
+            file.write(b"?" * len(content))
+        damaged = os.stat(path)
         self.assertEqual((await self.provider.get(self.red)).state, BROKEN)
-        self.patch(records, "_parse", reading)
+        with open(path, "wb") as file:
+            file.write(content)
+        os.utime(path, ns=(damaged.st_atime_ns, damaged.st_mtime_ns))
         self.assertEqual((await self.provider.get(self.red)).state, USABLE)
 
     async def test_full_disk(self) -> None:
@@ -310,10 +318,12 @@ class KeptTests(TestCase):
         ):
             with self.assertRaises(ServiceUnavailable):
                 await ask()
-        looks = self.provider._looks
-        while self.provider._looks < looks + 2:
+        (loop,) = instances(self.provider, LoopingCall)
+        look, looks = loop.f, []
+        self.patch(loop, "f", lambda: looks.append(look()))
+        while len(looks) < 2:
             await pause(0.05)
-        self.assertTrue(self.provider._looking.running)
+        self.assertTrue(self.looking())
         os.remove(above)
         os.rename(above + ".away", above)
         self.assertEqual((await self.provider.get(self.red)).state, USABLE)
@@ -323,13 +333,13 @@ class KeptTests(TestCase):
         await self.usable(self.red)
         (space,) = self.provider.spaces()
         self.patch(space, "look", lambda: {}["nobody thought of"])
-        self.patch(self.provider, "_looks", local.TEND_EVERY - 1)
+        self.patch(local, "TEND_EVERY", 1)
         while not (failures := self.flushLoggedErrors(KeyError)):
             await pause(0.01)
         self.assertEqual(len(failures), 1)
-        self.assertFalse(self.provider._looking.running)
+        self.assertFalse(self.looking())
         await self.provider.list_spaces()
-        self.assertTrue(self.provider._looking.running)
+        self.assertTrue(self.looking())
 
     async def test_renewed(self) -> None:
         """A kubeconfig near its expiry is renewed without restarting the space."""

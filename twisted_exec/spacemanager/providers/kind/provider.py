@@ -70,7 +70,7 @@ from twisted_exec.spacemanager.providers.kind.config import (
     listed_names,
 )
 from twisted_exec.spacemanager.providers.kind.identity import Identity, Server
-from twisted_exec.spacemanager.providers.kind.polling import NamePoller
+from twisted_exec.spacemanager.providers.kind.polling import POLL_SECONDS, NamePoller
 from twisted_exec.spacemanager.providers.kind.records import (
     CODE,
     CONFIG,
@@ -140,6 +140,7 @@ class KindProvider(CoroutineProvider):
 
     :param reactor: provides ``IReactorTime``, ``IReactorTCP`` and ``IReactorProcess``.
     :param now: seconds since the epoch.
+    :param poll_seconds: interval of looks for clusters that come and go, while there are watchers.
     """
 
     default_parent = ""
@@ -151,12 +152,13 @@ class KindProvider(CoroutineProvider):
         records: Records,
         reactor: Any,
         now: Callable[[], float],
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._settings, self._cli, self._records = settings, cli, records
         self._reactor, self._now = reactor, now
         self._checks: dict[str, _Check] = {}
         self._closing = StoppingParts()
-        self._poll = NamePoller(reactor, self._listed_names, self._unsettled)
+        self._poll = NamePoller(reactor, self._listed_names, self._unsettled, poll_seconds)
 
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`. Poll: kind sends no notifications."""
