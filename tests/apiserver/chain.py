@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from tests.apiserver.support import AuditList, machine
+from tests.retained import instances
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -39,6 +40,7 @@ from twisted_exec.streaming.http.upgrade_client import (
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.tls.pki.directory import PKI, create_pki, write_kubeconfig
@@ -343,7 +345,8 @@ class ChainTestCase(TestCase):
 
     async def recheck(self) -> None:
         """Run the periodic reviews."""
-        await self.server._parts.guard.review()
+        (guard,) = instances(self.server, SessionGuard)
+        await guard.review()
 
     def endings(self) -> list[Ending | None]:
         """The ending of each live session; ``None`` for sessions that continue."""

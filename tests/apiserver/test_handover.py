@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IListeningPort
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
 from tests.apiserver.chain import MachineTestCase, UserEnd, reactor
 from tests.apiserver.consoles.sessions.support import SharedStorage
 from tests.apiserver.support import AuditList
+from tests.retained import instances, objects
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.service import APIServer
@@ -31,6 +33,12 @@ from twisted_exec.streaming.interfaces import (
 SESSIONS = kinds.CONSOLESESSIONS.resource
 MACHINES = kinds.MACHINES.resource
 ROLES, BINDINGS = kinds.ROLES.resource, kinds.ROLEBINDINGS.resource
+
+
+def port_of(server: APIServer) -> Any:
+    """Return the port on which a server listens."""
+    (port,) = (each for each in objects(server) if IListeningPort.providedBy(each))
+    return port
 
 
 class HandOverCase(MachineTestCase):
@@ -67,7 +75,7 @@ class HandOverCase(MachineTestCase):
         self.addCleanup(self.stop_old, self.old)
         handed = await self.old.freeze()
         self.handed = handed.values
-        await self.old._port.stopListening()  # type: ignore[union-attr,misc]  # as the program does
+        await port_of(self.old).stopListening()  # as the program does
         self.server = await self.successor(handed)
         retired = self.retired[self.old] = self.old.retire(linger_seconds)
         self.admin = self.client("admin")
@@ -177,7 +185,8 @@ class HandOverTests(HandOverCase):
         self.patch(store_client, "LOST_SECONDS", 0.2)
         end = await self.open()
         retired = await self.hand_over()
-        await self.old._storage.current()
+        (storage,) = instances(self.old, SQLiteStorage)
+        await storage.current()
         await self.server.stopService()
         await end.lost
         await retired
@@ -256,7 +265,7 @@ class SharedStoreTests(MachineTestCase):
         end, old = await self.open(), self.server
         await self.until(lambda: old.is_leading)
         handed = await old.freeze()
-        port = old._port
+        port = port_of(old)
         self.assertFalse(old.is_leading)
         await old.thaw()
         await self.until(lambda: old.is_leading)
@@ -266,7 +275,7 @@ class SharedStoreTests(MachineTestCase):
         new.startService()
         self.addCleanup(new.stopService)
         await new.when_ready()
-        await port.stopListening()  # type: ignore[union-attr,misc]
+        await port.stopListening()
         retired = old.retire(60)
         await self.until(lambda: new.is_leading)
         self.server = new

@@ -17,6 +17,7 @@ from twisted.internet import reactor as _reactor
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase
 from tests.auth import forge
 from tests.auth.provider import AUTHORIZATION, DISCOVERY, Provider
+from tests.retained import instances
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -186,7 +187,7 @@ class OIDCChainTests(ChainTestCase):
         await self.stop()
         self.provider.answers[DISCOVERY] = (503, {}, b"")
         await super().setUp()
-        transport = self.admin._http
+        (transport,) = instances(self.admin, HTTPTransport)
         code, *_ = await transport.collect(
             Request("GET", "/readyz"), timeout_seconds=10, limit_bytes=10000
         )

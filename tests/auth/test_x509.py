@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -15,14 +16,16 @@ from twisted.logger import formatEvent, globalLogPublisher
 from zope.interface.verify import verifyObject
 
 from tests.auth.support import CredentialsCase, credentials
+from tests.retained import instances
 from tests.tls.support import authority, client_identity, server_identity
+from twisted_exec.auth import x509 as x509_module
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki.authority import Authority, Issued
-from twisted_exec.tls.server import PeerCertificate
+from twisted_exec.tls.server import PeerCertificate, verify
 
 
 def subordinate(issuer: Authority, name: str) -> bytes:
@@ -156,9 +159,8 @@ class X509AuthenticatorTests(CredentialsCase):
     def test_verdicts_age(self) -> None:
         """A verdict is cached for one minute of the monotonic clock."""
         jane = self.credentials(shown=client_identity("jane"))
-        judge, checked = self.authenticator._judge, []
-        judged = judge._judge
-        self.patch(judge, "_judge", lambda *args: checked.append(args) or judged(*args))
+        checked: list[Any] = []
+        self.patch(x509_module, "verify", lambda *args: checked.append(args) or verify(*args))
         for seconds, count in ((0, 1), (59, 1), (1, 2), (59, 2)):
             self.clock.advance(seconds)
             self.now -= timedelta(seconds=seconds / 2)
@@ -280,12 +282,10 @@ class X509AuthenticatorTests(CredentialsCase):
 
     def test_remembered(self) -> None:
         """The number of cached verdicts is bounded."""
-        from twisted_exec.auth import x509 as module
-
-        self.patch(module, "_VERDICTS_KEPT", 3)
+        self.patch(x509_module, "_VERDICTS_KEPT", 3)
         for number in range(6):
             self.assertIsNotNone(self.user(client_identity(f"user-{number}")))
-        self.assertEqual(len(self.authenticator._judge._verdicts), 3)
+        self.assertEqual(len(instances(self.authenticator, x509_module.Verdict)), 3)
 
     def test_missing_ca(self) -> None:
         """Loading a missing CA file is an error."""

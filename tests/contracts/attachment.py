@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer_only
 from zope.interface.verify import verifyObject
 
+from tests.retained import instances
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     IDLE,
@@ -28,6 +29,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.carriers import Limits
 from twisted_exec.streaming.remotecommand.server import NO_BREAK, NO_ROLES, READ_ONLY
+from twisted_exec.streaming.remotecommand.user_input import UserInput
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryClient
@@ -206,13 +208,18 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.transport.resume_input()
         self.assertEqual(self.attachment.received, b"h")
 
+    def waiting(self) -> int:
+        """Return how many keys and requests wait for the attachment."""
+        (waiting,) = instances(self.transport, UserInput)
+        return len(waiting)
+
     def test_many_wishes(self) -> None:
         """A user that floods an attachment with break requests is paused, as with input."""
         user = self.begin()
         self.transport.pause_input()
         while user.client.transport.producerState == "producing":
             user.resizes(BREAK * 100)
-            self.assertLess(len(self.transport._input), self.limits.input_bytes)
+            self.assertLess(self.waiting(), self.limits.input_bytes)
         self.transport.resume_input()
         self.assertEqual(user.client.transport.producerState, "producing")
 
@@ -227,7 +234,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.transport.pause_input()
         for number in range(1, 2001):
             user.resizes(b'{"Width":%d,"Height":24}' % number)
-        self.assertLess(len(self.transport._input), self.limits.input_bytes)
+        self.assertLess(self.waiting(), self.limits.input_bytes)
         self.transport.resume_input()
         user.types(b"on")
         self.assertEqual(self.attachment.received, b"on")

@@ -472,7 +472,7 @@ def telnets(split: int, data: bytes) -> None:
                 sent.extend(end.to_send())
 
         found, blamed = _until_blamed(events())
-        assert len(end._parameters) <= len(data)
+        assert weight(end) <= 64 + 5 * len(data)
         sent.extend(end.to_send())
         assert len(sent) <= 64 + 4 * len(data), len(sent)
         return [*_joined(found, telnet.Text), bytes(sent)], blamed

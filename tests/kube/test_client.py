@@ -91,9 +91,9 @@ class ClientTestCase(TestCase):
             if channel.transport is not None:
                 channel.transport.abortConnection()
 
-    def make_client(self, **more: Any) -> KubeClient:
+    def make_client(self, timeout_seconds: float = 10.0, **more: Any) -> KubeClient:
         config = ClientConfig(f"http://127.0.0.1:{self.port.getHost().port}", **more)
-        return KubeClient(config, reactor, timeout_seconds=10.0)
+        return KubeClient(config, reactor, timeout_seconds=timeout_seconds)
 
     async def refusal(self, asking: Deferred[Any]) -> APIError:
         """Return the API error of a failing request."""
@@ -475,8 +475,7 @@ class ErrorTests(ClientTestCase):
             return NOT_DONE_YET
 
         self.server.handler = answer
-        self.client._timeout_seconds = 3600
-        asking = self.client.get(MACHINES, "vm")
+        asking = self.make_client(timeout_seconds=3600).get(MACHINES, "vm")
         await until(lambda: bool(self.server.asked))
         expire(reactor, 3000)
         self.assertEqual((await self.refusal(asking)).code, 504)
@@ -500,8 +499,7 @@ class ErrorTests(ClientTestCase):
 
         self.patch(http, "_collected", collect)
         self.server.handler = answer
-        self.client._timeout_seconds = 3600
-        asking = self.client.get(MACHINES, "vm")
+        asking = self.make_client(timeout_seconds=3600).get(MACHINES, "vm")
         await until(lambda: bool(heads))
         expire(reactor, 3000)
         self.assertEqual((await self.refusal(asking)).code, 504)
@@ -669,8 +667,6 @@ class WatchTests(ClientTestCase):
         self.server.handler = answer
         self.patch(client_module, "WATCH_SECONDS", -20)
         self.patch(client_module, "WATCH_GRACE_SECONDS", 3620)
-        self.client._random.seed(1)
-        self.patch(self.client._random, "randrange", lambda limit: 0)
         watching, _ = self.watch()
         await until(lambda: bool(self.server.asked))
         expire(reactor, 3000)

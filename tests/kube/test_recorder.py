@@ -9,6 +9,7 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.doubles import MACHINES, machine
+from tests.retained import entries
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
@@ -148,11 +149,13 @@ class RecorderTests(SynchronousTestCase):
         """The recorder's memory is bounded."""
         self.patch(recorder, "MAX_KEPT", 10)
         self.recorder = self.make()
+        sizes = []
         for number in range(30):
             about = {"metadata": {"name": "m", "namespace": "lab", "uid": f"u-{number}"}}
             self.recorder.record(about, "Normal", "A", "x")
-        sizes = (self.recorder._told, self.recorder._limit, self.recorder._similar)
-        self.assertEqual([len(each) for each in sizes], [10] * 3)
+            self.clock.advance(1)
+            sizes.append(entries(self.recorder, beside=[self.client, self.cluster]))
+        self.assertEqual(len(set(sizes[10:])), 1)
 
     def test_after_a_restart(self) -> None:
         """After a restart, the same Event is counted on."""

@@ -20,6 +20,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.poollet.doubles import CLASSES, MACHINES, MemoryRuntime, machine
 from twisted_exec.api import kinds
+from twisted_exec.auth.interfaces import IAuthorizer
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import Settings
 from twisted_exec.streaming.http.upgrade_client import (
@@ -216,10 +217,15 @@ class PoolletCase(TestCase):
         }
         return Settings(**{**fields, **more})
 
-    async def start(self, **more: Any) -> Poollet:
+    async def start(self, authorizer: IAuthorizer | None = None, **more: Any) -> Poollet:
         """A poollet that has registered its pool and made its machine."""
         self.poollet = Poollet(
-            self.settings(**more), self.client, self.runtime, self.audit, reactor
+            self.settings(**more),
+            self.client,
+            self.runtime,
+            self.audit,
+            reactor,
+            authorizer=authorizer,
         )
         self.poollet.startService()
         self.addCleanup(self.stop)

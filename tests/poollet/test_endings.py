@@ -16,6 +16,8 @@ from tests.poollet.chain import (
     until,
 )
 from tests.poollet.doubles import MACHINES, POOLS, machine
+from tests.retained import instances
+from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 
 
@@ -105,9 +107,8 @@ class EndingTests(PoolletCase):
 
     async def ask_again(self) -> None:
         """Run the periodic review now, with empty caches."""
-        gate: Any = self.poollet.consoles.guard._reviewer
-        for part in (self.poollet.consoles._authorizer, gate._authenticator._authenticators[-1]):
-            part._cache._answers.clear()
+        for cache in instances(self.poollet.consoles, AnswerCache):
+            cache.clear()
         await self.poollet.consoles.guard.review()
 
     async def test_direct_token(self) -> None:

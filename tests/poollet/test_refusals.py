@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from twisted.internet import reactor
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
@@ -28,6 +29,7 @@ from twisted_exec.api.status import (
     TooManyRequests,
 )
 from twisted_exec.apiserver import service as apiserver
+from twisted_exec.auth.delegated import DelegatedAuthorizer
 from twisted_exec.poollet.consoles.exec_route import RUNTIME_SECONDS
 from twisted_exec.poollet.machines import loop
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
@@ -356,8 +358,7 @@ class RefusalTests(PoolletCase):
 
     async def test_api_server_away(self) -> None:
         """If the permission cannot be checked, the request is refused."""
-        await self.start()
+        await self.start(DelegatedAuthorizer(self.client, reactor, retry_seconds=0.05))
         self.cluster.problem = unreachable()
-        self.patch(self.poollet.consoles._authorizer._reviews, "_retry_seconds", 0.05)
         await self.refused(503)
         self.cluster.problem = None

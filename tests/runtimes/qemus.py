@@ -160,6 +160,10 @@ class QemuCase(RuntimeCase):
         line: Line = await run.connect(Factory.forProtocol(Line))
         return line
 
+    async def ask(self, run: QemuRun, command: str, **arguments: Any) -> Any:
+        """Send a command on the control socket, which is the runtime's alone."""
+        return await run._ask(command, **arguments)
+
     def program(self, text: str) -> str:
         """A program of this text instead of QEMU."""
         path = os.path.join(self.directory, "qemu")

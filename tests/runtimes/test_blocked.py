@@ -7,11 +7,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from twisted.internet import reactor
 
+from tests.retained import instances
 from tests.runtimes.serving.test_server import StreamCase
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant
@@ -20,6 +20,7 @@ from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
+from twisted_exec.streaming.remotecommand.input_queue import InputQueue
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.channel import V5
@@ -74,16 +75,11 @@ class BlockedTests(StreamCase):
     def pong_received(self) -> None:
         self.pongs += 1
 
-    @property
-    def transport(self) -> Any:
-        """The console's end of the stream."""
-        (viewer,) = self.shared.viewers
-        return viewer._transport
-
     def waiting_bytes(self) -> int:
         """Return how much input waits for the machine."""
-        cost: int = self.transport._input._queue._cost
-        return cost
+        (viewer,) = self.shared.viewers
+        (queue,) = instances(viewer, InputQueue, beside=[self.shared])
+        return queue._cost
 
     async def more_output(self) -> None:
         """The machine goes on printing, and the user sees it."""

@@ -13,10 +13,12 @@ from twisted.internet.defer import Deferred
 
 from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
+from tests.retained import instances
 from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
 from tests.runtimes.support import SHELL, end_keeper
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
+from twisted_exec.runtimes.keeper.client import Keeper
 from twisted_exec.runtimes.processes import ProcessFamily, read_process
 from twisted_exec.runtimes.qemu.driver import QemuDriver
 from twisted_exec.runtimes.service import MachineRuntime
@@ -36,8 +38,8 @@ class KeptCase(QemuCase):
         """End the machines that a test leaves running; its runtimes are stopped before."""
         await ProcessFamily(self.table, lambda mark: mark.startswith(f"{self.mark}/")).end()
         for runtime in self.runtimes[-1:]:
-            assert runtime._state.keeper is not None
-            await end_keeper(runtime._state.keeper)
+            (keeper,) = instances(runtime, Keeper)
+            await end_keeper(keeper)
         for runtime in self.runtimes:
             shutil.rmtree(runtime.directory, ignore_errors=True)
 

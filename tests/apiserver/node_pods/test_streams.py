@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.nodeserver.clusters import LEAF, LEAF_NODE, POD, ROOT, Cluster, pki_of, reactor
+from tests.retained import instances
 from tests.testing.callers import Caller, call, forward, until
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.api.status import BadRequest
@@ -18,6 +19,7 @@ from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.kube.transport.connection import endpoint
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect_first
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import MACHINE_DELETED
@@ -410,7 +412,7 @@ class OlderKubeletTests(KubeletCase):
 
     async def setUp(self) -> None:
         await super().setUp()
-        site: Any = self.kubelet._site
+        site: Any = instances(self.kubelet, Site)[0]
         self.older = site.resource = _Older(site.resource)
 
     async def test_exec(self) -> None:

@@ -168,8 +168,12 @@ class CacheTests(OIDCCase):
         """A wrong clock refuses a cached token only while it is wrong."""
         self.known()
         token, wrong = self.token(), [0.0]
-        self.patch(self.authenticator, "_now", lambda: self.now() + wrong[0])
-        self.authenticator._known.clear()
+        self.authenticator = OIDCAuthenticator(
+            Reloading([], lambda: self.issuers, self.clock),
+            self.clock,
+            fetcher=self.fetcher,
+            now=lambda: self.now() + wrong[0],
+        )
         asking = self.ask(token)
         self.fetcher.publish("k1")
         for jump in (0.0, 63_072_000.0, 0.0):
@@ -229,13 +233,13 @@ class ProviderTests(OIDCCase):
         """
         self.known()
         self.issuers = (Issuer(URL, ("console",), Claim("sub")),)
-        self.authenticator._issuers.load()
+        self.authenticator.files()[0].load()
         asking = self.ask(self.token(aud="console"))
         self.fetcher.publish("k1")
         self.successResultOf(asking)
         self.assertRefused(self.token())
         self.issuers = ()
-        self.authenticator._issuers.load()
+        self.authenticator.files()[0].load()
         self.assertIsNone(self.successResultOf(self.ask(self.token(sub="joe"))))
 
     def test_close(self) -> None:

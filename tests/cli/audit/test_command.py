@@ -155,8 +155,8 @@ class WhoTests(AuditCase):
             ("s-1", ("apiserver", "runtime"), False),
             ("s-2", ("apiserver",), None),
         ):
-            for each in self.start(*hops, session=session):
-                count = 0 if each._trail._hop == "runtime" else 18
+            for hop, each in zip(hops, self.start(*hops, session=session), strict=True):
+                count = 0 if hop == "runtime" else 18
                 each.end("client closed", bytes_to_machine=count)
             self.assertIs(self.who()[-1]["drove"], drove, hops)
 
@@ -247,8 +247,8 @@ class SessionsTests(AuditCase):
 
     def test_caller(self) -> None:
         """A session that a user opened for another user is found with the records of all hops."""
-        apiserver, runtime = self.start("apiserver", "runtime", user="eve", caller="ada")
-        runtime._subject = Subject(**{**vars(ADA), "user": "eve", "caller": "exec-apiserver"})
+        (apiserver,) = self.start("apiserver", user="eve", caller="ada")
+        (runtime,) = self.start("runtime", user="eve", caller="exec-apiserver")
         runtime.end("client closed", bytes_to_machine=2)
         apiserver.end("backend closed", bytes_to_machine=20)
         out, _ = self.run_main("sessions", "--user", "ada", "--file", self.path(), "-o", "json")

@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.cli.console.shell`: real shells in pseudo-terminals
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from typing import Any
 from unittest import SkipTest
@@ -30,6 +31,13 @@ SHELLS = {
     "dash": ["dash", "-i"],
     "ash": ["busybox", "ash", "-i"],
 }
+
+
+def nonce_of(typed: bytes) -> bytes:
+    """Return the random word of the marks in what a script has typed."""
+    match = re.search(rb"[RBE]([0-9a-f]{16})", typed)
+    assert match is not None
+    return match[1]
 
 
 class Machine(ProcessProtocol):
@@ -361,7 +369,7 @@ class PromptTests(SynchronousTestCase):
         """
         clock, run, terminal = self.begin(b"$ ")
         clock.pump([0.1] * 10)
-        nonce = run._nonce
+        nonce = nonce_of(terminal.sent)
         probe = b"\x1b]28747;R%s\x1b\\" % nonce
         run.received(b"echo\r\n%s%s$ " % (probe, probe))
         clock.pump([0.1] * 3)
@@ -381,7 +389,7 @@ class PromptTests(SynchronousTestCase):
         """
         clock, run, terminal = self.begin(b"$ ")
         clock.pump([0.1] * 10)
-        nonce = run._nonce
+        nonce = nonce_of(terminal.sent)
         run.received(b"\x1b]28747;R%s\x1b\\" % nonce)
         clock.pump([0.1] * 3)
         run.received(b"\x1b]28747;B[ 1.0] usb\r\n%s\x1b\\out\r\n" % nonce)

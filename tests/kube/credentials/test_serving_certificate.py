@@ -14,6 +14,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import alternatives
@@ -41,6 +42,7 @@ class ServingTests(SynchronousTestCase):
         self.clock.advance(1_800_000_000)
         self.cluster = MemoryCluster()
         self.directory = os.path.join(self.mktemp(), "certificates")
+        self.ahead = 0.0  # seconds by which this host's time of day is wrong
         self.serving = self.make()
 
     def make(self) -> ServingCertificate:
@@ -51,7 +53,7 @@ class ServingTests(SynchronousTestCase):
             name=POOL,
             group=IRONCORE.pool_identity_group,
             label="pool-a",
-            now=self.clock.seconds,
+            now=lambda: self.clock.seconds() + self.ahead,
             signer="twisted-exec.dev/poollet-serving",
         )
 
@@ -59,6 +61,17 @@ class ServingTests(SynchronousTestCase):
         self.serving.prepare()
         self.serving.start(names)
         self.addCleanup(self.serving.stop)
+
+    def logged(self) -> list[str]:
+        """Return a list that gets the reasons that are logged from now on."""
+        reasons: list[str] = []
+
+        def observe(event: LogEvent) -> None:
+            reasons.append(str(event.get("why", "")))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        return reasons
 
     def requests(self) -> list[Any]:
         return [one for (resource, *_), one in self.cluster.objects.items() if resource == CSRS]
@@ -188,8 +201,7 @@ class ServingTests(SynchronousTestCase):
         """A certificate for another key, or without all the names, is not installed."""
         self.start()
         own = self.installed()
-        told: list[str] = []
-        self.patch(self.serving, "_tell", told.append)
+        told = self.logged()
         self.sign(key=x509.load_pem_x509_certificate(CA.certificate_pem).public_key())
         self.turn(40)
         self.assertIn("the signed certificate is another key's", told)
@@ -205,17 +217,16 @@ class ServingTests(SynchronousTestCase):
         replaced.
         """
         self.start()
-        told: list[str] = []
-        self.patch(self.serving, "_tell", told.append)
+        told = self.logged()
         self.sign(ahead=timedelta(days=730))
         self.turn(40)
         self.assertTrue([text for text in told if "is not valid before" in text], told)
-        self.patch(self.serving, "_now", lambda: self.clock.seconds() + 730 * 86400)
+        self.ahead = 730 * 86400
         self.sign(ahead=timedelta(days=730))
         self.turn(40)
         ahead = self.installed()
         self.assertEqual(ahead.issuer.rfc4514_string(), "CN=serving")
-        self.patch(self.serving, "_now", self.clock.seconds)
+        self.ahead = 0
         self.turn(3600, 60)
         self.sign()
         self.turn(40)

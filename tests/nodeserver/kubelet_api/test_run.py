@@ -14,7 +14,7 @@ from twisted_exec.nodeserver.kubelet_api.run import run_routes
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.testing.attachment import RecordingAttachment
-from twisted_exec.wire.channel import V5, Channel
+from twisted_exec.wire.channel import V5
 from twisted_exec.wire.remotecommand.messages import COMPLETED, INTERNAL
 
 RUN = "/run/default/web/main?cmd=echo+hi"
@@ -32,7 +32,7 @@ class Printing(RecordingAttachment):
     def attached(self, transport: Any) -> None:
         super().attached(transport)
         if self.errors:
-            transport._carrier.send(Channel.STDERR, self.errors)
+            transport.write_error(self.errors)
         if self.ending is not None:
             transport.end(self.ending)
 

@@ -33,9 +33,9 @@ class HealthTests(QemuCase):
         """A machine that stands still is suspended, until it goes on."""
         run = self.run_of(self.driver())
         await self.line(run)
-        await run._ask("stop")
+        await self.ask(run, "stop")
         await self.until(lambda: (pb.MACHINE_SUSPENDED, "Paused") in self.seen())
-        await run._ask("cont")
+        await self.ask(run, "cont")
         await self.until(lambda: (pb.MACHINE_RUNNING, "") in self.seen())
 
     def seen(self) -> list[tuple[int, str]]:

@@ -26,7 +26,7 @@ class SlotsTests(QemuCase):
         return run, line
 
     async def nodes(self, run: QemuRun) -> list[str]:
-        expected = await run._ask("query-named-block-nodes")
+        expected = await self.ask(run, "query-named-block-nodes")
         return [each["node-name"] for each in expected if each["node-name"].startswith("v")]
 
     async def test_attach(self) -> None:
@@ -38,11 +38,11 @@ class SlotsTests(QemuCase):
         volume.local_disk.size_bytes = 2 << 20
         await run.resize_volume(volume)
         detaching = run.detach_volume("data")
-        await run._ask("query-status")  # answered after what was asked before
+        await self.ask(run, "query-status")  # answered after what was asked before
         line.transport.write(b"-")
         await detaching
         self.assertEqual(await self.nodes(run), [])
-        self.assertEqual(os.listdir(os.path.join(run._facts.storage, "disks")), [])
+        self.assertEqual(os.listdir(os.path.join(self.facts().storage, "disks")), [])
 
     async def test_guest_let_go(self) -> None:
         """A card that the guest has given up already is no hindrance."""

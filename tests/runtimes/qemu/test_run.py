@@ -16,16 +16,18 @@ from zope.interface.verify import verifyObject
 
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
+from tests.retained import instances
 from tests.runtimes.qemus import QemuCase
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
+from twisted_exec.runtimes.interfaces import CannotStart, IShutdown, MachineFacts
 from twisted_exec.runtimes.qemu import accelerator
 from twisted_exec.runtimes.qemu.command_line import AUTO, KVM, TCG, Board
 from twisted_exec.runtimes.qemu.disks import DiskOptions
 from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver
+from twisted_exec.runtimes.qemu.idle import IdlePause
 from twisted_exec.runtimes.qemu.run import QemuRun
 from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending
 
@@ -78,7 +80,7 @@ class IdleTests(QemuCase):
         await line.until(b"ok")
         for _ in range(2):
             await self.until_status(run, "paused")
-            self.assertTrue(run._idle.is_paused)
+            self.assertTrue(any(each.is_paused for each in instances(run, IdlePause)))
             await run._health._query()
             line.transport.write(b"x")
             await line.until(b"x.")
@@ -110,7 +112,7 @@ class IdleTests(QemuCase):
         await line.until(b"x.")
 
     async def until_status(self, run: QemuRun, status: str) -> None:
-        while (await run._ask("query-status"))["status"] != status:
+        while (await self.ask(run, "query-status"))["status"] != status:
             await deferLater(reactor, 0.02)
 
 
@@ -317,8 +319,7 @@ class GuestTests(QemuCase):
         run = self.run_of(self.driver())
         line = await self.line(run)
         await line.until(b"ok")
-        assert run._line is not None
-        run._line.drop()
+        line.transport.drop()
         await self.until(lambda: "LineReopened" in self.reasons())
         line.transport.write(b"y")
         await line.until(b"y.")
@@ -345,7 +346,7 @@ class AcceleratorTests(QemuCase):
             run = self.run_of(driver)
             line = await self.line(run)
             await line.until(b"ok")
-            await run._ask("stop")
+            await self.ask(run, "stop")
             await self.until(lambda: "Paused" in self.reasons())
             await run.stop()
         with open(f"{program}.log") as file:
@@ -413,7 +414,7 @@ class SecretTests(QemuCase):
         self.assertNotIn("ignition", os.listdir(self.directory))
         with open(f"/proc/{self.leaders[0].pid}/cmdline", "rb") as file:
             self.assertNotIn(b"secret", file.read())
-        self.assertNotIn("secret", repr(run._facts))
+        self.assertNotIn("secret", repr(instances(run, MachineFacts)))
 
     async def test_never_started(self) -> None:
         """It is gone as well when QEMU never read it."""

@@ -43,18 +43,18 @@ class SerialLineTests(SynchronousTestCase):
 
     def connect(self, protocol: Line | None = None) -> StringTransport:
         port, transport = SerialPort(self.line), StringTransport()
+        self.socket = port
         port.makeConnection(transport)
         self.line.join(port, protocol)
         return transport
 
     def lose(self) -> None:
-        port = self.line._port
-        port.connectionLost(Failure(ConnectionLost()))
+        self.socket.connectionLost(Failure(ConnectionLost()))
 
     def test_both_ways(self) -> None:
         """It carries what is typed and what is printed."""
         self.protocol.transport.write(b"a")  # type: ignore[union-attr]
-        self.line._port.dataReceived(b"b")
+        self.socket.dataReceived(b"b")
         self.assertEqual((self.port.value(), self.protocol.got), (b"a", b"b"))
 
     def test_again(self) -> None:
@@ -68,7 +68,7 @@ class SerialLineTests(SynchronousTestCase):
         self.assertEqual(typist.flows, [False, True])
         self.assertIs(again.producer, typist)
         self.line.write(b"here")
-        self.line._port.dataReceived(b"b")
+        self.socket.dataReceived(b"b")
         self.assertEqual((again.value(), self.protocol.got), (b"here", b"b"))
         self.assertEqual(self.protocol.lost, [])
 

@@ -182,8 +182,10 @@ class MachineTests(QemuCase):
             file.write(boot_rom(COUNTER))
         return path
 
-    async def open(self, run: QemuRun) -> None:
-        await run.connect(Factory.forProtocol(lambda: _Output(self.journal)))
+    async def open(self, run: QemuRun) -> Any:
+        """Open the machine's line; return the line, which is the transport of its protocol."""
+        output: Any = await run.connect(Factory.forProtocol(lambda: _Output(self.journal)))
+        return output.transport
 
     def text(self) -> bytes:
         parts, offset = [], self.journal.start
@@ -201,12 +203,11 @@ class MachineTests(QemuCase):
         driver = self.driver()
         run = self.run_of(driver, keep=True, journal=self.journal)
         self.assertTrue(IJournalWriter.providedBy(run))
-        await self.open(run)
+        line = await self.open(run)
         log = SerialLog(self.facts().storage, self.journal)
         for way in ("stopped", "killed", "stopped", "killed"):
             await self.longer(lambda: self.journal.end, 400)
-            assert run._line is not None
-            run._line.disconnecting = True  # so it is not opened again
+            line.disconnecting = True  # so it is not opened again
             if way == "stopped":
                 run.release()
             else:
@@ -215,7 +216,7 @@ class MachineTests(QemuCase):
             facts = self.facts(keep=True, journal=self.journal)
             run = driver.adopt(facts, self.leaders)  # type: ignore[assignment]
             self.addCleanup(run.stop)
-            await self.open(run)
+            line = await self.open(run)
             self.assertTrue(run.is_complete)
             log.tidy(log.position())
         await self.longer(lambda: self.journal.end, 400)
@@ -229,11 +230,10 @@ class MachineTests(QemuCase):
         """What a machine printed before it ended without a runtime is read before its next start."""
         driver = self.driver()
         run = self.run_of(driver, keep=True, journal=self.journal)
-        await self.open(run)
+        line = await self.open(run)
         log = SerialLog(self.facts().storage, self.journal)
         await self.longer(lambda: self.journal.end, 200)
-        assert run._line is not None
-        run._line.loseConnection()
+        line.loseConnection()
         run.release()
         await self.longer(log.size, 300)
         await run._family.end()
@@ -270,10 +270,9 @@ class SocketTests(QemuCase):
         with open(storage, "w"):
             pass  # no directory, so this release starts it with a socket, too
         run = self.run_of(driver, keep=True, journal=journal)
-        await run.connect(factory)
+        first: Any = await run.connect(factory)
         await self.until(lambda: journal.end == 2)
-        assert run._line is not None
-        run._line.disconnecting = True  # so it is not opened again
+        first.transport.disconnecting = True  # so it is not opened again
         run.release()
         os.unlink(storage)
         SerialLog(storage, journal).create()

@@ -15,11 +15,12 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.unix import Port
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.console.doubles import MemoryConsole
-from tests.retained import entries
+from tests.retained import entries, instances
 from tests.runtimes.support import RuntimeCase, User, open_console
 from tests.tls.support import authority
 from twisted_exec.api.status import APIError, NotFound
@@ -29,6 +30,7 @@ from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.runtimes.serving import server_routes
 from twisted_exec.runtimes.serving.server import Listening, StreamServer, unix_path
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -549,15 +551,15 @@ class ListeningTests(StreamCase):
         server = await self.serve()
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(os.path.dirname(self.path)).st_mode & 0o777, 0o700)
-        self.assertEqual(server._port.backlog, BACKLOG)  # type: ignore[attr-defined]
+        (port,) = instances(server, Port)
+        self.assertEqual(port.backlog, BACKLOG)
         encoded = self.path.replace("/", "%2F")
         self.assertEqual(server.exec_url("T"), f"http+unix://{encoded}/exec/T")
 
     async def test_stranger(self) -> None:
         """A user who is not named is refused at the socket."""
-        server = await self.serve()
-        routes: Any = server._site.resource
-        routes._allowed = {os.getuid() + 1}
+        await self.serve()
+        self.patch(server_routes, "peer_uid", lambda _: os.getuid() + 1)
         self.assertEqual((await self.refusal(self.token())).code, 403)
 
     async def test_loopback(self) -> None:

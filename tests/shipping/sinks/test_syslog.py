@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 from zope.interface.verify import verifyObject
 
 from tests.clocks import expire
+from tests.retained import instances
 from tests.tls.support import (
     LoopbackCase,
     authority,
@@ -111,7 +113,7 @@ class SyslogTests(SyslogCase):
         await sink.send(self.batch(sink, b"one"))
         await self.until(lambda: receiver.lines)
         receiver.cut()
-        await self.until(lambda: sink._connection is None)
+        await self.until(lambda: not instances(sink, Protocol))
         self.assertIn("lost", await self.refusal(sink))
         with self.assertRaises(SinkError):
             await sink.settle()
@@ -124,7 +126,7 @@ class SyslogTests(SyslogCase):
         await sink.settle()
         await self.until(lambda: receiver.lines)
         receiver.cut()
-        await self.until(lambda: sink._connection is None)
+        await self.until(lambda: not instances(sink, Protocol))
         await sink.settle()
         await sink.send(self.batch(sink, b"two"))
         await self.until(lambda: len(receiver.lines) == 2)

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.retained import instances
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.remotecommand.translating import TranslateTestCase
 from twisted_exec.streaming.interfaces import (
@@ -21,6 +22,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.bridge import LOST, SILENT_SECONDS
 from twisted_exec.streaming.remotecommand.client import ConsoleClient
 from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
+from twisted_exec.streaming.remotecommand.translate import Translation
 from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.wire.channel import V5, Channel
 from twisted_exec.wire.session_terms import Right, Terms
@@ -148,8 +150,7 @@ class EndTests(TranslateTestCase):
     def test_paused_user(self) -> None:
         """A paused user's input waits, in its order."""
         client = self.open()
-        (session,) = self.sessions.live()
-        translation: Any = session._cut.__self__  # type: ignore[union-attr]
+        (translation,) = instances(self.sessions, Translation)
         translation.pause_user()
         translation.input(Channel.STDIN, b"read already, ")
         client.write(b"and typed")

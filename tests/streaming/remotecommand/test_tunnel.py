@@ -18,6 +18,7 @@ from wsproto.connection import ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from zope.interface import implementer
 
+from tests.retained import instances
 from tests.streaming.frames import handshake, masked
 from tests.streaming.raw import Raw
 from tests.streaming.remotecommand.translating import Proxying
@@ -367,7 +368,7 @@ class EndTests(TunnelTestCase):
 
     def tunnels(self) -> list[Tunnel]:
         """The tunnels of the open sessions."""
-        return [session._cut.__self__ for session in self.sessions.live()]  # type: ignore
+        return instances(self.sessions, Tunnel)
 
     def test_cut_by_the_hop(self) -> None:
         """A drain without time closes both connections at once."""

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.retained import instances
 from tests.wire.spdy.test_frames import VECTORS, captured, control, read
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.spdy import frames
@@ -25,6 +26,7 @@ from twisted_exec.wire.spdy.connection import (
     StreamReset,
 )
 from twisted_exec.wire.spdy.frames import FrameWriter, GoAway, Ping, RstStream, SynReply, SynStream
+from twisted_exec.wire.spdy.headers import HeaderWriter
 
 ERROR = ((b"streamtype", b"error"),)
 
@@ -38,6 +40,12 @@ def events(connection: Connection, data: bytes = b"", *, accept: bool = True) ->
         if accept and isinstance(event, StreamOpened):
             connection.accept(event.stream_id)
     return found
+
+
+def block_of(client: Connection, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return a block of headers, compressed after those that the client has sent."""
+    (writer,) = instances(client, HeaderWriter)
+    return writer.write(headers)
 
 
 class ServerTestCase(SynchronousTestCase):
@@ -89,7 +97,7 @@ class StreamTests(ServerTestCase):
         """HEADERS frames are ignored, except for FIN."""
         self.opened(1)
         for flags, expected in ((0, []), (1, [StreamEnded(1)]), (1, [])):
-            block = self.client._headers.write([(b"a", b"b")])
+            block = block_of(self.client, [(b"a", b"b")])
             data = control(8, b"\0\0\0\1" + block, flags)
             self.assertEqual(events(self.server, data), expected)
 
@@ -104,7 +112,7 @@ class StreamTests(ServerTestCase):
     def test_unknown_streams(self) -> None:
         """Frames for unknown streams are discarded."""
         data = b"\0\0\0\7\1\0\0\2hi" + frames.rst_stream(9, 5) + self.client.syn_reply(11)
-        data += control(8, b"\0\0\0\x0d" + self.client._headers.write([]), 1)
+        data += control(8, b"\0\0\0\x0d" + block_of(self.client, []), 1)
         self.assertEqual(events(self.server, data), [])
         self.assertEqual(self.server.data_to_send(), b"")
 
@@ -171,7 +179,7 @@ class RefusalTests(ServerTestCase):
 
     def test_one_way(self) -> None:
         """Unidirectional streams are refused."""
-        payload = b"\0\0\0\1" + bytes(6) + self.client._headers.write(ERROR)
+        payload = b"\0\0\0\1" + bytes(6) + block_of(self.client, ERROR)
         self.refused(control(1, payload, 2), REFUSED_STREAM)
 
     def test_compression_goes_on(self) -> None:
