@@ -5,17 +5,27 @@ Tests for :mod:`twisted_exec.console.pacing`.
 from __future__ import annotations
 
 from twisted_exec.console.pacing import UNWATCHED_BYTES_PER_SECOND
-from twisted_exec.streaming.interfaces import (
-    MACHINE_DELETED,
-    Ending,
-)
+from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.journal.journal import Journal
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 
-from .doubles import (
-    SharedConsoleCase,
-)
+from .doubles import MemoryConsole, SharedConsoleCase
 
 KIB = 1 << 10
 DELETED = Ending(MACHINE_DELETED, 'machine "default/x" was deleted')
+
+
+class LateJournal(Journal):
+    """
+    A journal whose disk may not answer at present.
+
+    :ivar is_late: it does not.
+    """
+
+    is_late = False
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return b"" if self.is_late else super().read(offset, limit)
 
 
 class PacedTests(SharedConsoleCase):
@@ -109,6 +119,26 @@ class PacedTests(SharedConsoleCase):
         while len(slow.got) < total * 16 * KIB:
             slow.take(64 * KIB)
         self.assertNotIn(b"skipped", slow.got)
+
+    def test_disk_answers_again(self) -> None:
+        """
+        A viewer that reads while the disk does not answer goes on when it answers.
+
+        Otherwise the line would wait for the viewer, and the viewer for the line, for ever.
+        """
+        journal, line = LateJournal(), MemoryConsole(paced=True)
+        shared = SharedConsole(line, self.clock, journal=journal)
+        self.successResultOf(shared.open())
+        viewer = self.attach(shared, room=0)
+        line.says(bytes(600 * KIB))
+        self.assertTrue(line.transport.paused)
+        journal.is_late = True
+        viewer.take(1 << 30)
+        self.assertEqual(viewer.got, b"")
+        journal.is_late = False
+        journal.is_readable()
+        self.assertEqual(len(viewer.got), 600 * KIB)
+        self.assertFalse(line.transport.paused)
 
     def test_last_viewer_leaves(self) -> None:
         """A line that waited for a viewer runs on when the viewer is gone."""

@@ -93,6 +93,7 @@ class Output:
     :param oldest: where the oldest output begins that the user may have.
     :param answers: returns whether queries that the machine prints now are for this user's terminal.
     :param harmless: that of the console; by default one for this output alone.
+    :param readable: called when the disk answers that has not answered; by default :meth:`pump`.
     :ivar offset: of the next byte to write.
     :ivar skipped: bytes that were skipped, and of which the user does not know yet.
     :ivar last: where the output ends; ``None`` while it goes on.
@@ -105,6 +106,7 @@ class Output:
         "_catching_up",
         "_drained",
         "_harmless",
+        "_is_refused",
         "_is_terminal",
         "_journal",
         "_live_from",
@@ -112,6 +114,7 @@ class Output:
         "_notices",
         "_paused",
         "_pumping",
+        "_readable",
         "_stream",
         "bytes_to_user",
         "last",
@@ -127,6 +130,7 @@ class Output:
         drained: Callable[[], None],
         answers: Callable[[], bool] = lambda: True,
         harmless: HarmlessOutput | None = None,
+        readable: Callable[[], None] | None = None,
     ) -> None:
         self.offset = self.oldest = oldest
         self.skipped = 0
@@ -143,6 +147,8 @@ class Output:
         self._is_terminal = False
         self._live_from = 0  # output before this offset is history for the present stream
         self._harmless = HarmlessOutput(journal) if harmless is None else harmless
+        self._readable = self.pump if readable is None else readable
+        self._is_refused = False  # the disk has not answered
 
     # The stream.
 
@@ -214,6 +220,7 @@ class Output:
         """Write nothing more to this stream."""
         self._stream = self._marks = None
         self._paused = True
+        self._stop_waiting()
 
     def pause_writing(self) -> None:
         """The stream accepts no more at present."""
@@ -320,6 +327,9 @@ class Output:
         journal = self._journal
         first, last = self.offset, min(end, journal.next_available(self.offset))
         if last <= first:
+            if not self._is_refused:
+                self._is_refused = True
+                journal.watch(self._answered)
             return False
         if missing_bytes(journal, first, last) is not None:
             self._skip_to(last)
@@ -330,6 +340,16 @@ class Output:
             else:
                 self._write_notice(encode_gap(None))
         return True
+
+    def _answered(self) -> None:
+        """Go on reading: the disk answers, or the machine has printed more."""
+        self._stop_waiting()
+        self._readable()
+
+    def _stop_waiting(self) -> None:
+        if self._is_refused:
+            self._is_refused = False
+            self._journal.unwatch(self._answered)
 
     def _report_gap(self) -> None:
         skipped, self.skipped = self.skipped, 0

@@ -79,6 +79,7 @@ class Viewer:
             self._end,
             partial(viewers.answers, self),
             viewers.harmless_output,
+            self._read_on,
         )
         self.input = Input(self, console)
         self._ending: Ending | None = None
@@ -461,6 +462,11 @@ class Viewer:
         if self._stall is not None and self._stall.active():
             self._stall.reset(_STALLED_SECONDS)
         self.output.resume_writing()
+        self._console.pace()
+
+    def _read_on(self) -> None:
+        """Read what the disk has not given before; the line may wait for that."""
+        self.output.pump()
         self._console.pace()
 
     def stopProducing(self) -> None:
