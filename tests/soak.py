@@ -36,6 +36,14 @@ class Figure:
 
 
 FIGURES = {
+    # MiB.  More than a socket's buffers, 4 MiB on Linux.
+    "flows.sessions.test_demo_shell.DemoShellTests.test_flood": Figure(8, 32),
+    # Viewers of each machine in each of ten rounds.  At least 2: viewers of one machine end in
+    # different ways.  A leak of memory shows only after the thousand sessions of the large figure;
+    # one of descriptors after a few.
+    "flows.sessions.test_many.ManySessionsTests.test_every_order_of_death": Figure(2, 10),
+    # Machines.  More than the four calls that keep coming meanwhile.
+    "flows.sessions.test_many.ManyPtysTests.test_ptys_under_load": Figure(20, 200),
     # Lines.  More than a block of 64 KiB, which is 10 923 lines of 6 bytes.
     "contracts.journal.JournalContract.test_lines": Figure(12_000, 90_000),
     # Calls of the disk from one kill to the next.  Less than a round of the scenario, so that each
@@ -53,6 +61,19 @@ FIGURES = {
     "journal.test_journal.TimeTests.test_bounded": Figure(20_000, 200_000),
     # Journals.  More than return to the disk in one turn (at most 20).
     "journal.test_store.FullTests.test_many": Figure(100, 1000),
+    # Examples.  Lists of a dozen steps are among the first 30.
+    "recording.test_ranges.RangeTests.test_same_text_each_time": Figure(30, 300),
+    "recording.test_writer.WriterTests.test_round_trip": Figure(50, 500),
+    # Bytes from one change, or end, to the next.  Less than a line, so that each is hit; prime to
+    # 8, so that every bit of a byte takes its turn.
+    "recording.test_verification.VerifyTests.test_flipped_bytes": Figure(7, 1),
+    "recording.test_verification.VerifyTests.test_truncations": Figure(7, 1),
+    # Calls of the disk from one kill to the next.
+    "runtimes.recordings.test_kills.KillTests.test_each_call": Figure(3, 1),
+    # MiB.  More than a socket's buffers, 4 MiB on Linux.
+    "runtimes.test_pty.TrafficTests.test_much": Figure(6, 64),
+    # Processes.  More than the threads of the reactor's pool, 10.
+    "runtimes.test_pty.TrafficTests.test_many": Figure(20, 200),
     # MiB in each direction.  More than a machine's end buffers (256 KiB).  The test goes on until the
     # buffers of the sockets are full as well and the writer pauses: after 4 MiB on Linux.
     "streaming.test_chain.ChainTests.test_much": Figure(2, 16),

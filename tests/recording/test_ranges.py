@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import soak
 from tests.journal.support import ManualDisk, close_segments
 from tests.recording.support import NOW, SECOND, info, signer, trust
 from tests.recording.test_writer import played
@@ -93,7 +94,10 @@ class RangeTests(SynchronousTestCase):
         grown.begin()
         return grown
 
-    @settings(deadline=None, max_examples=60)
+    @settings(
+        deadline=None,
+        max_examples=soak.figure_of("recording.test_ranges.RangeTests.test_same_text_each_time"),
+    )
     @given(steps)
     def test_same_text_each_time(self, given_steps: list[bytes | str]) -> None:
         """The text up to a head never changes, and has all output of the range once."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import soak
 from tests.recording.support import NOW, SECOND, Entry, info, record, signer, trust
 from twisted_exec.journal.interfaces import Event, Kind
 from twisted_exec.recording.chain import InvalidRecording
@@ -49,7 +50,10 @@ def events(recording: bytes) -> list[list[object]]:
 class WriterTests(SynchronousTestCase):
     """Tests for :class:`Writer`."""
 
-    @settings(deadline=None, max_examples=150)
+    @settings(
+        deadline=None,
+        max_examples=soak.figure_of("recording.test_writer.WriterTests.test_round_trip"),
+    )
     @given(pieces, st.booleans())
     def test_round_trip(self, given_pieces: list[tuple[int, bytes]], sign_each: bool) -> None:
         """Any output is played byte for byte at its time, however it is split and signed."""

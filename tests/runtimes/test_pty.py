@@ -19,6 +19,7 @@ from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
+from tests import soak
 from tests.contracts.console import ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
 from tests.contracts.machine_runtime import machine
@@ -477,12 +478,13 @@ class ReleaseTests(WithKeeper):
 class TrafficTests(PtyCase):
     """Much of everything."""
 
-    async def test_64_mebibytes(self) -> None:
-        """In raw mode 64 MiB pass through a session unchanged."""
+    async def test_much(self) -> None:
+        """In raw mode many MiB pass through a session unchanged."""
+        blocks = soak.figure(self) * 16
         script = (
             "import hashlib, os, sys, tty; tty.setraw(1); block = os.urandom(65536);"
             "digest = hashlib.sha256();"
-            "[(digest.update(block), sys.stdout.buffer.write(block)) for _ in range(1024)];"
+            f"[(digest.update(block), sys.stdout.buffer.write(block)) for _ in range({blocks})];"
             "sys.stdout.buffer.flush(); sys.stdout.buffer.write(digest.digest())"
         )
         run = self.run_of(self.driver("python3", "-c", script))
@@ -490,17 +492,17 @@ class TrafficTests(PtyCase):
         stream = HashingStream(shared.viewer())
         await shared.open()
         await shared.when_line_over()
-        self.assertEqual(stream.count, 64 << 20)
+        self.assertEqual(stream.count, blocks << 16)
         self.assertEqual(stream.tail, stream.digest.digest())
 
     async def test_many(self) -> None:
-        """200 at once, ended at once: no process and no descriptor is left."""
+        """Many at once, ended at once: no process and no descriptor is left."""
         driver = self.driver()
         first = self.run_of(driver)
         await self.line(first)
         await first.stop()  # the reactor and the keeper have opened what they need themselves
         before = _descriptors()
-        runs = [self.run_of(driver, f"m{number}") for number in range(200)]
+        runs = [self.run_of(driver, f"m{number}") for number in range(soak.figure(self))]
         lines = await gatherResults([run.connect(Factory.forProtocol(Line)) for run in runs])
         for line in lines:
             line.transport.write(b"echo $((6 * 7))x\r")

@@ -6,7 +6,6 @@ and a reader that stops.
 from __future__ import annotations
 
 import hashlib
-from functools import cache
 from typing import Any
 
 from twisted.internet import reactor
@@ -16,25 +15,28 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from tests import procfs
+from tests import procfs, soak
 from tests.flows import shared
 from tests.flows.consoles import endpoint, watch
 from tests.flows.deployment import pause
 from twisted_exec.streaming.interfaces import TerminalSize
 
-FLOOD_BYTES = 32 << 20
-# Deterministic, fast to generate, and without repetition within any buffer: every line is its own
-# number.
-FLOOD = (
-    f"stty raw -echo; echo BEG''IN; seq -f %015.0f 1 {FLOOD_BYTES // 16}; stty cooked; echo E''ND\n"
-)
+
+def flood(size: int) -> bytes:
+    """
+    Return a command that prints ``size`` bytes.
+
+    The output is deterministic, fast to generate, and without repetition within any buffer: every
+    line is its own number.
+    """
+    lines = size // 16
+    return f"stty raw -echo; echo BEG''IN; seq -f %015.0f 1 {lines}; stty cooked; echo E''ND\n".encode()
 
 
-@cache
-def flood_digest() -> str:
+def flood_digest(size: int) -> str:
     """Return the digest of the flood; in raw mode a newline stays a newline."""
     digest = hashlib.sha256()
-    for first in range(1, FLOOD_BYTES // 16 + 1, 1 << 16):
+    for first in range(1, size // 16 + 1, 1 << 16):
         digest.update(b"".join(b"%015d\n" % n for n in range(first, first + (1 << 16))))
     return digest.hexdigest()
 
@@ -44,7 +46,8 @@ class Sink(Protocol):
 
     transport: Any
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self.size = size
         self.digest = hashlib.sha256()
         self.received = 0
         self.finished: Deferred[str] = Deferred()
@@ -53,7 +56,7 @@ class Sink(Protocol):
         self._begun = False
 
     def connectionMade(self) -> None:
-        self.transport.write(FLOOD.encode())
+        self.transport.write(flood(self.size))
 
     def dataReceived(self, data: bytes) -> None:
         if not self._begun:
@@ -62,10 +65,10 @@ class Sink(Protocol):
             if not mark:
                 return
             self._begun = True
-        data = data[: FLOOD_BYTES - self.received]
+        data = data[: self.size - self.received]
         self.digest.update(data)
         self.received += len(data)
-        if self.received == FLOOD_BYTES and not self.finished.called:
+        if self.received == self.size and not self.finished.called:
             self.finished.callback(self.digest.hexdigest())
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -109,9 +112,10 @@ class DemoShellTests(TestCase):
         await screen.leave()
 
     async def test_flood(self) -> None:
-        """32 MiB arrive at a sole viewer without a byte lost or changed."""
-        sink = await connectProtocol(endpoint(self.deployment.admin, "sh"), Sink())
-        self.assertEqual(await sink.finished, flood_digest())
+        """Many MiB arrive at a sole viewer without a byte lost or changed."""
+        size = soak.figure(self) << 20
+        sink = await connectProtocol(endpoint(self.deployment.admin, "sh"), Sink(size))
+        self.assertEqual(await sink.finished, flood_digest(size))
         sink.transport.loseConnection()
         await sink.ended
 
@@ -120,7 +124,8 @@ class DemoShellTests(TestCase):
         While the only viewer does not read, every hop buffers little and the shell waits; when it
         reads again it receives everything.
         """
-        sink = await connectProtocol(endpoint(self.deployment.admin, "sh"), Sink())
+        size = 32 << 20  # more than the sockets of all hops and the viewer have read
+        sink = await connectProtocol(endpoint(self.deployment.admin, "sh"), Sink(size))
         while sink.received < 8 << 20:
             await pause()
         pids = {
@@ -140,9 +145,9 @@ class DemoShellTests(TestCase):
         for hop, pid in pids.items():
             grown = procfs.resident_bytes(pid) - before[hop]
             self.assertLess(grown, 4 << 20, f"{hop} grew by {grown} bytes")
-        self.assertLess(sink.received, FLOOD_BYTES)
+        self.assertLess(sink.received, size)
         sink.transport.resumeProducing()
-        self.assertEqual(await sink.finished, flood_digest())
+        self.assertEqual(await sink.finished, flood_digest(size))
         sink.transport.loseConnection()
         await sink.ended
 

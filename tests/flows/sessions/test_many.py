@@ -16,7 +16,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
-from tests import needs, procfs
+from tests import needs, procfs, soak
 from tests.flows.consoles import Screen, watch
 from tests.flows.deployment import Deployment, machine, pause, settled
 from tests.flows.programs import start
@@ -26,12 +26,10 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.service import MARK
 
-PTYS = 200
 CHANGE_BYTES = 7 << 10
 """Memory of a remembered object, both as Python dictionaries and as JSON."""
-SESSIONS = 1000
+ROUNDS = 10
 MACHINES = 10
-VIEWERS = 10
 LOGS = 120
 MACHINE = kinds.MACHINES.resource
 
@@ -51,20 +49,21 @@ class ManyPtysTests(TestCase):
 
     async def test_ptys_under_load(self) -> None:
         """
-        200 ptys start while other calls keep coming; all run, all end, and no process or descriptor
+        Many ptys start while other calls keep coming; all run, all end, and no process or descriptor
         is left.
         """
+        ptys = soak.figure(self)
         pid = self.deployment.runtime.transport.pid
         # The first machine opens threads and files for good; they do not count.
         await self.client.delete_machine(pb.DeleteMachineRequest(machine_id=await self.create(0)))
         await settled(lambda: len(self.processes()))
         descriptors = procfs.open_descriptors(pid)
         busy = [Deferred.fromCoroutine(self.keep_asking()) for _ in range(4)]
-        creating = [Deferred.fromCoroutine(self.create(n)) for n in range(1, PTYS + 1)]
+        creating = [Deferred.fromCoroutine(self.create(n)) for n in range(1, ptys + 1)]
         ids = await gatherResults(creating, consumeErrors=True)
-        await self.until(lambda machines: len(machines) == PTYS and all(map(running, machines)))
+        await self.until(lambda machines: len(machines) == ptys and all(map(running, machines)))
         # The kernel shows a mark at the end of exec, after the keeper has heard of it.
-        self.assertEqual(await settled(lambda: len(self.processes())), PTYS)
+        self.assertEqual(await settled(lambda: len(self.processes())), ptys)
         await gatherResults(
             [self.client.delete_machine(pb.DeleteMachineRequest(machine_id=one)) for one in ids],
             consumeErrors=True,
@@ -131,15 +130,16 @@ class ManySessionsTests(TestCase):
 
     async def test_every_order_of_death(self) -> None:
         """
-        1 000 sessions end by the user, by a torn connection, by the process, by the
+        Many sessions end by the user, by a torn connection, by the process, by the
         user while the machine is off, and by several of these at once; descriptors and memory are
         back where they were.
         """
+        sessions = ROUNDS * MACHINES * soak.figure(self)
         orders = [self.leave, self.tear, self.exit, self.power, self.tear_while_exiting]
         for order in orders:  # allocators and caches reach their size
             await self.round(order)
         before = await self.use()
-        for order in itertools.islice(itertools.cycle(orders), SESSIONS // (MACHINES * VIEWERS)):
+        for order in itertools.islice(itertools.cycle(orders), ROUNDS):
             await self.round(order)
         for hop, (descriptors, _) in before.items():
             # Hops keep idle connections to each other for half a minute.
@@ -153,14 +153,14 @@ class ManySessionsTests(TestCase):
             if hop == "api":
                 # It remembers each session's beginning and end for watches, up to a number that
                 # a thousand of them do not reach; and the allocator keeps more between those.
-                bound = SESSIONS * 2 * CHANGE_BYTES + (40 << 20)
+                bound = sessions * 2 * CHANGE_BYTES + (40 << 20)
             grown = after[hop][1] - resident
             self.assertLess(grown, bound, f"{hop} holds {grown} bytes more")
 
     async def round(self, end: Callable[[list[Screen]], Awaitable[None]]) -> None:
-        """Ten viewers on each of ten machines, each of which has seen the shell answer."""
+        """As many viewers as the figure on each of ten machines; each has seen the shell answer."""
         screens = await gatherResults(
-            [Deferred.fromCoroutine(self.opened(name)) for name in self.names * VIEWERS],
+            [Deferred.fromCoroutine(self.opened(name)) for name in self.names * soak.figure(self)],
             consumeErrors=True,
         )
         await end(screens)

@@ -8,6 +8,7 @@ import contextlib
 import os
 from typing import Any
 
+from tests import soak
 from tests.journal.support import contents
 
 from .support import UID, Case
@@ -98,5 +99,5 @@ class KillTests(Case):
         """Whichever call it is, the recording is closed and proven, with every head that was reported."""
         number = 1
         while self.run_once(number):
-            number += 1
+            number += soak.figure(self)
         self.assertGreater(number, 20)
