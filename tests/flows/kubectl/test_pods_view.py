@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from tests.flows import kubectls
+from tests.flows import kubectls, shared
 from tests.flows.consoles import watch
-from tests.flows.deployment import POOL, Deployment, pause
+from tests.flows.deployment import POOL, pause
 from tests.flows.programs import Program, resize, start, terminal
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
@@ -33,9 +33,7 @@ class PodsTestCase(TestCase):
     async def setUp(self) -> None:
         found = kubectls.found()
         self.kubectls = {name: found[name] for name in kubectls.some()}
-        self.deployment = Deployment(self.mktemp())
-        self.addCleanup(self.deployment.stop)
-        await self.deployment.start()
+        self.deployment = await shared.deployment(self)
         await self.deployment.create_machine("sh", "shell")
         self.env = self.environment(self.deployment.admin)
 

@@ -13,8 +13,7 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from tests.flows import kubectls
-from tests.flows.deployment import Deployment
+from tests.flows import kubectls, shared
 from twisted_exec.api import kinds
 
 MACHINES = kinds.MACHINES.resource
@@ -39,9 +38,7 @@ class ApplyTests(TestCase):
     skip = needs.kubectl()
 
     async def setUp(self) -> None:
-        self.deployment = Deployment(self.mktemp())
-        self.addCleanup(self.deployment.stop)
-        await self.deployment.start()
+        self.deployment = await shared.deployment(self)
         kubeconfig = str(Path(self.deployment.admin).resolve())
         self.env = {"KUBECONFIG": kubeconfig, "HOME": str(Path(self.mktemp()))}
 

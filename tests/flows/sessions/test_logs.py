@@ -17,7 +17,7 @@ from twisted.internet import reactor
 from twisted.trial.unittest import TestCase
 
 from tests import needs, procfs
-from tests.flows import kubectls
+from tests.flows import kubectls, shared
 from tests.flows.consoles import watch
 from tests.flows.deployment import Deployment, gone, pause
 from tests.flows.programs import Program, start
@@ -42,14 +42,22 @@ STEADY = (
 
 
 class LogCase(TestCase):
-    """One pty machine whose log is read."""
+    """
+    One pty machine whose log is read.
+
+    :cvar ends_programs: the tests end programs, and get a deployment of their own.
+    """
 
     timeout = 180
+    ends_programs = False
 
     async def setUp(self) -> None:
-        self.deployment = Deployment(self.mktemp())
-        self.addCleanup(self.deployment.stop)
-        await self.deployment.start()
+        if self.ends_programs:
+            self.deployment = Deployment(self.mktemp())
+            self.addCleanup(self.deployment.stop)
+            await self.deployment.start()
+        else:
+            self.deployment = await shared.deployment(self)
         await self.deployment.create_machine("sh", "shell")
         self.env = {"KUBECONFIG": self.deployment.admin}
 
@@ -251,6 +259,7 @@ class FollowTests(LogCase):
 class LossTests(LogCase):
     """Programs that are killed with SIGKILL while a follower reads about 1 MB/s."""
 
+    ends_programs = True
     skip = needs.kubectl()
 
     async def setUp(self) -> None:
@@ -376,6 +385,8 @@ class StubbornTests(LogCase):
 
 class DeletedTests(LogCase):
     """What a deleted machine printed."""
+
+    ends_programs = True
 
     async def deleted(self) -> tuple[int, str]:
         """Run ``twisted-exec logs --deleted``; return its exit code, and all of its output."""
