@@ -1,10 +1,16 @@
 """
 Tests.  They mirror the package; ``python -m twisted.trial tests`` and pytest run the same.
+
+Under trial each test writes its CPU seconds into trial's temporary directory; ``python -m tests.costs`` prints them.
 """
 
 import os
+import resource
+from functools import cache
+from typing import Any, TextIO
 
 from hypothesis import HealthCheck, settings
+from twisted.trial.unittest import SynchronousTestCase
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile(
@@ -13,3 +19,31 @@ settings.register_profile(
 # Two runs of one tree try the same examples.  HYPOTHESIS_PROFILE=random looks for new ones.
 settings.register_profile("same", settings.get_profile("random"), derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@cache
+def _costs() -> TextIO | None:
+    """Open this process's file of CPU seconds; ``None`` unless trial runs the tests."""
+    # A worker of `--jobs` runs in a subdirectory of the temporary directory.
+    if not any(os.path.exists(f"{where}/_trial_marker") for where in (os.curdir, os.pardir)):
+        return None
+    return open("costs", "w", buffering=1)
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of the programs that it has started and that have ended."""
+    usages = (
+        resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _run_and_record(self: SynchronousTestCase, result: Any) -> None:
+    file, before = _costs(), cpu_seconds()
+    _run(self, result)
+    if file is not None:
+        file.write(f"{self.id()} {cpu_seconds() - before:.3f}\n")
+
+
+_run = SynchronousTestCase.run
+SynchronousTestCase.run = _run_and_record
