@@ -93,7 +93,7 @@ Poollet and runtime
       moments. ``resume`` also has terminals, with the client of each OLDER_RELEASE that can resume.
     * ``upgrades`` (no programs; 2 min, or ``UPGRADES`` and ``SESSIONS``): API server, poollet and runtime are
       replaced again and again while users type and read.
-    * ``soak`` (no programs; 30 min, or ``SOAK_SECONDS``): 200 quiet sessions through API server,
+    * ``quiet_sessions`` (no programs; 30 min, or ``QUIET_SECONDS``): 200 quiet sessions through API server,
       poollet and runtime while others attack them.
 
 Node server (kube-apiserver and kubelet-node, unless noted)

@@ -1,5 +1,5 @@
 """
-Two hundred quiet sessions for half an hour, or ``SOAK_SECONDS``, while others attack their chain.
+Two hundred quiet sessions for half an hour, or ``QUIET_SECONDS``, while others attack their chain.
 
 The attacks are the rows of ``python -m tests.benchmarks fairness``, one after the other, each first
 against a second chain and then against that of the sessions.  No session may be lost and no program
@@ -25,7 +25,7 @@ from tests.benchmarks.fairness.attacks import ROWS
 from tests.benchmarks.fairness.bench import HOPS, QUIET, Bench, MeasuredDeployment, Row, Run
 from tests.benchmarks.fairness.quiet import median, percentile
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "1800"))
+SECONDS = float(os.environ.get("QUIET_SECONDS", "1800"))
 SESSIONS = 200
 MACHINES = 20
 _VISIT_SECONDS = 0.1
@@ -83,7 +83,7 @@ class Crowd(threading.Thread):
             console.close()
 
 
-class SoakTests(TestCase):
+class QuietSessionsTests(TestCase):
     """Two chains of three programs, both attacked in turn."""
 
     timeout = SECONDS * 2 + 900
@@ -96,9 +96,9 @@ class SoakTests(TestCase):
         await gatherResults([Deferred.fromCoroutine(each.prepare()) for each in (chain, other)])
         for number in range(MACHINES):
             await chain.create_machine(f"{QUIET}-{number}", "shell")
-        await deferToThread(self.soak, chain, other)
+        await deferToThread(self.endure, chain, other)
 
-    def soak(self, chain: MeasuredDeployment, other: MeasuredDeployment) -> None:
+    def endure(self, chain: MeasuredDeployment, other: MeasuredDeployment) -> None:
         """Attack until the time is over."""
         bench, crowd = Bench(chain, other), Crowd(chain)
         self.addCleanup(bench.close)
