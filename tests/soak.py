@@ -44,6 +44,8 @@ FIGURES = {
     "flows.sessions.test_many.ManySessionsTests.test_every_order_of_death": Figure(2, 10),
     # Machines.  More than the four calls that keep coming meanwhile.
     "flows.sessions.test_many.ManyPtysTests.test_ptys_under_load": Figure(20, 200),
+    # Examples.  Nearly each has 40 steps, also among the first.
+    "flows.outages.test_resume_interleavings.InterleavingTests.test_any_order": Figure(20, 200),
     # Lines.  More than a block of 64 KiB, which is 10 923 lines of 6 bytes.
     "contracts.journal.JournalContract.test_lines": Figure(12_000, 90_000),
     # Calls of the disk from one kill to the next.  Less than a round of the scenario, so that each
@@ -74,6 +76,8 @@ FIGURES = {
     "runtimes.test_pty.TrafficTests.test_much": Figure(6, 64),
     # Processes.  More than the threads of the reactor's pool, 10.
     "runtimes.test_pty.TrafficTests.test_many": Figure(20, 200),
+    # Examples.  Nearly each has 60 steps, also among the first.
+    "streaming.remotecommand.test_resuming_machine.MachineTests.test_exactness": Figure(20, 200),
     # MiB in each direction.  More than a machine's end buffers (256 KiB).  The test goes on until the
     # buffers of the sockets are full as well and the writer pauses: after 4 MiB on Linux.
     "streaming.test_chain.ChainTests.test_much": Figure(2, 16),

@@ -31,6 +31,7 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import soak
 from tests.runtimes.handover.processes import Runtime
 from tests.streaming.remotecommand.resuming import ResumingUser
 from twisted_exec.streaming.interfaces import LINE_LOST, Ending, Role
@@ -519,7 +520,10 @@ class InterleavingTests(SynchronousTestCase):
         what the writers typed; in the end they have all of it.
         """
         run_state_machine_as_test(
-            Interleavings, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+            Interleavings,
+            settings=settings(
+                max_examples=soak.figure(self), stateful_step_count=40, deadline=None
+            ),
         )
 
     def test_queries(self) -> None:

@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import soak
 from tests.streaming.remotecommand.resuming import Client
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
 from twisted_exec.testing.resumable_console import ResumableConsole
@@ -291,5 +292,8 @@ class MachineTests(SynchronousTestCase):
     def test_exactness(self) -> None:
         """Nothing is lost and nothing is repeated, whatever happens to the connections."""
         run_state_machine_as_test(  # type: ignore[no-untyped-call]
-            Exactness, settings=settings(max_examples=60, stateful_step_count=60, deadline=None)
+            Exactness,
+            settings=settings(
+                max_examples=soak.figure(self), stateful_step_count=60, deadline=None
+            ),
         )
