@@ -151,7 +151,7 @@ class Server:
 
     def __init__(self, child: subprocess.Popen[bytes], directory: Path, port: int) -> None:
         self.pid = child.pid
-        self._child, self._port = child, port
+        self._child, self.port = child, port
         self._tls = ssl.create_default_context(cafile=PKI(str(directory)).serving_ca)
 
     def longest_gap(self) -> float:
@@ -163,7 +163,7 @@ class Server:
 
     def connect(self) -> ssl.SSLSocket:
         """A connection whose handshake is done."""
-        return connect(self._port, self._tls)
+        return connect(self.port, self._tls)
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class RuntimeYamlTests(SynchronousTestCase):
         self.read: dict[str, set[str]] = {}
 
         def done(reader: Reader) -> None:
-            self.read[reader.where] = set(reader._known)
+            self.read[reader.where] = set(reader.keys)
 
         self.patch(Reader, "done", done)
 

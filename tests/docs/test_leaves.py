@@ -41,7 +41,7 @@ class LeavesPageTests(SynchronousTestCase):
         done = Reader.done
 
         def note(reader: Reader) -> None:
-            read[reader.where] = set(reader._known)
+            read[reader.where] = set(reader.keys)
             done(reader)
 
         self.patch(Reader, "done", note)

@@ -19,7 +19,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import soak
 from tests.journal.support import close_segments, contents
 from tests.journal.test_files import FailingLayer
+from tests.retained import instances
+from twisted_exec.journal import store as store_module
 from twisted_exec.journal.interfaces import missing_bytes
+from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.retention import Retention, StoreLimits
 from twisted_exec.journal.store import FormatError, JournalStore
 from twisted_exec.journal.writer import WRITE_SECONDS
@@ -203,11 +206,11 @@ class DiskTests(Case):
 
     def test_descriptors(self) -> None:
         """Any number of lines takes a limited number of descriptors."""
+        self.patch(store_module, "descriptor_limit", lambda: 8 * 20)
         store = self.store()
-        store._open_limit = 20
         for number in range(100):
             store.journal(f"{number:032x}").append(b"x")
-        active = [each.journal for each in store._places.values() if each.journal.has_descriptor]
+        active = [each for each in instances(store, Journal) if each.has_descriptor]
         self.assertLessEqual(len(active), 21)
 
 

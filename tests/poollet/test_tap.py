@@ -10,7 +10,9 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.retained import instances
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
+from twisted_exec.iri.client import IRIClient
 from twisted_exec.poollet.consoles.dialling import Place
 from twisted_exec.poollet.tap import Options, Program, makeService, settings
 
@@ -60,7 +62,8 @@ class TapTests(SynchronousTestCase):
         options = self.options("--dialect=spheric")
         self.assertEqual(settings(options).dialect, SPHERIC)
         program = makeService(options)
-        self.assertEqual(program._runtime.revision.name, "spheric")
+        (client,) = instances(program, IRIClient)
+        self.assertEqual(client.revision.name, "spheric")
         self.assertIn("choose one of ironcore,", self.refusal(*self.least, "--dialect=x"))
 
     def test_bootstrap(self) -> None:

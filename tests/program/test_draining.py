@@ -12,11 +12,16 @@ from twisted_exec.program import draining
 from twisted_exec.program.draining import DrainLimit, pause, stop_at_once
 
 
+def fresh_stop(case: SynchronousTestCase) -> None:
+    """Let a test stop the program, as far as its drains know."""
+    case.patch(draining, "_stop", draining._Stop())
+
+
 class DrainLimitTests(SynchronousTestCase):
     """Tests for :class:`DrainLimit`."""
 
     def setUp(self) -> None:
-        self.patch(draining, "_stop", draining._Stop())
+        fresh_stop(self)
         self.clock = Clock()
         self.lines: list[str] = []
         globalLogPublisher.addObserver(self.logged)

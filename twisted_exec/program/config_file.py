@@ -92,6 +92,11 @@ class Reader:
         self._left = dict(document)
         self._known: list[str] = []
 
+    @property
+    def keys(self) -> list[str]:
+        """The keys that the mapping may have, as far as they were asked for."""
+        return list(self._known)
+
     def error(self, why: str) -> ConfigError:
         """Return an error about this mapping, to raise."""
         return ConfigError(f"{self.where}: {why}")

@@ -172,13 +172,14 @@ class WatchTests(PoolGraphTestCase):
     def test_others_changes(self) -> None:
         """Changes of other pools' machines cost a poollet's watches nothing."""
         looks = []
-        look = filtered_storage._Watch._compare
+        watch_class: Any = filtered_storage._Watch
+        look = watch_class._compare
 
-        def counting(watch: filtered_storage._Watch) -> None:
+        def counting(watch: Any) -> None:
             looks.append(watch)
             look(watch)
 
-        APITestCase.patch(self, filtered_storage._Watch, "_compare", counting)
+        APITestCase.patch(self, watch_class, "_compare", counting)
         watch = self.watch(f"{ALL_SECRETS}?watch=1", user=self.user)
         before = len(looks)
         for number in range(5):

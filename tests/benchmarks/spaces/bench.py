@@ -196,7 +196,7 @@ async def measured(directory: Path) -> None:
     """All of it, on one server."""
     print(f"{COUNT} Spaces")
     with api.running(directory, 1) as server:
-        port: int = server._port
+        port: int = server.port
         config = load_inline(kubeconfig(directory, port, "user-0"), "the kubeconfig")
         client = KubeClient(config, reactor)
         with _manager(directory, port) as child:

@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.cli.audit.command`.
 
 from __future__ import annotations
 
+import glob
 import gzip
 import io
 import json
@@ -284,12 +285,10 @@ class FileTests(AuditCase):
 
     def test_rotation_meanwhile(self) -> None:
         """A rotation between the opening of two files loses no record and counts none twice."""
-        from twisted_exec.cli.audit import files
-
         trail = self.trail(max_bytes=900, old_files=9)
         for number in range(6):
             trail.start(Subject(**{**vars(ADA), "session": f"s-{number}"})).end("client closed")
-        old_files = files._old_files
+        old_files = glob.glob
 
         calls: list[str] = []
 
@@ -300,7 +299,7 @@ class FileTests(AuditCase):
                 trail.start(Subject(**{**vars(ADA), "session": "new"})).end("client closed")
             return names
 
-        self.patch(files, "_old_files", rotating)
+        self.patch(glob, "glob", rotating)
         sessions = [each["session"] for each in self.who()]
         self.assertEqual([each for each in sessions if each != "new"], [f"s-{n}" for n in range(6)])
 

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.nodeserver.support import Network
+from tests.retained import objects
 from tests.spaces.support import IMPORTED, SECRET, SPACE, Hub, kubeconfig
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import PODS, SECRETS
@@ -62,8 +63,9 @@ class SpaceLeavesTests(SynchronousTestCase):
     def test_doors(self) -> None:
         """It is a source of leaves, and listens to Spaces."""
         registry = self.start()
-        verifyObject(ISource, registry._spaces)
-        verifyObject(ISpaceListener, registry._spaces)
+        (spaces,) = (each for each in objects(registry) if ISpaceListener.providedBy(each))
+        verifyObject(ISource, spaces)
+        verifyObject(ISpaceListener, spaces)
 
     def test_appears(self) -> None:
         """A Space that can be reached is a leaf, and a Node stands for it."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 from unittest import skipUnless
 
@@ -60,9 +61,9 @@ class ConsoleAlertsTests(SynchronousTestCase):
     def now(self) -> int:
         return BEGIN + int(self.clock.seconds() * 10**9)
 
-    def make(self) -> ConsoleAlerts:
+    def make(self, make_jobs: Callable[[Any], JobsAtOnce] = JobsAtOnce) -> ConsoleAlerts:
         """A runtime, also after a kill of the last one: nothing of that is stopped."""
-        alerts = ConsoleAlerts(self.path, self.clock, self.now, JobsAtOnce)
+        alerts = ConsoleAlerts(self.path, self.clock, self.now, make_jobs)
         alerts.add("uid-1", self.journal)
         return alerts
 
@@ -450,7 +451,7 @@ class ConsoleAlertsTests(SynchronousTestCase):
         """
         self.patch(service, "MOST_HELD_BYTES", 10_000)
         held: list[Any] = []
-        self.patch(self.alerts._search, "_jobs", Held(held))
+        self.alerts = self.make(lambda _: Held(held))
         journals = {f"m-{number}": Journal(self.now) for number in range(20)}
         for uid, journal in journals.items():
             journal.append(b"x" * 3000 + b"\nend\n")
@@ -472,8 +473,8 @@ class ConsoleAlertsTests(SynchronousTestCase):
         """
         Output that a process was searching at an orderly stop is searched by the next runtime.
         """
+        self.alerts = self.make(lambda _: Held([]))
         self.set()
-        self.patch(self.alerts._search, "_jobs", Held([]))
         self.print(b"harmless\n" + PANIC)
         self.alerts.stop()
         self.assertEqual(self.journal.cursor("alerts").load(), 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.retained import instances
 from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.test_keep_machines import KeptCase
 from twisted_exec.console.floor import LINE_AGAIN
@@ -17,6 +18,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.handover.machines import CannotHandOver, MachinesHandOver
 from twisted_exec.runtimes.lines import serial_port
+from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.storage import StateInUse
 from twisted_exec.streaming.interfaces import Position
 from twisted_exec.testing.attachment import MarkStream
@@ -142,7 +144,8 @@ class MachinesTests(KeptCase):
         with self.assertRaisesRegex(ValueError, "class 'vm', which this runtime does not offer"):
             await self.make_runtime(inherited=values, keep_machines=True)
         refused = self.made
-        await refused._state.close()
+        (state,) = instances(refused, RuntimeState)
+        await state.close()
         await handed.unsuspend()
         await self.until(lambda: len(self.pids()) == 1)
 

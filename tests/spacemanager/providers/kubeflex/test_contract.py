@@ -85,7 +85,7 @@ class KubeFlexWorld(ClusterWorld):
         self.drop(SECRETS, "admin-kubeconfig", namespace_of(physical.name))
 
     async def show_access(self, physical: Physical) -> None:
-        self.flex._write_secret(physical.name, "k8s", late=False)
+        self.flex.write_secret(physical.name, "k8s", late=False)
 
     async def only(self, physical: Physical, viewpoint: str) -> None:
         secret, external, within = SECRETS_OF["k8s"]
