@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from twisted_exec.api import quantity
+from twisted_exec.api.formats.yaml_text import yaml_events
 
 MAX_FILE_BYTES = 4 << 20
 MAX_DEPTH = 64
@@ -54,14 +55,10 @@ def _check_depth(text: bytes) -> None:
     """
     Check the nesting first, because libyaml's loader crashes the process on deep nesting.
 
-    :raises ValueError: it is nested too deep.
+    :raises TooDeep: it is nested too deep.
     """
-    depth = 0
-    for event in yaml.parse(text, _Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    for _ in yaml_events(text, _Loader, MAX_DEPTH):
+        pass
 
 
 def first_line(error: Exception) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from twisted_exec.api.formats import protobuf
+from twisted_exec.api.formats.yaml_text import TooDeep, yaml_events
 from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 
 LIMIT_DEPTH = 64
@@ -272,15 +273,14 @@ def _yaml(raw: bytes, duplicates: list[str], limit: int) -> Any:
         raise RequestEntityTooLarge(f"a YAML body may have up to {_LIMIT_YAML_BYTES} bytes")
     try:
         text = raw.decode("utf-8")
-        _check_events(yaml.parse(text, Loader=_Loader), limit)
+        _check_events(yaml_events(text, _Loader, LIMIT_DEPTH), limit)
         loader = _Loader(text)
         root = loader.get_single_node()
         duplicates += islice(_doubled_in(root), _MAX_DUPLICATES)
         return loader.construct_document(root) if root is not None else None
+    except TooDeep:
+        raise _too_deep() from None
     except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-        if "maximum nesting depth" in str(error):
-            # Of libyaml, which reads ahead of the events that we count.
-            raise _too_deep() from None
         problem = " ".join(str(error).split())
         raise BodyError(f"the body of the request is not valid YAML: {problem}") from None
 
@@ -302,7 +302,7 @@ def _doubled_in(node: Any, path: str = "") -> Iterator[str]:
 
 def _check_events(events: Iterable[Any], limit: int) -> None:
     """Check the parser's events before any object is built."""
-    depth = values = 0
+    values = 0
     for event in events:
         values += isinstance(event, yaml.NodeEvent)
         if values > limit:
@@ -312,10 +312,6 @@ def _check_events(events: Iterable[Any], limit: int) -> None:
         # A few hundred bytes of aliases can expand to gigabytes.
         if isinstance(event, yaml.AliasEvent):
             raise BodyError("YAML aliases are not accepted")
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > LIMIT_DEPTH:
-            raise _too_deep()
 
 
 def _too_deep() -> BodyError:

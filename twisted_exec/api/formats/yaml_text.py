@@ -1,5 +1,5 @@
 """
-Writing of YAML, in the layout of ``kubectl get -o yaml``.
+Limited reading of YAML, and writing in the layout of ``kubectl get -o yaml``.
 
 PyYAML would write a whole document within one call into C, and so keep the reactor waiting, or take
 six times as long.  Only JSON data is written, so little of YAML is needed: block collections, plain
@@ -10,12 +10,41 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
+
+import yaml
 
 # No number, date or mark of YAML begins with a letter; the words that mean something else follow.
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@-]*(?:[ :][A-Za-z0-9_./@-]+)*")
 _WORDS = frozenset(("y", "yes", "n", "no", "true", "false", "on", "off", "null"))
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
+
+
+class TooDeep(ValueError):
+    """A document is nested deeper than the reader accepts."""
+
+
+def yaml_events(text: str | bytes, loader: Any, most_deep: int) -> Iterator[yaml.Event]:
+    """
+    Yield the events of a document before anything is built of it.
+
+    :raises TooDeep: it is nested more than ``most_deep`` levels deep.
+    :raises yaml.YAMLError: it is malformed.
+    """
+    depth = 0
+    try:
+        for event in yaml.parse(text, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > most_deep:
+                raise TooDeep(f"it is nested more than {most_deep} deep")
+            yield event
+    except yaml.YAMLError as error:
+        if "maximum nesting depth" in str(error):
+            # libyaml reads ahead of its events, and since 0.2.6 has a limit of its own.
+            raise TooDeep(f"it is nested more than {most_deep} deep") from None
+        raise
 
 
 def yaml_bytes(document: Any) -> bytes:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from twisted_exec.api.formats.yaml_text import TooDeep, yaml_events
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material, read_file
 
 MAX_VALUES = 5_000
@@ -80,20 +81,16 @@ def _json(content: bytes) -> Any:
 
 
 def _check(content: bytes) -> None:
-    """:raises Refused: the data exceeds the limit of keys, nesting or aliases."""
-    depth = values = 0
-    for event in yaml.parse(content, _Loader):
+    """:raises ValueError: the data exceeds the limit of keys, nesting or aliases; the message is one line."""
+    values = 0
+    for event in yaml_events(content, _Loader, MAX_DEPTH):
         if isinstance(event, yaml.AliasEvent):
             raise Refused("it has aliases (*), which are not taken from here; write them out")
         if getattr(event, "tag", None) is not None:
             raise Refused("it has tags (!), which are not taken from here; leave them out")
         values += isinstance(event, yaml.NodeEvent)
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
         if values > MAX_VALUES:
             raise Refused(f"it has more than {MAX_VALUES} keys and values")
-        if depth > MAX_DEPTH:
-            raise Refused(f"it is nested more than {MAX_DEPTH} deep")
 
 
 _T = TypeVar("_T")
@@ -238,7 +235,7 @@ class ConfigFile:
     def _of(cls, name: str, content: bytes, read: Callable[[bytes], Any]) -> ConfigFile:
         try:
             document = read(content)
-        except Refused as error:
+        except (Refused, TooDeep) as error:
             raise KubeConfigError(f"{name}: {error}") from None
         except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
             from twisted_exec.program.config_file import first_line
