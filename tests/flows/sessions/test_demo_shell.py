@@ -49,7 +49,8 @@ class Sink(Protocol):
     def __init__(self, size: int) -> None:
         self.size = size
         self.digest = hashlib.sha256()
-        self.received = 0
+        self.received, self.pause_at = 0, size + 1
+        self.paused: Deferred[None] = Deferred()
         self.finished: Deferred[str] = Deferred()
         self.ended: Deferred[Any] = Deferred()
         self._head = b""
@@ -68,6 +69,9 @@ class Sink(Protocol):
         data = data[: self.size - self.received]
         self.digest.update(data)
         self.received += len(data)
+        if self.received >= self.pause_at and not self.paused.called:
+            self.transport.pauseProducing()
+            self.paused.callback(None)
         if self.received == self.size and not self.finished.called:
             self.finished.callback(self.digest.hexdigest())
 
@@ -126,14 +130,13 @@ class DemoShellTests(TestCase):
         """
         size = 32 << 20  # more than the sockets of all hops and the viewer have read
         sink = await connectProtocol(endpoint(self.deployment.admin, "sh"), Sink(size))
-        while sink.received < 8 << 20:
-            await pause()
+        sink.pause_at = 8 << 20
+        await sink.paused  # at once: in a moment the rest could come
         pids = {
             hop: getattr(self.deployment, hop).transport.pid
             for hop in ("api", "poollet", "runtime")
         }
         before = {hop: procfs.resident_bytes(pid) for hop, pid in pids.items()}
-        sink.transport.pauseProducing()
         flooding = await self.process_named("seq")
         written = -1
         quiet_since = reactor.seconds()
