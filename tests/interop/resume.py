@@ -13,6 +13,7 @@ clients of older releases (OLDER_RELEASE): no query may reach them, and every ot
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 
 from twisted.trial.unittest import TestCase
@@ -88,7 +89,9 @@ class ResumeTests(TestCase):
         options = ["--lost-after", _LOST_AFTER, "--force" if types else "--read-only"]
         if machine.asks:
             options += ["--raw", "--quiet"]
-        argv = [script("kubectl-console"), machine.name, *options]
+        # The script of a release imports what that release has.
+        program = [sys.executable, f"{release}/bin/kubectl-console"] if release else []
+        argv = [*(program or [script("kubectl-console")]), machine.name, *options]
         env = {"KUBECONFIG": kubeconfig, **({"PYTHONPATH": release} if release else {})}
         client = LoadedClient(machine, argv, env, types=types)
         self.addCleanup(client.stop)
