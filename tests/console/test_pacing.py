@@ -4,28 +4,15 @@ Tests for :mod:`twisted_exec.console.pacing`.
 
 from __future__ import annotations
 
+from tests.journal.support import LateJournal
 from twisted_exec.console.pacing import UNWATCHED_BYTES_PER_SECOND
 from twisted_exec.console.shared_console import SharedConsole
-from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 
 from .doubles import MemoryConsole, SharedConsoleCase
 
 KIB = 1 << 10
 DELETED = Ending(MACHINE_DELETED, 'machine "default/x" was deleted')
-
-
-class LateJournal(Journal):
-    """
-    A journal whose disk may not answer at present.
-
-    :ivar is_late: it does not.
-    """
-
-    is_late = False
-
-    def read(self, offset: int, limit: int) -> bytes:
-        return b"" if self.is_late else super().read(offset, limit)
 
 
 class PacedTests(SharedConsoleCase):

@@ -17,7 +17,7 @@ from twisted_exec.journal.front import Unwritten
 from twisted_exec.journal.interfaces import Event, Kind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.sealed_segment import seal
-from twisted_exec.observe.disk_thread import AtOnce
+from twisted_exec.observe.disk_thread import AtOnce, Unanswered
 
 
 def close_segments() -> None:
@@ -88,6 +88,24 @@ class ManualDisk:
             for first in list(files.pending):
                 seal_one(files, first)
         self.full.clear()
+
+
+class LateJournal(Journal):
+    """
+    A journal whose disk may not answer.
+
+    :ivar is_late: it does not answer at present.
+    """
+
+    is_late = False
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return b"" if self.is_late else super().read(offset, limit)
+
+    def cursor(self, name: str) -> Any:
+        if self.is_late:
+            raise Unanswered
+        return super().cursor(name)
 
 
 def write(journal: Journal, *, is_again: bool = False) -> int | None:

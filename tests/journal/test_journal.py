@@ -18,6 +18,7 @@ from tests.journal.support import ManualDisk, close_segments
 from tests.retained import instances
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.journal.journal import Journal
+from twisted_exec.observe.disk_thread import AtOnce, Unanswered
 
 
 class DiskJournalTests(JournalContract, SynchronousTestCase):
@@ -30,6 +31,39 @@ class DiskJournalTests(JournalContract, SynchronousTestCase):
     def reopened(self, path: str) -> Journal:
         self.disk = ManualDisk(path)
         return Journal(lambda: self.now, self.disk)
+
+
+class LateThread(AtOnce):
+    """
+    The thread of a disk.
+
+    :ivar is_late: the disk does not answer.
+    """
+
+    is_late = False
+
+    def call(self, function: Any, *, is_long: bool = False) -> Any:
+        if self.is_late:
+            raise Unanswered
+        return super().call(function, is_long=is_long)
+
+
+class CursorTests(SynchronousTestCase):
+    """Positions of readers in files."""
+
+    def test_late_disk(self) -> None:
+        """Whether there is a position is not known while the disk does not answer."""
+        self.addCleanup(close_segments)
+        disk = ManualDisk(self.mktemp())
+        disk.thread = thread = LateThread()
+        journal = Journal(disk=disk)
+        journal.append(b"login: ")
+        journal.cursor("syslog-1").save(3)
+        thread.is_late = True
+        with self.assertRaises(Unanswered):
+            journal.cursor("syslog-1").load()
+        thread.is_late = False
+        self.assertEqual(journal.cursor("syslog-1").load(), 3)
 
 
 class CountingLayer:

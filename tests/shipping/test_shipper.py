@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.journal.support import LateJournal
 from tests.retained import instances
 from tests.shipping.doubles import MemoryBatch, MemorySink
 from twisted_exec.journal.journal import Journal
@@ -95,6 +96,30 @@ class DeliveryTests(ShipperCase):
         self.shipper().add(Labels("vm"), journal)
         self.run_for(1)
         self.assertEqual(self.sink.texts(), [b"one", b"two"])
+
+    def test_late_disk(self) -> None:
+        """A shipper whose position is on a disk that does not answer continues there when it answers."""
+        for newest in (False, True):
+            with self.subTest(newest=newest):
+                self.sink = MemorySink()
+                journal = LateJournal(lambda: int(self.clock.seconds() * _SECOND))
+                first = self.shipper(newest=newest)
+                first.add(Labels("vm"), journal)
+                self.run_for(1)
+                journal.append(b"one\n")
+                self.run_for(1)
+                self.stop(first)
+                journal.append(b"two\n")
+                journal.is_late = True
+                self.shipper(newest=newest).add(Labels("vm"), journal)
+                self.run_for(1)
+                journal.append(b"three\n")
+                self.run_for(1)
+                self.assertEqual(self.sink.texts(), [b"one"])
+                journal.is_late = False
+                journal.is_readable()
+                self.run_for(1)
+                self.assertEqual(self.sink.texts(), [b"one", b"two", b"three"])
 
     def test_killed(self) -> None:
         """A shipper that is killed repeats the lines of the last seconds, and no others."""

@@ -12,6 +12,8 @@ from typing import Any
 
 from zope.interface import implementer
 
+from twisted_exec.observe.disk_thread import Unanswered
+
 from .interfaces import ICursor
 from .layer import opened
 
@@ -53,6 +55,8 @@ class FileCursor:
     def load(self) -> int | None:
         try:
             match = self._call(self._load)
+        except Unanswered:
+            raise  # nobody knows whether there is a position
         except OSError:
             return None
         if match is None or match[1].decode() != self._epoch:

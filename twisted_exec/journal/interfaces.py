@@ -71,7 +71,11 @@ class ICursor(Interface):
     """The position of one reader of a journal, which survives restarts if the journal does."""
 
     def load() -> int | None:
-        """Return the saved offset; ``None`` if there is none, or it is of another epoch."""
+        """
+        Return the saved offset; ``None`` if there is none, or it is of another epoch.
+
+        :raises Unanswered: the disk does not answer; the journal's watchers are called when it does.
+        """
 
     def save(offset: int) -> None:
         """

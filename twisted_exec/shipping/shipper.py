@@ -25,6 +25,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.observe.disk_thread import Unanswered
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.shipping.interfaces import BatchRefused, Labels, Line, Receipt, SinkError
 from twisted_exec.shipping.lines import read_lines
@@ -170,11 +171,25 @@ class Shipper:
         while self._unopened:
             await turns.breathe()
             source = self._unopened.popleft()
-            source.open(f"ship-{self.sink.name}", newest=self._newest)
+            try:
+                source.open(f"ship-{self.sink.name}", newest=self._newest)
+            except Unanswered:
+                self._open_again(source)
+                continue
             self.sources.add(source)
             if source.read < source.journal.end or source.journal.closed:
                 source.rewind(source.read)
                 self._ready[source] = None
+
+    def _open_again(self, source: Source) -> None:
+        """Open a source when the disk answers, or the machine has printed more."""
+
+        def again() -> None:
+            source.journal.unwatch(again)
+            self._unopened.append(source)
+            self._wake_up()
+
+        source.journal.watch(again)
 
     async def _wait_for_output(self) -> None:
         self._wake = Deferred()

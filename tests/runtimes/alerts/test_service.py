@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.journal.support import LateJournal
 from tests.runtimes.alerts.searching import JobsAtOnce
 from twisted_exec.api import patterns
 from twisted_exec.api.status import BadRequest, TooManyRequests
@@ -55,7 +56,7 @@ class ConsoleAlertsTests(SynchronousTestCase):
         os.mkdir(self.path)
         self.path += "/alerts.json"
         self.clock = Clock()
-        self.journal = Journal(self.now)
+        self.journal = LateJournal(self.now)
         self.alerts = self.make()
 
     def now(self) -> int:
@@ -219,6 +220,22 @@ class ConsoleAlertsTests(SynchronousTestCase):
         self.print(b"harmless\n")
         self.alerts.stop()
         self.assertEqual(self.journal.cursor("alerts").load(), 9)
+
+    def test_late_disk(self) -> None:
+        """A search whose position is on a disk that does not answer begins when it answers."""
+        self.set()
+        self.print(b"harmless\n")
+        self.alerts.stop()
+        self.journal.append(PANIC)
+        self.journal.is_late = True
+        self.alerts = self.make()
+        self.set()
+        self.run_for(1)
+        self.assertEqual(self.found(), [])
+        self.journal.is_late = False
+        self.journal.is_readable()
+        self.run_for(1)
+        self.assertEqual(len(self.found()), 1)
 
     def test_new_alert(self) -> None:
         """

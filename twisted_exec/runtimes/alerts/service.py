@@ -30,7 +30,7 @@ from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.observe.disk_thread import AtOnce, Files
+from twisted_exec.observe.disk_thread import AtOnce, Files, Unanswered
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
 from twisted_exec.runtimes.alerts.memory import Memory, Unhealthy
@@ -397,8 +397,11 @@ class ConsoleAlerts:
         while self._new and self._held_bytes < MOST_HELD_BYTES:
             searched = next(iter(self._new))
             del self._new[searched]
-            if self._read(searched):
-                self._new[searched] = None
+            try:
+                if self._read(searched):
+                    self._new[searched] = None
+            except Unanswered:
+                searched.journal.watch(searched.watcher)  # where to begin is on the disk
             if perf_counter() >= until:
                 break
         for key in [each for each in self._batches if each not in self._busy]:
