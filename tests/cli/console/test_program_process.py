@@ -44,6 +44,7 @@ sys.exit(code)
 
 MODULES = [
     "api.dialects",
+    "api.formats.yaml_text",
     "api.names",
     "api.reasons",
     "api.resource",
