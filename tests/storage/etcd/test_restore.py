@@ -16,7 +16,7 @@ from tests.runtimes.support import pause
 from tests.storage.etcd import test_client
 from tests.storage.etcds import EtcdCase, Etcds, Gate, any_prefix, shared
 from tests.tls.support import authority
-from twisted_exec.api.status import Conflict, Expired
+from twisted_exec.api.status import Conflict, Expired, ServiceUnavailable
 from twisted_exec.storage.backup import SKIPPED_VERSIONS, Summary, back_up, restore_into
 from twisted_exec.storage.etcd.client import EtcdClient
 from twisted_exec.storage.etcd.restore import restore_to_etcd
@@ -47,6 +47,7 @@ class RestoreCase(EtcdCase):
         self.pool = await self.storage.create(POOLS, pool)
         self.version = self.storage.version()
         back_up(self.path, self.file)
+        await self.put(shared(self.program).target(), "/elsewhere", "it listens")
 
     def target(self) -> EtcdTarget:
         return shared(self.program).target(any_prefix())
@@ -164,8 +165,17 @@ class UsedTests(RestoreCase):
         while storage.version() < summary.version:
             await self.deferred(self.ask(storage))
         self.assertEqual(len((await storage.list(MACHINES)).items), COUNT)
-        await storage.create(MACHINES, machine("later"))
+        while not await self.is_created(storage, machine("later")):
+            await pause()
         self.assertGreater(summary.version, int(old["metadata"]["resourceVersion"]))
+
+    async def is_created(self, storage: object, obj: Object) -> bool:
+        """Create an object, if the server has looked at etcd again since the restore."""
+        try:
+            await storage.create(MACHINES, obj)  # type: ignore[attr-defined]
+        except ServiceUnavailable:
+            return False
+        return True
 
     async def names(self, storage: object):  # type: ignore[no-untyped-def]
         for each in (await storage.list(MACHINES)).items:  # type: ignore[attr-defined]
@@ -264,6 +274,8 @@ class UnreachableTests(RestoreCase):
         os.makedirs(case.directory)
         self.addCleanup(case.doCleanups)
         _, target = case.secured()
+        target = replace(target, **case.shown("ada"))
+        await self.put(target, "/elsewhere", "it listens")
         wrong = case.file("other.crt", authority("other").certificate_pem)
-        problem = await self.refused(replace(target, ca=wrong, **case.shown("ada")))
+        problem = await self.refused(replace(target, ca=wrong))
         self.assertIn("look at ca=", problem)
