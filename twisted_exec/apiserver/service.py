@@ -244,7 +244,7 @@ class APIServer(AsyncService):
 
     @property
     def is_leading(self) -> bool:
-        """Return whether this server runs the controllers, of which each store has one set."""
+        """True while this server runs the controllers; one server of a store does."""
         return bool(self._parts.leading.services)
 
     def _alone(self) -> ControlPlane:

@@ -93,7 +93,7 @@ class Output:
     :param oldest: where the oldest output begins that the user may have.
     :param answers: returns whether queries that the machine prints now are for this user's terminal.
     :param harmless: that of the console; by default one for this output alone.
-    :param readable: called when the disk answers that has not answered; by default :meth:`pump`.
+    :param readable: called when output may be read that the disk has not given before; by default :meth:`pump`.
     :ivar offset: of the next byte to write.
     :ivar skipped: bytes that were skipped, and of which the user does not know yet.
     :ivar last: where the output ends; ``None`` while it goes on.
@@ -148,7 +148,7 @@ class Output:
         self._live_from = 0  # output before this offset is history for the present stream
         self._harmless = HarmlessOutput(journal) if harmless is None else harmless
         self._readable = self.pump if readable is None else readable
-        self._is_refused = False  # the disk has not answered
+        self._is_refused = False  # watches the journal, because a read failed
 
     # The stream.
 

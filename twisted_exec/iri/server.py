@@ -62,7 +62,7 @@ _GRACE_SECONDS = 2.0
 @dataclass(frozen=True)
 class CallLimits:
     """
-    What clients of a server may do at once.
+    Limits of the connections and calls that one server has at the same time.
 
     :ivar connections: to a UNIX socket; further ones are closed.
     :ivar calls: further ones fail with ``RESOURCE_EXHAUSTED``.

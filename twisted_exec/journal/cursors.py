@@ -56,7 +56,7 @@ class FileCursor:
         try:
             match = self._call(self._load)
         except Unanswered:
-            raise  # nobody knows whether there is a position
+            raise  # the file may have a position
         except OSError:
             return None
         if match is None or match[1].decode() != self._epoch:

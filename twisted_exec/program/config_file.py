@@ -91,7 +91,7 @@ class Reader:
 
     @property
     def keys(self) -> list[str]:
-        """The keys that the mapping may have, as far as they were asked for."""
+        """The keys that its reader has looked for so far; all others are errors."""
         return list(self._known)
 
     def error(self, why: str) -> ConfigError:

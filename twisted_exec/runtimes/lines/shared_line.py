@@ -44,7 +44,7 @@ _MAX_REASON = 300
 @dataclass(frozen=True)
 class LineTiming:
     """
-    How long a line tries to open and close, and how soon it tries again.
+    Time limits for opening and closing a line, and the delays between attempts.
 
     :ivar first_delay_seconds: from the loss of a line until it is opened again; each further delay is
         twice as long.
