@@ -35,8 +35,7 @@ from tests.clients.table import (
     render,
     render_versions,
 )
-from tests.flows.kubectl import verb_table
-from tests.flows.kubectl.test_verbs import AT_ONCE, Kubectl
+from tests.flows.kubectl.test_verbs import AT_ONCE, Command, Kubectl, commands
 from tests.flows.programs import Program
 from tests.interop import chains
 from tests.interop.aggregated_cluster import AggregatedCluster
@@ -125,7 +124,7 @@ class CountingKubectl(Kubectl):
         self.tried: dict[str, int] = {}
         self.failed: set[str] = set()
 
-    def _check(self, each: verb_table.Row, program: Program) -> None:
+    def _check(self, each: Command, program: Program) -> None:
         words, before = each.line.split(), len(self.wrong)
         verb = " ".join(words[:2]) if words[0] in ("auth", "certificate") else words[0]
         super()._check(each, program)
@@ -134,9 +133,9 @@ class CountingKubectl(Kubectl):
             self.failed.add(verb)
 
 
-def rows(minor: int, newest: bool) -> Iterator[verb_table.Row]:
+def rows(minor: int, newest: bool) -> Iterator[Command]:
     """The table of verbs, with what a host answers where it does."""
-    for each in verb_table.table(minor, newest):
+    for each in commands(minor, newest):
         if each.line in _HOSTS:
             yield dataclasses.replace(each, shows=_HOSTS[each.line], code=0)
         else:

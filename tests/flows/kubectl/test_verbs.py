@@ -9,24 +9,70 @@ import json
 import os
 import re
 import shlex
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tests import needs
+from tests.apiserver.signing.test_poollets import request
 from tests.flows import kubectls
 from tests.flows.deployment import Deployment
 from tests.flows.programs import Program, start
-
-from .verb_table import Row, table
 
 reactor: Any = _reactor
 
 AT_ONCE = 6
 SECONDS = 60.0
+TABLE = Path(__file__).with_name("verbs.yaml")
+
+
+@dataclass(frozen=True)
+class Command:
+    """
+    One command.
+
+    :param line: its words, separated by spaces; single quotes keep spaces within a word.
+    :param shows: regular expressions that its output must match, in any order.
+    :param code: its exit code; ``None`` where versions differ.
+    :param stdin: its standard input.
+    :param since: the first minor version of kubectl with this command.
+    :param until: the last minor version of kubectl with this command.
+    :param editor: a ``sed`` script that replaces the interactive editor.
+    :param starts: a name; the command runs until the row that ``ends`` this name.
+    :param ends: the name of a started command to wait for first.
+    :param once: runs with the newest kubectl only, because only the server's answer matters.
+    :param keeps: a word that later input replaces with the output of this command.
+    """
+
+    line: str
+    shows: tuple[str, ...] = ()
+    code: int | None = 0
+    stdin: str = ""
+    since: int = 0
+    until: int = 999
+    editor: str = ""
+    starts: str = ""
+    ends: str = ""
+    keeps: str = ""
+    once: bool = False
+
+
+def commands(minor: int, newest: bool) -> Iterator[Command]:
+    """Yield the rows of the table for kubectl 1.``minor``."""
+    data = yaml.safe_load(TABLE.read_text())
+    for entry in data["rows"]:
+        stdin = data["documents"][entry["stdin"]] if "stdin" in entry else ""
+        each = Command(**{**entry, "shows": tuple(entry.get("shows", ())), "stdin": stdin})
+        if each.since <= minor <= each.until and (newest or not each.once):
+            yield each
 
 
 class Kubectl:
@@ -47,14 +93,15 @@ class Kubectl:
         self._home.mkdir()
         self._config = self._home / "config"
         self._config.write_bytes(Path(admin).read_bytes())
-        self._begun: dict[str, tuple[Row, Program]] = {}
-        self._kept = {"NAME": self.namespace}
+        self._begun: dict[str, tuple[Command, Program]] = {}
+        signing_request = request().public_bytes(Encoding.PEM)
+        self._kept = {"NAME": self.namespace, "REQUEST": b64encode(signing_request).decode()}
         self._at_once = at_once
 
-    async def tell(self, rows: list[Row]) -> None:
+    async def tell(self, rows: list[Command]) -> None:
         """Run the rows in order."""
-        await self._run(Row(f"create namespace {self.namespace}", ("created",)))
-        await self._run(Row(f"config set-context --current --namespace={self.namespace}"))
+        await self._run(Command(f"create namespace {self.namespace}", ("created",)))
+        await self._run(Command(f"config set-context --current --namespace={self.namespace}"))
         for each in rows:
             if each.ends:
                 await self._end(each.ends)
@@ -62,22 +109,20 @@ class Kubectl:
         for name in list(self._begun):
             await self._end(name)
 
-    def _start(self, each: Row) -> Program:
-        words = [word.format(n=self.namespace) for word in shlex.split(each.line)]
+    def _start(self, each: Command) -> Program:
+        words = [word.replace("{n}", self.namespace) for word in shlex.split(each.line)]
         env = {"HOME": str(self._home), "KUBECONFIG": str(self._config)}
         editor = self._home / "editor"
         editor.write_text(f"#!/bin/sh\nsed -i '{each.editor}' \"$1\"\n")
         editor.chmod(0o700)
         program = start([self.path, *words], env=env | {"KUBE_EDITOR": str(editor)})
-        typed = each.stdin
-        for word, meant in self._kept.items():
-            typed = typed.replace(word, meant)
+        typed = re.sub("|".join(self._kept), lambda word: self._kept[word[0]], each.stdin)
         program.type(typed.encode())
         assert program.transport is not None
         program.transport.closeStdin()
         return program
 
-    async def _run(self, each: Row) -> None:
+    async def _run(self, each: Command) -> None:
         await self._at_once.acquire()
         try:
             program = self._start(each)
@@ -111,7 +156,7 @@ class Kubectl:
         if late.active():
             late.cancel()
 
-    def _check(self, each: Row, program: Program) -> None:
+    def _check(self, each: Command, program: Program) -> None:
         printed = program.output.decode(errors="replace")
         missing = [
             pattern
@@ -144,7 +189,7 @@ async def minor_of(path: str) -> int:
 
 
 class VerbTests(TestCase):
-    """The table of :mod:`.verb_table`."""
+    """The table ``verbs.yaml``."""
 
     timeout = 400
     skip = needs.kubectl()
@@ -169,7 +214,7 @@ class VerbTests(TestCase):
         ]
         await gatherResults(
             [
-                Deferred.fromCoroutine(each.tell(list(table(each.minor, each.minor == newest))))
+                Deferred.fromCoroutine(each.tell(list(commands(each.minor, each.minor == newest))))
                 for each in those
             ],
             consumeErrors=True,
