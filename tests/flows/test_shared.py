@@ -76,7 +76,11 @@ class SharedTests(TestCase):
         self.patch(shared, "RESTORE_SECONDS", 2)
         taken = await self.take()
         client, runtime = taken.deployment.client, taken.deployment.runtime
+        api = taken.pids["api"]
+        before = procfs.open_sockets(api)
         with socket.create_connection(("127.0.0.1", taken.deployment.port)):
+            while procfs.open_sockets(api) == before:  # it has not accepted the connection
+                await pause()
             self.assertEqual(await taken.restore(), ["more connections of api"])
         runtime.errReceived(b"2026-11-24T14:00:00+0000 [x#error] it broke\n")
         self.assertEqual(await taken.restore(), ["runtime has logged: #error] it broke"])
