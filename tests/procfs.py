@@ -116,6 +116,16 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def with_argument(text: str) -> list[int]:
+    """Processes whose command line contains a text, such as the path of a test's directory."""
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it has just ended
+            if text.encode() in Path(f"/proc/{process}/cmdline").read_bytes():
+                found.append(int(process))
+    return found
+
+
 def machines_of(state: str) -> list[int]:
     """The processes of machines, by the mark of the runtime with this state directory."""
     try:

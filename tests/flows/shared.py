@@ -1,28 +1,22 @@
 """
-A running deployment that tests use one after another: most tests take less time than its start and stop.
+A running deployment that tests use one after another, as :mod:`tests.shared` describes.
 
-Each process that runs tests keeps at most one.  Between tests the programs run, but the reactor has
-neither their output nor a connection, because trial wants it empty.  After each test, all objects that it
-has created are deleted.  If anything else differs from the start, or the test has failed, the deployment
-is stopped, and the next test starts another.
+After each test, all objects that it has created are deleted.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import shutil
-import signal
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 
 from twisted.internet import reactor
-from twisted.python import log
 from twisted.trial.unittest import TestCase
 
 from tests import procfs
+from tests import shared as programs
 from twisted_exec.api.kinds import DELETEDCONSOLES, Object, served
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
@@ -30,10 +24,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 
 from .deployment import Deployment, pause, settled
-from .programs import Program
 
-RESTORE_SECONDS = 20.0
-STOP_SECONDS = 10.0
 PROGRAMS = ("poollet", "api", "runtime")
 """In the order of a stop; each has an audit log with its name."""
 _ERROR = re.compile(rb"#(?:error|critical)\].*|Traceback .*")
@@ -43,18 +34,12 @@ _UNSTEADY_METADATA = {"resourceVersion", "managedFields"}
 _Objects = dict[tuple[Resource, str, str], Object]
 
 
-class Shared:
-    """
-    A deployment, and its state after the start.
-
-    :ivar in_use: a test has it.
-    :ivar differences: why the deployment was stopped after a test; empty while it is kept.
-    """
+class Shared(programs.SharedPrograms):
+    """A deployment, and its objects after the start."""
 
     def __init__(self, deployment: Deployment) -> None:
+        super().__init__()
         self.deployment = deployment
-        self.differences: list[str] = []
-        self.in_use = True
         self._resources = [
             each.resource
             for each in served(deployment.dialects)
@@ -64,51 +49,42 @@ class Shared:
     async def start(self) -> None:
         """Start the programs; fires when they have settled."""
         await self.deployment.start()
-        self._programs: dict[str, Program] = {
-            name: getattr(self.deployment, name) for name in PROGRAMS
-        }
-        self.pids = {name: program.pid for name, program in self._programs.items()}
         self._objects = await self.all_objects()
         # The first machine of a runtime opens sockets for all later ones.
         await self.deployment.create_machine("first", "shell")
         await self._without_new_objects()
         await self.deployment.client.close()
-        await settled(lambda: sum(map(procfs.open_sockets, self.pids.values())))
-        self._sockets = {name: procfs.open_sockets(pid) for name, pid in self.pids.items()}
-        self._printed = {name: len(each.output) for name, each in self._programs.items()}
+        started = {name: getattr(self.deployment, name) for name in PROGRAMS}
+        await settled(lambda: sum(procfs.open_sockets(each.pid) for each in started.values()))
+        self.started(started)
 
     def resume(self) -> None:
         """Begin a test's use: show the programs' output and audit logs as after the start."""
-        self.in_use = True
-        for name, program in self._programs.items():
-            program.resume(self._printed[name])
+        super().resume()
+        for name in self.programs:
             os.truncate(self.deployment.path(f"{name}.audit"), 0)
         self.deployment.client = KubeClient(load(self.deployment.admin), reactor)
 
-    async def give_back(self, passed: bool) -> None:
-        """End a test's use: keep the deployment if it is as after the start, or else stop it."""
-        self.in_use = False
-        try:
-            self.differences = await self.restore() if passed else ["the test failed"]
-        except APIError as error:
-            self.differences = [str(error)]
-        await self.deployment.client.close()
-        if self.differences:
-            log.msg(f"the shared deployment is stopped: {'; '.join(self.differences)}")
-            await self.deployment.stop()
-            return
-        for program in self._programs.values():
-            program.pause()
-        _kept.append(self)
+    async def stop(self) -> None:
+        await self.deployment.stop()
+
+    def remove_files(self) -> None:
+        shutil.rmtree(self.deployment.sockets, ignore_errors=True)
 
     async def restore(self) -> list[str]:
         """Delete the objects that the test has created; return all other differences."""
-        for name, program in self._programs.items():
+        try:
+            return await self._restore()
+        except APIError as error:
+            return [str(error)]
+
+    async def _restore(self) -> list[str]:
+        for name, program in self.programs.items():
             if getattr(self.deployment, name) is not program or program.pid != self.pids[name]:
                 return [f"{name} was started again"]
             if program.exit_code is not None:
                 return [f"{name} has ended"]
-            if error := _ERROR.search(program.output, self._printed[name]):
+            if error := _ERROR.search(self.printed(name)):
                 return [f"{name} has logged: {error[0].decode(errors='replace')}"]
         objects = await self._without_new_objects()
         found = [
@@ -119,18 +95,11 @@ class Shared:
         ]
         await self.deployment.client.close()
         state = self.deployment.path("runtime-state")
-        if not await _until(lambda: not procfs.machines_of(state)):
+        if not await self.until(lambda: not procfs.machines_of(state)):
             found.append("a machine's process runs")
-        if not await _until(lambda: not self._connected()):
-            found.append(f"more connections of {', '.join(self._connected())}")
+        if not await self.until(lambda: not self.connected()):
+            found.append(f"more connections of {', '.join(self.connected())}")
         return found
-
-    def _connected(self) -> list[str]:
-        return [
-            name
-            for name, pid in self.pids.items()
-            if procfs.open_sockets(pid) > self._sockets[name]
-        ]
 
     async def all_objects(self, resources: Collection[Resource] = ()) -> _Objects:
         """Return all objects, or those of some resources, without what changes by itself."""
@@ -146,7 +115,7 @@ class Shared:
     async def _without_new_objects(self) -> _Objects:
         """Delete new objects, machines first; return all objects once those are gone."""
         workload = self.deployment.dialect.workload
-        deadline = reactor.seconds() + RESTORE_SECONDS
+        deadline = reactor.seconds() + self.restore_seconds
         objects = await self.all_objects()
         while new := objects.keys() - self._objects.keys():
             if reactor.seconds() > deadline:
@@ -162,40 +131,13 @@ class Shared:
         return objects
 
 
-async def _until(condition: Callable[[], bool]) -> bool:
-    """Fires with whether the condition holds before :data:`RESTORE_SECONDS` have passed."""
-    deadline = reactor.seconds() + RESTORE_SECONDS
-    while not condition():
-        if reactor.seconds() > deadline:
-            return False
-        await pause()
-    return True
-
-
-_kept: list[Shared] = []
-
-
 async def take(directory: str) -> Shared:
     """
     Return this process's deployment, with all programs alive.
 
     :param directory: of a new deployment.
     """
-    while _kept:
-        shared = _kept.pop()
-        shared.resume()
-        if all(map(procfs.is_alive, shared.pids.values())):
-            return shared
-        shared.in_use = False
-        await shared.deployment.stop()
-    shared = Shared(Deployment(os.path.abspath(directory)))
-    try:
-        await shared.start()
-    except BaseException:
-        await shared.deployment.stop()
-        raise
-    shared.resume()
-    return shared
+    return await programs.take(Shared, lambda: Shared(Deployment(os.path.abspath(directory))))
 
 
 async def deployment(test: TestCase) -> Deployment:
@@ -204,30 +146,6 @@ async def deployment(test: TestCase) -> Deployment:
 
     Call this first in ``setUp``, because cleanups run in reverse order.
     """
-    shared = await take(test.mktemp())
-
-    async def give_back() -> None:
-        await shared.give_back(test._passed)
-
-    test.addCleanup(give_back)
+    directory = os.path.abspath(test.mktemp())
+    shared = await programs.use(test, Shared, lambda: Shared(Deployment(directory)))
     return shared.deployment
-
-
-@atexit.register
-def _stop() -> None:
-    """Stop the programs at the end of this process, whose reactor does not run any more."""
-    for shared in _kept:
-        for pid in shared.pids.values():
-            _end(pid)
-        shutil.rmtree(shared.deployment.sockets, ignore_errors=True)
-
-
-def _end(pid: int) -> None:
-    deadline = time.monotonic() + STOP_SECONDS
-    with suppress(ChildProcessError):  # it has ended, and another process may have its id
-        if os.waitpid(pid, os.WNOHANG) == (0, 0):
-            os.kill(pid, signal.SIGTERM)
-        while os.waitpid(pid, os.WNOHANG) == (0, 0):
-            if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)

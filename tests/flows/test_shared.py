@@ -73,7 +73,7 @@ class SharedTests(TestCase):
 
     async def test_differences(self) -> None:
         """An open connection, an error in a log and an object that stays are differences."""
-        self.patch(shared, "RESTORE_SECONDS", 2)
+        self.patch(Shared, "restore_seconds", 2)
         taken = await self.take()
         client, runtime = taken.deployment.client, taken.deployment.runtime
         api = taken.pids["api"]
@@ -90,7 +90,7 @@ class SharedTests(TestCase):
         await client.create(MACHINES, made, namespace="default")
         self.assertIn("machines.compute.ironcore.dev vm differs", await taken.restore())
         await client.patch(MACHINES, "vm", {"metadata": {"finalizers": None}}, "default")
-        shared.RESTORE_SECONDS = 20
+        Shared.restore_seconds = 20
         await taken.give_back(True)
         self.assertEqual(taken.differences, [])
 

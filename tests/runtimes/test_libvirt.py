@@ -1,9 +1,10 @@
 """
-Tests for :mod:`twisted_exec.runtimes.libvirt`, with a libvirt of their own.
+Tests for :mod:`twisted_exec.runtimes.libvirt`, with a libvirt of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -14,16 +15,17 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred
-from twisted.internet.protocol import Factory, ProcessProtocol
-from twisted.python.failure import Failure
+from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from tests import needs
+from tests import needs, procfs
 from tests.contracts.console import ConsoleContract, Line
 from tests.contracts.machine_driver import MachineDriverContract
+from tests.flows.deployment import settled
+from tests.flows.programs import Program, start
 from tests.runtimes.peers import listens
+from tests.shared import ENDS_WITH_PARENT, SharedPrograms, use
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.runtimes.config import parse
@@ -33,7 +35,7 @@ from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.runtimes.processes import ProcessTable
 
 from .qemus import tiny_rom
-from .support import RuntimeCase
+from .support import RuntimeCase, pause
 
 reactor: Any = _reactor
 
@@ -128,80 +130,107 @@ class ConsoleOfTests(SynchronousTestCase):
             self.assertIn(message, caught.exception.message)
 
 
-class _Daemon(ProcessProtocol):
+class Libvirt(SharedPrograms):
+    """
+    A libvirt that runs as another user than root.
+
+    :ivar directory: its home and its sockets; each of its QEMUs has the path in its command line.
+    """
+
     def __init__(self) -> None:
-        self.ended: Deferred[None] = Deferred()
-        self.said = b""
+        super().__init__()
+        self.directory = tempfile.mkdtemp(prefix="lv-")
+        self.rom = os.path.join(self.directory, "tiny.rom")
+        self._socket = os.path.join(self.directory, "libvirt", "libvirt-sock")
+        self.uri = f"qemu+unix:///session?socket={self._socket}"
+        self._daemon: Program | None = None
 
-    def childDataReceived(self, child_fd: int, data: bytes) -> None:
-        self.said += data
+    async def start(self) -> None:
+        with open(self.rom, "wb") as file:
+            file.write(tiny_rom())
+        os.chmod(self.rom, 0o644)
+        user = []
+        if os.geteuid() == 0:
+            account = pwd.getpwnam("nobody")
+            os.chown(self.directory, account.pw_uid, account.pw_gid)
+            user = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+        environment = [f"HOME={self.directory}", f"XDG_RUNTIME_DIR={self.directory}"]
+        clean = ["env", "-i", f"PATH={os.environ['PATH']}", *environment]
+        self._daemon = start([*clean, *ENDS_WITH_PARENT, *user, "libvirtd"], cwd=self.directory)
+        while not listens(self._socket):
+            await pause()
+        # Before the first definition libvirt starts QEMU to see what it can do, which takes seconds.
+        self.define("first")
+        self.virsh("undefine", "first")
+        await settled(lambda: procfs.open_sockets(self._daemon.pid))
+        self.started({"libvirtd": self._daemon})
 
-    def processEnded(self, reason: Failure) -> None:
-        self.ended.callback(None)
+    async def restore(self) -> list[str]:
+        """Undefine all domains and kill their QEMUs; return all other differences."""
+        if self._daemon.exit_code is not None:
+            return ["libvirtd has ended"]
+        for name in self.domains():
+            with contextlib.suppress(subprocess.CalledProcessError):  # it ends with its QEMU
+                self.virsh("undefine", name)
+        # A QEMU needs more than a second to end when libvirt asks for it.
+        for pid in self.processes():
+            if procfs.name(pid).startswith("qemu"):
+                os.kill(pid, signal.SIGKILL)
+        found = []
+        if not await self.until(lambda: not self.processes()):
+            found.append(f"processes {self.processes()} run")
+        if not await self.until(lambda: not self.domains()):
+            found.append(f"domains {self.domains()} are defined")
+        if not await self.until(lambda: not self.connected()):
+            found.append("more connections of libvirtd")
+        return found
+
+    async def stop(self) -> None:
+        if self._daemon is not None:
+            await self._daemon.stop()
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.remove_files()
+
+    def remove_files(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def processes(self) -> list[int]:
+        """Return QEMUs and clients of this libvirt."""
+        return procfs.with_argument(self.directory)
+
+    def domains(self) -> list[str]:
+        return self.virsh("list", "--all", "--name").split()
+
+    def virsh(self, *words: str) -> str:
+        command = ["virsh", "-q", "-c", self.uri, *words]
+        output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return output.stdout.strip()
+
+    def define(self, name: str, kind: str = "pty", source: str = "") -> None:
+        path = os.path.join(self.directory, f"{name}.xml")
+        with open(path, "w") as file:
+            file.write(_DOMAIN.format(name=name, rom=self.rom, kind=kind, source=source))
+        self.virsh("define", path)
 
 
 class DomainCase(RuntimeCase):
-    """Domains of a libvirt of the test's own, which runs as another user than root."""
+    """Domains of a libvirt of this process."""
 
     skip = needs.libvirt()
     timeout = 120
 
     async def setUp(self) -> None:  # type: ignore[override]
         super().setUp()
-        account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
-        self.place = tempfile.mkdtemp(prefix="lv-")
-        self.addCleanup(shutil.rmtree, self.place, True)
-        self.rom = os.path.join(self.place, "tiny.rom")
-        with open(self.rom, "wb") as file:
-            file.write(tiny_rom())
-        os.chmod(self.rom, 0o644)
-        os.chown(self.place, account.pw_uid, account.pw_gid)
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": self.place,
-            "XDG_RUNTIME_DIR": self.place,
-        }
-        self.daemon = _Daemon()
-        switch = os.geteuid() == 0
-        reactor.spawnProcess(
-            self.daemon,
-            shutil.which("libvirtd"),
-            ["libvirtd"],
-            env=environment,
-            path=self.place,
-            uid=account.pw_uid if switch else None,
-            gid=account.pw_gid if switch else None,
-        )
-        self.addCleanup(self.end_daemon)
-        socket = os.path.join(self.place, "libvirt", "libvirt-sock")
-        await self.until(lambda: listens(socket))
-        self.uri = f"qemu+unix:///session?socket={socket}"
-
-    async def end_daemon(self) -> None:
-        for name in self.virsh("list", "--all", "--name").split():
-            subprocess.run(["virsh", "-q", "-c", self.uri, "destroy", name], capture_output=True)
-        if self.daemon.transport.pid:  # type: ignore[union-attr]
-            self.daemon.transport.signalProcess(signal.SIGTERM)  # type: ignore[union-attr]
-            await self.daemon.ended
+        self.libvirt = await use(self, Libvirt, Libvirt)
+        self.virsh, self.define = self.libvirt.virsh, self.libvirt.define
 
     def facts(self, id: str = "web-1") -> MachineFacts:
         return replace(super().facts(id), namespace="default", name=id)
 
-    def virsh(self, *words: str) -> str:
-        done = subprocess.run(
-            ["virsh", "-q", "-c", self.uri, *words], capture_output=True, text=True, timeout=60
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout.strip()
-
-    def define(self, name: str, kind: str = "pty", source: str = "") -> None:
-        path = os.path.join(self.place, f"{name}.xml")
-        with open(path, "w") as file:
-            file.write(_DOMAIN.format(name=name, rom=self.rom, kind=kind, source=source))
-        self.virsh("define", path)
-
     def driver(self, **keys: Any) -> LibvirtDriver:
-        reader = Reader({"uri": self.uri, "domains": {"web-1": None}, **keys}, "x")
+        reader = Reader({"uri": self.libvirt.uri, "domains": {"web-1": None}, **keys}, "x")
         driver = configure(reader, {})(reactor, self.table)
         assert isinstance(driver, LibvirtDriver)
         return driver
@@ -215,6 +244,23 @@ class DomainCase(RuntimeCase):
     async def line(self, run: SharedLine) -> Line:
         line: Line = await run.connect(Factory.forProtocol(Line))
         return line
+
+
+class SharedTests(DomainCase):
+    """One libvirt of this process."""
+
+    async def test_restored(self) -> None:
+        """Domains and their processes are gone for the next test; a client that runs on is a difference."""
+        self.define("web-1")
+        self.virsh("start", "web-1")
+        self.define("web-2")
+        client = start(["sh", "-c", "exec tail -f /dev/null $0", self.libvirt.rom])
+        await self.until(self.libvirt.processes)
+        self.patch(Libvirt, "restore_seconds", 2.0)
+        self.assertEqual(await self.libvirt.restore(), [f"processes [{client.pid}] run"])
+        await client.stop()
+        self.assertEqual(self.libvirt.domains(), [])
+        self.assertEqual(self.libvirt.processes(), [])
 
 
 class ContractTests(MachineDriverContract, ConsoleContract, DomainCase):
@@ -279,7 +325,7 @@ class DomainTests(DomainCase):
             self.assertEqual(caught.exception.condition, condition)
             self.assertIn(message, caught.exception.message)
 
-        socket = os.path.join(self.place, "serial")
+        socket = os.path.join(self.libvirt.directory, "serial")
         self.define("web-1", "unix", f"<source mode='bind' path='{socket}'/>")
         self.virsh("start", "web-1")
         run = self.run_of()

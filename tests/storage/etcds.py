@@ -26,6 +26,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import TestCase
 
 from tests.runtimes.support import pause
+from tests.shared import ENDS_WITH_PARENT
 from twisted_exec.api.status import APIError
 from twisted_exec.storage.etcd.client import COMPACT, RANGE, TXN, EtcdClient
 from twisted_exec.storage.etcd.errors import EtcdError
@@ -75,6 +76,7 @@ class Member:
         self.endpoint = Endpoint(host, 2379 + 10 * number)
         client, peer = f"{scheme}://{self.endpoint}", f"http://{host}:{2380 + 10 * number}"
         self._command = [
+            *ENDS_WITH_PARENT,
             program,
             f"--name={self.name}",
             f"--data-dir={self.data}",
