@@ -4,30 +4,36 @@ A whole API server for tests: TLS and sockets are real, the poollet is a stand-i
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
-from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol, connectionDone
-from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from tests.apiserver.support import AuditList, machine
+from tests.apiserver.support import machine
+from tests.audits import AuditList
+from tests.chain import (
+    LISTEN,
+    POOL,
+    apiserver_settings,
+    begin,
+    client,
+    endpoint,
+    issued,
+    kubeconfig,
+    pki,
+    reactor,
+    until,
+)
 from tests.retained import instances
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_json
@@ -41,39 +47,14 @@ from twisted_exec.streaming.http.upgrade_client import (
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.sessions.guard import SessionGuard
-from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
-from twisted_exec.tls.pki.directory import PKI, create_pki, write_kubeconfig
+from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.session_terms import TERMS_HEADER
 from twisted_exec.wire.upgrade import accept_key, switching_protocols
 
-reactor: Any = _reactor
-POOL = "pool-a"
 POD = "/api/v1/namespaces/default/pods/{}"
 EXEC = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{}/exec"
 WEBSOCKET = ((b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"))
-
-
-@lru_cache(maxsize=1)
-def pki() -> PKI:
-    """One PKI for all tests: keys cost time."""
-    directory = tempfile.mkdtemp(prefix="exec-tests-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    made = create_pki(os.path.join(directory, "pki"))
-    made.issue_apiserver(["127.0.0.1", "localhost"])
-    made.issue_poollet(POOL, ["127.0.0.1"])
-    made.issue_poollet("pool-b", ["127.0.0.1"])
-    made.issue_user("admin", ["system:masters"])
-    made.issue_user("jane", ["dev"])
-    made.issue_user("eve", [])
-    return made
-
-
-def read(path: str) -> bytes:
-    """A file's content."""
-    with open(path, "rb") as stream:
-        return stream.read()
 
 
 class Line(Protocol):
@@ -201,9 +182,7 @@ class ChainTestCase(TestCase):
         self.audit = AuditList()
         self.storage = self.make_storage()
         self.server = APIServer(self.settings(), self.storage, self.audit, reactor)
-        self.server.startService()
-        self.addCleanup(self.stop)
-        await self.server.when_ready()
+        await begin(self.server, self.addCleanup)
         self.admin = self.client("admin")
 
     def make_storage(self) -> Any:
@@ -211,23 +190,17 @@ class ChainTestCase(TestCase):
         return MemoryStorage()
 
     def settings(self, **more: Any) -> Settings:
-        made = pki()
-        serving, forwarding = made.pair("apiserver"), made.pair("apiserver-forwarding")
-        settings: dict[str, Any] = {
-            "listen": "tcp:0:interface=127.0.0.1",
-            "certificate": serving.certificate,
-            "key": serving.key,
-            "client_ca": made.client_ca,
-            "poollet_certificate": forwarding.certificate,
-            "poollet_key": forwarding.key,
-            "poollet_ca": made.serving_ca,
-            "identities": self.identities or Identities(token_file=self.token_file),
-            "address_types": self.address_types,
-            "poollet_seconds": self.poollet_seconds,
-            "pools_named": self.pools_named,
-            "drain_seconds": self.drain_seconds,
-        }
-        return Settings(**{**settings, **more})
+        return Settings(
+            **{
+                **apiserver_settings(),
+                "identities": self.identities or Identities(token_file=self.token_file),
+                "address_types": self.address_types,
+                "poollet_seconds": self.poollet_seconds,
+                "pools_named": self.pools_named,
+                "drain_seconds": self.drain_seconds,
+                **more,
+            }
+        )
 
     async def stop(self) -> None:
         if self.server.running:
@@ -235,32 +208,18 @@ class ChainTestCase(TestCase):
 
     def kubeconfig(self, name: str) -> str:
         """A kubeconfig of ``user-NAME`` or ``poollet-POOL-client``."""
-        pair = pki().pair(name)
-        path = self.mktemp()
-        contents = [read(each) for each in (pki().serving_ca, pair.certificate, pair.key)]
-        write_kubeconfig(
-            path,
-            server=self.server.url,
-            ca_pem=contents[0],
-            certificate_pem=contents[1],
-            key_pem=contents[2],
-            user=name,
-        )
-        return path
+        return kubeconfig(self.mktemp(), self.server.url, name)
 
     def client(self, user: str) -> KubeClient:
         """A client in the name of a user."""
-        made = KubeClient(load(self.kubeconfig(f"user-{user}")), reactor)
-        self.addCleanup(made.close)
-        return made
+        return client(self.server, f"user-{user}", self.addCleanup)
 
     async def poollet(self, pool: str = POOL, *, as_pool: str = "") -> tuple[Poollet, int]:
         """A stand-in that listens with the certificate of a pool's poollet; its port."""
         pair = pki().pair(f"poollet-{as_pool or pool}")
         made = Poollet()
         tls = ServerTLS(pair.certificate, pair.key, client_cas=[pki().forwarding_ca], clock=reactor)
-        endpoint = server_endpoint(reactor, "tcp:0:interface=127.0.0.1", tls)
-        port: Any = await endpoint.listen(Site(made, reactor))
+        port: Any = await server_endpoint(reactor, LISTEN, tls).listen(Site(made, reactor))
         self.addCleanup(port.stopListening)
         return made, port.getHost().port
 
@@ -287,15 +246,7 @@ class ChainTestCase(TestCase):
 
     def endpoint(self, user: str) -> Any:
         """The server's address, for a user's certificate; empty for none."""
-        shown = [b"", b""]
-        if user:
-            pair = pki().pair(f"user-{user}")
-            shown = [read(each) for each in (pair.certificate, pair.key)]
-        tls = ClientTLS(
-            "127.0.0.1", ca_pem=read(pki().serving_ca), certificate_pem=shown[0], key_pem=shown[1]
-        )
-        port: int = self.server.address.port  # type: ignore[union-attr]
-        return client_endpoint(reactor, "127.0.0.1", port, tls)
+        return endpoint(self.server.address, issued(f"user-{user}") if user else None)
 
     async def dial(
         self,
@@ -315,10 +266,9 @@ class ChainTestCase(TestCase):
 
         :raises UpgradeRefused: the answer was no upgrade.
         """
-        endpoint = self.endpoint(user)
         sent = [*headers] + ([(b"Content-Length", b"0")] if method == b"POST" else [])
         head = UpgradeRequest(method, (path.format(name) + query).encode(), b"127.0.0.1", sent)
-        return await upgrade(endpoint, head, clock=reactor, timeout_seconds=20)
+        return await upgrade(self.endpoint(user), head, clock=reactor, timeout_seconds=20)
 
     async def refused(self, code: int, name: str = "vm", **more: Any) -> str:
         """The message of a refusal, which must be a Status with ``code``."""
@@ -340,8 +290,7 @@ class ChainTestCase(TestCase):
 
     async def until(self, condition: Any) -> None:
         """Wait until a condition holds; the test's timeout bounds it."""
-        while not condition():
-            await deferLater(reactor, 0.01)
+        await until(condition)
 
     async def recheck(self) -> None:
         """Run the periodic reviews."""

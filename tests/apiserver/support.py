@@ -12,8 +12,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
+from tests.audits import AuditList
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.formats.encoded import json_of
 from twisted_exec.api.kinds import Kind, Object, served
@@ -26,7 +26,6 @@ from twisted_exec.apiserver.serving.filters import APIRequest, Limits
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.auth.rbac.authorizer import bootstrap_objects
-from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.http import MemoryClient, MemoryServer, Response
@@ -68,15 +67,6 @@ MERGE = "application/merge-patch+json"
 
 
 _bootstrapped: dict[tuple[Any, ...], list[tuple[Resource, Object]]] = {}
-
-
-@implementer(IAuditSink)
-class AuditList(list[Object]):
-    """An audit sink that keeps its records."""
-
-    def record(self, event: Object) -> None:
-        """As :meth:`IAuditSink.record`."""
-        self.append(event)
 
 
 def machine(name: str, pool: str = "pool-a", **spec: Any) -> Object:

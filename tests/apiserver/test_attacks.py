@@ -9,7 +9,8 @@ from typing import Any
 from twisted.internet.threads import deferToThread
 
 from tests.apiserver.attacks import Attack, Attacker, Target, attacks
-from tests.apiserver.chain import ChainTestCase, pki
+from tests.apiserver.chain import ChainTestCase
+from tests.chain import pki
 from twisted_exec.api import kinds
 
 GROUP = "compute.ironcore.dev"

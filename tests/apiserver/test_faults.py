@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.apiserver.chain import ChainTestCase, Poollet, reactor
+from tests.apiserver.chain import ChainTestCase, Poollet
 from tests.apiserver.rights import binding
 from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, POOLS, APITestCase, machine
 from tests.apiserver.test_tap import arguments
+from tests.chain import reactor
 from tests.unread_settings import recorded, unread
 from twisted_exec.api import kinds
 from twisted_exec.apiserver import assembly, tap

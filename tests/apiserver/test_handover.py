@@ -12,9 +12,10 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
-from tests.apiserver.chain import MachineTestCase, UserEnd, reactor
+from tests.apiserver.chain import MachineTestCase, UserEnd
 from tests.apiserver.consoles.sessions.support import SharedStorage
-from tests.apiserver.support import AuditList
+from tests.audits import AuditList
+from tests.chain import reactor
 from tests.retained import instances, objects
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object

@@ -18,8 +18,9 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from tests import needs
-from tests.apiserver.chain import ChainTestCase, reactor
+from tests.apiserver.chain import ChainTestCase
 from tests.apiserver.support import machine
+from tests.chain import reactor
 from tests.flows import kubectls
 from twisted_exec.api import kinds
 

@@ -14,9 +14,10 @@ from urllib.parse import quote
 
 from twisted.internet import reactor as _reactor
 
-from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase
+from tests.apiserver.chain import WEBSOCKET, ChainTestCase
 from tests.auth import forge
 from tests.auth.provider import AUTHORIZATION, DISCOVERY, Provider
+from tests.chain import POOL
 from tests.retained import instances
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError

@@ -13,9 +13,11 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import globalLogPublisher
 from zope.interface.verify import verifyObject
 
-from tests.apiserver.chain import ChainTestCase, reactor
-from tests.apiserver.support import AuditList, machine
+from tests.apiserver.chain import ChainTestCase
+from tests.apiserver.support import machine
+from tests.audits import AuditList
 from tests.auth.test_credentials import KeyAuthenticator
+from tests.chain import reactor
 from tests.contracts.kube_client import KubeClientContract
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated

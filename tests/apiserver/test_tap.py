@@ -12,7 +12,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.chain import pki
+from tests.chain import pki
 from twisted_exec.api.dialects import IRONCORE, NAMES, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, load

@@ -10,8 +10,8 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.audits import AuditList
 from tests.retained import instances
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.console.log_stream import LogStream
 from twisted_exec.journal.journal import Journal
@@ -51,7 +51,7 @@ class LogStreamTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.journal = Journal(lambda: 0)
-        self.records = Records()
+        self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "runtime", Clock()))
         self.logs = Logs(self.sessions, self.journal)
         self.clock = Clock()

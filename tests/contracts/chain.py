@@ -8,22 +8,28 @@ processes on a pty.
 
 from __future__ import annotations
 
-import atexit
 import shutil
 import tempfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from twisted.internet import reactor as _reactor
 from twisted.internet.endpoints import connectProtocol
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from tests.chain import (
+    apiserver_settings,
+    begin,
+    client,
+    client_config,
+    pool_of,
+    poollet_settings,
+    reactor,
+)
 from tests.flows.consoles import Screen
 from twisted_exec.api import kinds
-from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver import service as apiserver
 from twisted_exec.iri.client import IRIClient
@@ -31,16 +37,14 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.consoles.endpoint import ConsoleEndpoint, ConsoleLost
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.poollet import service as poollet
 from twisted_exec.runtimes import host
 from twisted_exec.runtimes.config import parse
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.interfaces import MACHINE_DELETED
-from twisted_exec.tls.pki.directory import FORWARDING_USER, PKI, Pair, create_pki
 
-reactor: Any = _reactor
 NAMESPACE = "default"
 CLASS = "shell"
 CLASSES = {
@@ -55,25 +59,6 @@ CLASSES = {
         }
     ]
 }
-
-
-def pool_of(dialect: Dialect) -> str:
-    """The pool that a dialect's poollet serves in these tests."""
-    return f"p-{dialect.name}"
-
-
-@cache
-def pki() -> PKI:
-    """One PKI for all tests, because generating keys is slow."""
-    directory = tempfile.mkdtemp(prefix="exec-chain-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    made = create_pki(str(Path(directory) / "pki"))
-    made.issue_apiserver(["127.0.0.1"])
-    for dialect in DIALECTS:
-        made.issue_poollet(pool_of(dialect), ["127.0.0.1"], dialect=dialect)
-    made.issue_user("admin", ["system:masters"])
-    made.issue_user("jane", [])
-    return made
 
 
 class ChainCase(TestCase):
@@ -102,27 +87,14 @@ class ChainCase(TestCase):
 
     async def begin(self, service: Any) -> Any:
         """Start a service and wait until it is ready; stop it after the test."""
-        ready = service.when_ready()
-        service.startService()
-        self.addCleanup(service.stopService)
-        await ready
-        return service
+        return await begin(service, self.addCleanup)
 
     def _server(self) -> apiserver.APIServer:
-        serving, forwarding = pki().pair("apiserver"), pki().pair("apiserver-forwarding")
-        settings = apiserver.Settings(
-            listen="tcp:0:interface=127.0.0.1",
-            certificate=serving.certificate,
-            key=serving.key,
-            client_ca=pki().client_ca,
-            poollet_certificate=forwarding.certificate,
-            poollet_key=forwarding.key,
-            poollet_ca=pki().serving_ca,
-            poollet_seconds=60,  # all programs share this process, which may be busy
-            dialects=self.dialects,
-            drain_seconds=0,
+        # All programs share this process, which may be busy.
+        settings = apiserver_settings(poollet_seconds=60, dialects=self.dialects)
+        return apiserver.APIServer(
+            apiserver.Settings(**settings), MemoryStorage(), self.audit, reactor
         )
-        return apiserver.APIServer(settings, MemoryStorage(), self.audit, reactor)
 
     async def _start(self, dialect: Dialect) -> None:
         """
@@ -151,22 +123,9 @@ class ChainCase(TestCase):
 
     def _poollet(self, dialect: Dialect, runtime: IRIClient) -> poollet.Poollet:
         name = pool_of(dialect)
-        serving = pki().pair(f"poollet-{name}")
-        settings = poollet.Settings(
-            pool=name,
-            provider_id=f"test://{name}",
-            certificate=serving.certificate,
-            key=serving.key,
-            listen="tcp:0:interface=127.0.0.1",
-            client_ca=pki().client_ca,
-            requestheader_ca=pki().forwarding_ca,
-            requestheader_names=[FORWARDING_USER],
-            addresses=[("InternalIP", "127.0.0.1")],
-            drain_seconds=0,
-            dialect=dialect,
-        )
-        client = self._client(pki().pair(f"poollet-{name}-client"))
-        return poollet.Poollet(settings, client, runtime, self.audit, reactor)
+        settings = poollet.Settings(**poollet_settings(name, drain_seconds=0, dialect=dialect))
+        own = client(self.server, f"poollet-{name}-client", self.addCleanup)
+        return poollet.Poollet(settings, own, runtime, self.audit, reactor)
 
     async def _is_ready(self, dialect: Dialect) -> bool:
         pool = await self.admin.get(dialect.pool, pool_of(dialect))
@@ -174,24 +133,11 @@ class ChainCase(TestCase):
 
     def config(self, user: str) -> ClientConfig:
         """A user's client configuration for the API server."""
-        return self._config(pki().pair(f"user-{user}"))
-
-    def _config(self, pair: Pair) -> ClientConfig:
-        return ClientConfig(
-            self.server.url,
-            ca=Material(path=pki().serving_ca),
-            certificate=Material(path=pair.certificate),
-            key=Material(path=pair.key),
-        )
+        return client_config(self.server.url, f"user-{user}")
 
     def client(self, user: str) -> KubeClient:
         """A user's client."""
-        return self._client(pki().pair(f"user-{user}"))
-
-    def _client(self, pair: Pair) -> KubeClient:
-        client = KubeClient(self._config(pair), reactor)
-        self.addCleanup(client.close)
-        return client
+        return client(self.server, f"user-{user}", self.addCleanup)
 
     async def until_async(self, look: Callable[[], Any]) -> Any:
         """Repeat ``look`` until its result is true, at most until the test times out."""
@@ -384,7 +330,7 @@ class ChainContract:
         other["spec"][dialect.pool_reference] = {"name": "elsewhere"}
         await self.admin.create(dialect.workload, other, NAMESPACE)
         await self.admin.create(dialect.pool, {"metadata": {"name": "elsewhere"}})
-        mine = self._client(pki().pair(f"poollet-{pool_of(dialect)}-client"))
+        mine = client(self.server, f"poollet-{pool_of(dialect)}-client", self.addCleanup)
         listed = await mine.list(
             dialect.workload, field_selector=f"{dialect.pool_field}={pool_of(dialect)}"
         )

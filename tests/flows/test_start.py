@@ -23,8 +23,9 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from tests.apiserver.chain import POOL, pki, reactor, read
+from tests.chain import POOL, pki, reactor
 from tests.storage.etcds import any_prefix, put_by_hand, shared
+from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.directory import PKI, write_kubeconfig
 
 from . import programs
@@ -82,9 +83,9 @@ class StartCase(TestCase):
         write_kubeconfig(
             path,
             server=server,
-            ca_pem=read(self.pki.serving_ca),
-            certificate_pem=read(pair.certificate),
-            key_pem=read(pair.key),
+            ca_pem=read_file(self.pki.serving_ca),
+            certificate_pem=read_file(pair.certificate),
+            key_pem=read_file(pair.key),
             user=POOL,
             replace=True,
         )
@@ -275,7 +276,7 @@ class APIServerTests(CommonRows, ProgramCase):
         with sqlite3.connect(others) as database:
             database.execute("CREATE TABLE bookmarks (url TEXT)")
         database.close()
-        kept = {path: read(path) for path in (newer, others, self.path("garbage"))}
+        kept = {path: read_file(path) for path in (newer, others, self.path("garbage"))}
         await self.rows(
             (
                 {"storage": f"sqlite:{newer}"},
@@ -288,7 +289,7 @@ class APIServerTests(CommonRows, ProgramCase):
             ({"storage": "sqlite:/nonexistent/x"}, "cannot open the store /nonexistent/x: No such"),
             ({"storage": "etcd:x"}, "--storage: ca= is missing: the authority"),
         )
-        self.assertEqual({path: read(path) for path in kept}, kept)
+        self.assertEqual({path: read_file(path) for path in kept}, kept)
 
     async def test_etcd(self) -> None:
         """An etcd prefix with another program's keys is refused."""

@@ -11,8 +11,8 @@ import shutil
 import sys
 
 from tests import needs
-from tests.apiserver.chain import pki
 from tests.apiserver.test_kubectl import KubectlCase
+from tests.chain import pki
 from tests.flows import kubectls, programs
 
 _CLIENTS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "clients")

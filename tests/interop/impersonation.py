@@ -16,7 +16,8 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.threads import deferToThread
 
 from tests import needs
-from tests.apiserver.chain import ChainTestCase, pki
+from tests.apiserver.chain import ChainTestCase
+from tests.chain import pki
 from twisted_exec.api import kinds
 
 from .kube_apiserver import TOKEN, KubeAPIServer

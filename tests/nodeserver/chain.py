@@ -9,31 +9,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from twisted.internet import reactor as _reactor
 from twisted.trial.unittest import TestCase
 
-from tests.poollet.chain import Records, until
+from tests.audits import AuditList
+from tests.chain import HOST, KUBELET_CLIENT, LISTEN, ask, endpoint, issued, pki, reactor
+from tests.nodeserver.support import simple
 from twisted_exec.api import kinds
 from twisted_exec.auth.delegated import DelegatedAuthorizer
 from twisted_exec.nodeserver.service import Make, NodeServer, Settings
-from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
-from twisted_exec.tls.client import ClientTLS
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.pki.authority import Authority, Issued
 
-from .support import simple
-
-__all__ = ["NODE", "ROOT", "ServerCase", "until"]
-
-reactor: Any = _reactor
-
-SERVING, USERS = (Authority.create(name) for name in ("serving", "root"))
-"""Made once: keys cost time."""
-
-ROOT = USERS.issue_client("kube-apiserver-kubelet-client", ["system:masters"])
-JANE = USERS.issue_client("jane", ["dev"])
-STRANGER = Authority.create("another").issue_client("kube-apiserver-kubelet-client")
-SERVER = SERVING.issue_server(["127.0.0.1", "localhost"], common_name="node")
+SERVING = pki().authority("ca")
+ROOT, JANE = issued(f"user-{KUBELET_CLIENT}"), issued("user-jane")
+STRANGER = Authority.create("another").issue_client(KUBELET_CLIENT)
+SERVER = SERVING.issue_server([HOST, "localhost"], common_name="node")
 NODE = "leaf-one"
 
 UPGRADE = [(b"Connection", b"Upgrade"), (b"Upgrade", b"SPDY/3.1")]
@@ -50,7 +41,7 @@ class ServerCase(TestCase):
         self.directory = Path(tempfile.mkdtemp(dir=directory))
         self.root_pods, self.leaves = simple(node=NODE)
         self.root, self.leaf = self.root_pods.cluster, self.leaves.leaves[0].cluster
-        self.audit = Records()
+        self.audit = AuditList()
         self.asked: list[tuple[str, str, str, str]] = []
         self.allowed: dict[str, set[tuple[str, str]]] = {}
         self.root.reviews[kinds.SUBJECTACCESSREVIEWS.resource] = self.review
@@ -88,9 +79,9 @@ class ServerCase(TestCase):
         fields: dict[str, Any] = {
             "certificate": self.write("tls.crt", SERVER.certificate_pem),
             "key": self.write("tls.key", SERVER.key_pem),
-            "listen": "tcp:0:interface=127.0.0.1",
-            "health_listen": "tcp:0:interface=127.0.0.1",
-            "client_ca": self.write("root.crt", USERS.certificate_pem),
+            "listen": LISTEN,
+            "health_listen": LISTEN,
+            "client_ca": pki().client_ca,
         }
         return Settings(**{**fields, **more})
 
@@ -124,14 +115,7 @@ class ServerCase(TestCase):
             await self.server.stopService()
 
     def endpoint(self, identity: Issued | None = ROOT) -> Any:
-        address: Any = self.server.address
-        tls = ClientTLS(
-            "127.0.0.1",
-            ca_pem=SERVING.certificate_pem,
-            certificate_pem=identity.certificate_pem if identity else b"",
-            key_pem=identity.key_pem if identity else b"",
-        )
-        return client_endpoint(reactor, "127.0.0.1", address.port, tls)
+        return endpoint(self.server.address, identity)
 
     async def ask(
         self,
@@ -143,20 +127,12 @@ class ServerCase(TestCase):
         host: bytes = b"node",
     ) -> UpgradeRefused:
         """The answer to a request that is none of a stream, or is refused."""
-        request = UpgradeRequest(method, path.encode(), host, headers)
-        try:
-            await upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=60)
-        except UpgradeRefused as answer:
-            return answer
-        raise AssertionError("it was upgraded")
+        where = self.endpoint(identity)
+        return await ask(where, path, method=method, headers=headers, host=host)
 
     async def healthy(self, path: str) -> tuple[int, bytes]:
         """Return the answer of the health port."""
         address: Any = self.server.health_address
-        request = UpgradeRequest(b"GET", path.encode(), b"node", ())
-        endpoint = client_endpoint(reactor, "127.0.0.1", address.port, None)
-        try:
-            await upgrade(endpoint, request, clock=reactor, timeout_seconds=60)
-        except UpgradeRefused as answer:
-            return answer.code, answer.body
-        raise AssertionError("it was upgraded")
+        where = client_endpoint(reactor, address.host, address.port, None)
+        answer = await ask(where, path)
+        return answer.code, answer.body

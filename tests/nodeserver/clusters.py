@@ -15,25 +15,31 @@ nothing::
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
-from twisted.internet import reactor as _reactor
-
-from tests.apiserver.support import AuditList
-from tests.testing.callers import until
+from tests.audits import AuditList
+from tests.chain import (
+    HOST,
+    KUBELET_CLIENT,
+    LISTEN,
+    NODE_SERVER,
+    apiserver_settings,
+    client_config,
+    kubeconfig,
+    pki,
+    reactor,
+    until,
+)
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.nodeserver.kubelet_api.logs import log_routes
 from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
 from twisted_exec.nodeserver.kubelet_api.run import run_routes
@@ -45,37 +51,14 @@ from twisted_exec.nodeserver.service import Settings as NodeSettings
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.kubelet.server import Container, Kubelet
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.directory import PKI, create_pki, write_kubeconfig
 from twisted_exec.tls.server import ServerTLS
-
-reactor: Any = _reactor
 
 ROOT, LEAF = "root", "leaf"
 ROOT_NODE, LEAF_NODE = "leaf-1", "worker"
 """The Node of the root that stands for the leaf, and the leaf's own."""
 POD = "web"
 """A Pod of the namespace ``default``: in the root on one, in the leaf on the other."""
-KUBELET_CLIENT = "kube-apiserver-kubelet-client"
-"""As whom an API server comes to kubelets."""
-NODE_SERVER = "exec-nodeserver"
-"""As whom a node server comes to root and leaf: it may do anything."""
 OWNER, OURS = "leaf.twisted-exec.dev/pod-uid", "leaf.twisted-exec.dev/root"
-_MASTERS = ["system:masters"]
-_HOST = "127.0.0.1"
-
-
-@cache
-def pki_of(cluster: str) -> PKI:
-    """A cluster's PKI, once for all tests: keys cost time."""
-    directory = tempfile.mkdtemp(prefix=f"exec-tests-{cluster}-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    pki = create_pki(os.path.join(directory, "pki"))
-    pki.issue_apiserver([_HOST, "localhost"])
-    for name in ("admin", KUBELET_CLIENT, NODE_SERVER):
-        pki.issue_user(name, _MASTERS)
-    pki.issue_user("jane", ["dev"])
-    pki.issue_runtime("kubelet", [_HOST])
-    return pki
 
 
 class Cluster:
@@ -87,30 +70,17 @@ class Cluster:
     """
 
     def __init__(self, name: str, **more: Any) -> None:
-        self.name, self.pki = name, pki_of(name)
+        self.name, self.pki = name, pki(name)
         self.directory = tempfile.mkdtemp(prefix=f"exec-tests-{name}-")
         self.audit, self.storage = AuditList(), MemoryStorage()
-        settings = Settings(**{**self._settings(), **more})
+        kubelet_client = self.pki.pair(f"user-{KUBELET_CLIENT}")
+        kubelets = KubeletAccess(
+            kubelet_client.certificate, kubelet_client.key, self.pki.serving_ca
+        )
+        settings = Settings(**apiserver_settings(self.pki, **{"kubelets": kubelets, **more}))
         self.server = APIServer(settings, self.storage, self.audit, reactor)
         self._clients: list[KubeClient] = []
         self._node_servers: list[NodeServer] = []
-
-    def _settings(self) -> dict[str, Any]:
-        serving, forwarding = self.pki.pair("apiserver"), self.pki.pair("apiserver-forwarding")
-        kubelet_client = self.pki.pair(f"user-{KUBELET_CLIENT}")
-        return {
-            "listen": f"tcp:0:interface={_HOST}",
-            "certificate": serving.certificate,
-            "key": serving.key,
-            "client_ca": self.pki.client_ca,
-            "poollet_certificate": forwarding.certificate,
-            "poollet_key": forwarding.key,
-            "poollet_ca": self.pki.serving_ca,
-            "drain_seconds": 0.0,
-            "kubelets": KubeletAccess(
-                kubelet_client.certificate, kubelet_client.key, self.pki.serving_ca
-            ),
-        }
 
     async def start(self) -> None:
         """Serve."""
@@ -130,17 +100,12 @@ class Cluster:
 
     def kubeconfig(self, user: str) -> str:
         """The path of a kubeconfig of ``admin``, ``jane`` or :data:`NODE_SERVER`."""
-        path, pair = os.path.join(self.directory, user), self.pki.pair(f"user-{user}")
-        ca, certificate, key = (
-            read_file(each) for each in (self.pki.serving_ca, pair.certificate, pair.key)
-        )
-        files = {"ca_pem": ca, "certificate_pem": certificate, "key_pem": key}
-        write_kubeconfig(path, server=self.server.url, user=user, replace=True, **files)
-        return path
+        path = os.path.join(self.directory, user)
+        return kubeconfig(path, self.server.url, f"user-{user}", self.pki)
 
     def config(self, user: str) -> ClientConfig:
         """Return the configuration of a client that authenticates as a user."""
-        return load(self.kubeconfig(user))
+        return client_config(self.server.url, f"user-{user}", self.pki)
 
     def client(self, user: str) -> KubeClient:
         """A client in the name of a user; closed with the cluster."""
@@ -159,7 +124,7 @@ class Cluster:
         return self.pki.client_ca
 
     async def add_node(
-        self, name: str, port: int, addresses: Sequence[tuple[str, str]] = (("InternalIP", _HOST),)
+        self, name: str, port: int, addresses: Sequence[tuple[str, str]] = (("InternalIP", HOST),)
     ) -> Object:
         """A Node, whose kubelet is reached at the first of these addresses."""
         resource = NODES.resource
@@ -232,7 +197,7 @@ class Cluster:
             json.dump({"leaves": list(leaves)}, stream)
         pair, client = self.pki.pair("runtime-kubelet"), self.client(NODE_SERVER)
         manifest: dict[str, Any] = {
-            "listen": f"tcp:0:interface={_HOST}",
+            "listen": LISTEN,
             "certificate": pair.certificate,
             "key": pair.key,
             "client_ca": self.client_ca,
@@ -292,7 +257,7 @@ class Clusters:
         clusters = cls(root or {}, leaf or {})
         await clusters.root.start()
         await clusters.leaf.start()
-        port = await clusters.kubelet.listen(f"tcp:0:interface={_HOST}")
+        port = await clusters.kubelet.listen(LISTEN)
         await clusters.leaf.add_node(LEAF_NODE, port.getHost().port)
         return clusters
 

@@ -16,8 +16,8 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
+from tests.audits import AuditList
 from tests.streaming.raw import Raw
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.interfaces import (
     Attributes,
@@ -151,7 +151,7 @@ class ChainTestCase(TestCase):
         (self.leaf,) = self.leaves.leaves
         self.root_pod = put_pod(self.roots.cluster, "web", "leaf-one", containers=("main", "two"))
         put_leaf_pod(self.leaf.cluster, self.root_pod)
-        self.everyone, self.records = Everyone(), Records()
+        self.everyone, self.records = Everyone(), AuditList()
         self.sessions = Sessions(Trail(self.records, HOP, reactor))
         access = NodeAccess(self.everyone, self.everyone)
         shared = SharedDownloads(reactor)

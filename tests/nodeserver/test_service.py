@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.protocol import Factory, Protocol
 
+from tests.chain import reactor
 from tests.nodeserver.support import put_pod
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
@@ -25,7 +26,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.server import peer_certificate
 
-from .chain import JANE, NODE, SERVING, ServerCase, reactor
+from .chain import JANE, NODE, SERVING, ServerCase
 
 EXEC = "/exec/default/web/main"
 
@@ -236,7 +237,7 @@ class EndTests(ServerCase):
         self.assertIn("shutting down", json.loads(answer.body)["message"])
         streams.sessions[0].over("ended")
         await stopping
-        ends = [event for event in self.audit.events if event["event"] == "end"]
+        ends = [event for event in self.audit if event["event"] == "end"]
         self.assertEqual([event["reason"] for event in ends][-1:], [SHUTTING_DOWN])
 
     async def test_replaced(self) -> None:

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
+from tests.audits import AuditList
+from tests.chain import ask, endpoint, issued, pki, poollet_settings, reactor, until
 from tests.poollet.doubles import CLASSES, MACHINES, MemoryRuntime, machine
 from twisted_exec.api import kinds
 from twisted_exec.auth.interfaces import IAuthorizer
@@ -25,26 +25,18 @@ from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import Settings
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
-    UpgradeRefused,
     UpgradeRequest,
     upgrade,
 )
 from twisted_exec.testing.cluster import MemoryCluster
-from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.endpoints import client_endpoint
-from twisted_exec.tls.pki.authority import Authority, Issued
+from twisted_exec.tls.pki.authority import Issued
+from twisted_exec.tls.pki.directory import AUTHORITIES
 from twisted_exec.wire.session_terms import TERMS_HEADER
 
-reactor: Any = _reactor
 _TERMS = TERMS_HEADER.encode()
-TURN_SECONDS = 0.002
 
-SERVING, USERS, FORWARDING = (Authority.create(name) for name in ("serving", "users", "forwarding"))
-"""Made once: keys cost time."""
-
-API_SERVER = FORWARDING.issue_client("exec-apiserver")
-JANE = USERS.issue_client("jane", ["dev"])
-SERVER = SERVING.issue_server(["127.0.0.1", "localhost"], common_name="poollet")
+SERVING, USERS, FORWARDING = (pki().authority(name) for name in AUTHORITIES)
+API_SERVER, JANE = issued("apiserver-forwarding"), issued("user-jane")
 
 EXEC = "/apis/compute.ironcore.dev/namespaces/{}/machines/{}/exec"
 
@@ -130,16 +122,6 @@ class Viewer(Protocol):
         self.lost = reason
 
 
-@dataclass
-class Records:
-    """Audit records in a list."""
-
-    events: list[dict[str, Any]] = field(default_factory=list)
-
-    def record(self, event: dict[str, Any]) -> None:
-        self.events.append(event)
-
-
 class PoolletCase(TestCase):
     """A poollet of ``pool-a`` with one machine ``lab/vm``, which jane may open."""
 
@@ -151,7 +133,7 @@ class PoolletCase(TestCase):
         self.client = self.cluster.client()
         self.runtime = MemoryRuntime()
         self.lines = Lines()
-        self.audit = Records()
+        self.audit = AuditList()
         self.rights: set[tuple[str, str]] = set()
         self.allowed: set[tuple[str, str, str]] = {
             ("jane", "machines/exec", "vm"),
@@ -205,17 +187,7 @@ class PoolletCase(TestCase):
         return str(path)
 
     def settings(self, **more: Any) -> Settings:
-        fields: dict[str, Any] = {
-            "pool": "pool-a",
-            "provider_id": "memory://pool-a",
-            "certificate": self.write("tls.crt", SERVER.certificate_pem),
-            "key": self.write("tls.key", SERVER.key_pem),
-            "listen": "tcp:0:interface=127.0.0.1",
-            "client_ca": self.write("users.crt", USERS.certificate_pem),
-            "requestheader_ca": self.write("forwarding.crt", FORWARDING.certificate_pem),
-            "requestheader_names": ["exec-apiserver"],
-        }
-        return Settings(**{**fields, **more})
+        return Settings(**{**poollet_settings(provider_id="memory://pool-a", addresses=()), **more})
 
     async def start(self, authorizer: IAuthorizer | None = None, **more: Any) -> Poollet:
         """A poollet that has registered its pool and made its machine."""
@@ -238,14 +210,7 @@ class PoolletCase(TestCase):
             await self.poollet.stopService()
 
     def endpoint(self, identity: Issued | None) -> Any:
-        address: Any = self.poollet.address
-        tls = ClientTLS(
-            "127.0.0.1",
-            ca_pem=SERVING.certificate_pem,
-            certificate_pem=identity.certificate_pem if identity else b"",
-            key_pem=identity.key_pem if identity else b"",
-        )
-        return client_endpoint(reactor, "127.0.0.1", address.port, tls)
+        return endpoint(self.poollet.address, identity)
 
     def open(
         self,
@@ -283,12 +248,8 @@ class PoolletCase(TestCase):
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> tuple[int, bytes]:
         """Code and body of a plain GET."""
-        request = UpgradeRequest(b"GET", path.encode(), b"poollet", headers)
-        try:
-            await upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=10)
-        except UpgradeRefused as answer:
-            return answer.code, answer.body
-        raise AssertionError("it was upgraded")
+        answer = await ask(self.endpoint(identity), path, headers=headers, host=b"poollet")
+        return answer.code, answer.body
 
 
 def status(body: bytes) -> dict[str, Any]:
@@ -296,18 +257,3 @@ def status(body: bytes) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(body)
     assert told["kind"] == "Status", told
     return told
-
-
-async def until(condition: Callable[[], Any]) -> float:
-    """
-    Let the reactor turn until ``condition()``; the test's time-out bounds it.
-
-    :return: how many seconds that took, without those in which the machine did other things.
-    """
-    turns = 0
-    while not condition():
-        turn: Deferred[None] = Deferred()
-        reactor.callLater(TURN_SECONDS, turn.callback, None)
-        await turn
-        turns += 1
-    return turns * TURN_SECONDS

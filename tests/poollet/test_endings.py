@@ -6,15 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.poollet.chain import (
-    API_SERVER,
-    EXEC,
-    JANE,
-    PoolletCase,
-    reactor,
-    status,
-    until,
-)
+from tests.chain import reactor, until
+from tests.poollet.chain import API_SERVER, EXEC, JANE, PoolletCase, status
 from tests.poollet.doubles import MACHINES, POOLS, machine
 from tests.retained import instances
 from twisted_exec.auth.cache import AnswerCache
@@ -26,8 +19,8 @@ class EndingTests(PoolletCase):
 
     async def ended(self, reason: str) -> bytes:
         """Wait until the session has ended for ``reason``; return the runtime's DELETE."""
-        await until(lambda: len(self.audit.events) >= 2)
-        self.assertEqual(self.audit.events[-1]["reason"], reason)
+        await until(lambda: len(self.audit) >= 2)
+        self.assertEqual(self.audit[-1]["reason"], reason)
         await until(lambda: len(self.poollet.consoles.sessions) == 0)
         return self.lines.heads[-1]
 
@@ -76,7 +69,7 @@ class EndingTests(PoolletCase):
         await self.view()
         await self.poollet.stopService()
         self.assertIn(b"reason=ShuttingDown", self.lines.heads[-1])
-        self.assertEqual(self.audit.events[-1]["reason"], "ShuttingDown")
+        self.assertEqual(self.audit[-1]["reason"], "ShuttingDown")
         pool = await self.client.get(POOLS, "pool-a")
         self.assertEqual(pool["status"]["state"], "Offline")
         self.assertEqual(pool["status"]["conditions"][0]["reason"], "PoolletStopped")

@@ -16,7 +16,8 @@ from typing import Any
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.poollet.chain import EXEC, PoolletCase, reactor, status, until
+from tests.chain import reactor, until
+from tests.poollet.chain import EXEC, PoolletCase, status
 from tests.poollet.doubles import MACHINES
 from tests.poollet.test_tap import KUBECONFIG
 from tests.unread_settings import recorded, unread

@@ -4,7 +4,8 @@ Tests for the hand-over of :class:`twisted_exec.poollet.service.Poollet`.
 
 from __future__ import annotations
 
-from tests.poollet.chain import MACHINES, PoolletCase, machine, until
+from tests.chain import until
+from tests.poollet.chain import MACHINES, PoolletCase, machine
 from tests.poollet.doubles import POOLS
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 
@@ -57,7 +58,7 @@ class HandOverTests(PoolletCase):
         self.allowed.clear()
         self.client.changes += 1
         await retiring
-        self.assertEqual(self.audit.events[-1]["reason"], "AuthorizationWithdrawn")
+        self.assertEqual(self.audit[-1]["reason"], "AuthorizationWithdrawn")
 
     async def test_linger(self) -> None:
         """A session that is still open when the time is over ends with the reason."""

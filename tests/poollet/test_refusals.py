@@ -11,16 +11,8 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from tests.poollet.chain import (
-    API_SERVER,
-    EXEC,
-    FORWARDING,
-    JANE,
-    USERS,
-    PoolletCase,
-    status,
-    until,
-)
+from tests.chain import until
+from tests.poollet.chain import API_SERVER, EXEC, FORWARDING, JANE, USERS, PoolletCase, status
 from tests.poollet.doubles import MACHINES, machine
 from twisted_exec.api.status import (
     GatewayTimeout,
@@ -41,13 +33,13 @@ class RefusalTests(PoolletCase):
 
     async def refused(self, code: int, **more: Any) -> str:
         """The message of a refusal with ``code``."""
-        before = len(self.audit.events)
+        before = len(self.audit)
         with self.assertRaises(UpgradeRefused) as caught:
             await self.open(**more)
         answer = status(caught.exception.body)
         self.assertEqual((caught.exception.code, answer["code"]), (code, code), answer)
         if "method" not in more:
-            start, end = self.audit.events[before:]
+            start, end = self.audit[before:]
             self.assertEqual((start["event"], end["event"], end["code"]), ("start", "end", code))
         message: str = answer["message"]
         return message

@@ -9,15 +9,8 @@ from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, gatherResults
 
-from tests.poollet.chain import (
-    FORWARDING,
-    JANE,
-    USERS,
-    PoolletCase,
-    reactor,
-    status,
-    until,
-)
+from tests.chain import reactor, until
+from tests.poollet.chain import FORWARDING, JANE, USERS, PoolletCase, status
 from tests.poollet.doubles import POOLS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.poollet.interfaces import IPoollet
@@ -37,8 +30,8 @@ class ConsoleTests(PoolletCase):
         viewer.transport.write(b" you")
         await until(lambda: viewer.data == b"hello you")
         viewer.transport.loseConnection()
-        await until(lambda: len(self.audit.events) == 2)
-        start, end = self.audit.events
+        await until(lambda: len(self.audit) == 2)
+        start, end = self.audit
         uid = next(iter(self.poollet.machines))["metadata"]["uid"]
         facts = {
             "hop": "poollet",
@@ -86,7 +79,7 @@ class ConsoleTests(PoolletCase):
         await self.view([(b"X-Twisted-Exec-Reason", b"INC%207")])
         (head,) = self.lines.heads
         self.assertIn(b"X-Twisted-Exec-Reason: INC%207\r\n", head)
-        self.assertEqual(self.audit.events[0]["declared_reason"], "INC 7")
+        self.assertEqual(self.audit[0]["declared_reason"], "INC 7")
 
     async def test_reason_of_a_direct_user(self) -> None:
         """The header of a user without a proxy does not count."""
@@ -95,7 +88,7 @@ class ConsoleTests(PoolletCase):
         await self.view([(b"X-Twisted-Exec-Reason", b"INC%207")], user=b"", identity=JANE)
         (head,) = self.lines.heads
         self.assertNotIn(b"INC", head)
-        self.assertEqual(self.audit.events[0]["declared_reason"], "")
+        self.assertEqual(self.audit[0]["declared_reason"], "")
 
     async def test_address(self) -> None:
         """The address that a trusted proxy reports is on record; a direct user cannot choose it."""
@@ -103,11 +96,11 @@ class ConsoleTests(PoolletCase):
         await self.start()
         header = (b"X-Forwarded-For", b"198.51.100.1, 192.0.2.9")
         await self.view([header])
-        self.assertEqual(self.audit.events[0]["address"], "192.0.2.9")
+        self.assertEqual(self.audit[0]["address"], "192.0.2.9")
         await self.view([(header[0], b"192.0.2.9, forged")])
-        self.assertEqual(self.audit.events[1]["address"], "127.0.0.1")
+        self.assertEqual(self.audit[1]["address"], "127.0.0.1")
         await self.view([header], user=b"", identity=JANE)
-        self.assertEqual(self.audit.events[2]["address"], "127.0.0.1")
+        self.assertEqual(self.audit[2]["address"], "127.0.0.1")
 
     async def test_direct_user(self) -> None:
         """A user without a proxy needs both permissions."""
@@ -265,5 +258,5 @@ class ProgramTests(PoolletCase):
         await until(lambda: len(self.poollet.consoles.sessions) < 14)
         self.lines.end()
         await until(lambda: len(self.poollet.consoles.sessions) == 0)
-        ends = [event for event in self.audit.events if event["event"] == "end"]
+        ends = [event for event in self.audit if event["event"] == "end"]
         self.assertEqual(len(ends), 20)

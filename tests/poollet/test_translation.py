@@ -9,7 +9,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 
-from tests.poollet.chain import API_SERVER, EXEC, PoolletCase, reactor, until
+from tests.chain import reactor, until
+from tests.poollet.chain import API_SERVER, EXEC, PoolletCase
 from tests.poollet.doubles import MACHINES
 from tests.streaming.foreign import Foreign
 from twisted_exec.api.status import APIError
@@ -65,8 +66,8 @@ class TranslationTests(PoolletCase):
         self.assertEqual([ending.exit_code for ending in self.user.endings], [7])
         (session,) = {call[3] for call in self.runtime.execs}
         self.assertEqual(len(self.runtime.execs), 2)
-        self.assertEqual([event["event"] for event in self.audit.events], ["start", "end"])
-        last = self.audit.events[-1]
+        self.assertEqual([event["event"] for event in self.audit], ["start", "end"])
+        last = self.audit[-1]
         self.assertEqual((last["session"], last["user"]), (session, "jane"))
         self.assertEqual((last["bytes_to_machine"], last["bytes_to_user"]), (5, 3))
 
@@ -86,5 +87,5 @@ class TranslationTests(PoolletCase):
             await self.attach()
         self.assertEqual(caught.exception.code, 404)
         self.assertEqual(caught.exception.message, 'machine "vm": machine is gone')
-        await until(lambda: len(self.audit.events) == 2)
-        self.assertEqual(self.audit.events[-1]["code"], 404)
+        await until(lambda: len(self.audit) == 2)
+        self.assertEqual(self.audit[-1]["code"], 404)

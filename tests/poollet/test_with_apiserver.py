@@ -14,35 +14,30 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from tests.apiserver.signing.test_poollets import request
-from tests.poollet.chain import (
-    FORWARDING,
-    SERVING,
-    USERS,
-    PoolletCase,
-    Viewer,
+from tests.chain import (
+    POOL,
+    apiserver_settings,
+    begin,
+    client,
+    endpoint,
+    issued,
+    pki,
     reactor,
     until,
 )
+from tests.poollet.chain import USERS, PoolletCase, Viewer
 from tests.poollet.doubles import CLASSES, MACHINES, POOLS, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver import service as apiserver
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
-from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.pki.authority import Issued
 
-ADMIN = USERS.issue_client("admin", ["system:masters"])
-POOLLET = USERS.issue_client(IRONCORE.pool_identity("pool-a"), [IRONCORE.pool_identity_group])
-SERVED = SERVING.issue_server(["127.0.0.1"], common_name=IRONCORE.pool_identity("pool-a"))
-API = SERVING.issue_server(["127.0.0.1", "api.example"])
-PROXY = FORWARDING.issue_client("exec-apiserver")
-
+ADMIN, POOLLET = "user-admin", f"poollet-{POOL}-client"
 PATH = "/apis/compute.ironcore.dev/v1alpha1/namespaces/lab/machines/vm/exec"
 
 
@@ -51,66 +46,35 @@ class TogetherTests(PoolletCase):
 
     async def setUp(self) -> None:
         await super().setUp()
-        self.server = apiserver.APIServer(
-            apiserver.Settings(
-                listen="tcp:0:interface=127.0.0.1",
-                certificate=self.write("api.crt", API.certificate_pem),
-                key=self.write("api.key", API.key_pem),
-                client_ca=self.write("users.crt", USERS.certificate_pem),
-                poollet_certificate=self.write("proxy.crt", PROXY.certificate_pem),
-                poollet_key=self.write("proxy.key", PROXY.key_pem),
-                poollet_ca=self.write("serving.crt", SERVING.certificate_pem),
-                signing=apiserver.CAPair(
-                    self.write("serving.crt", SERVING.certificate_pem),
-                    self.write("serving.key", SERVING.key_pem),
-                ),
-                drain_seconds=0,
-            ),
-            MemoryStorage(),
-            self.audit,
-            reactor,
+        ca = pki().pair("ca")
+        settings = apiserver.Settings(
+            **apiserver_settings(signing=apiserver.CAPair(ca.certificate, ca.key))
         )
-        self.server.startService()
-        self.addCleanup(self.server.stopService)
-        await self.server.when_ready()
+        server = apiserver.APIServer(settings, MemoryStorage(), self.audit, reactor)
+        self.server = await begin(server, self.addCleanup)
         self.admin = self.connect(ADMIN)
         await self.admin.create(kinds.NAMESPACES.resource, {"metadata": {"name": "lab"}})
         await self.admin.create(
             CLASSES, {"metadata": {"name": "pty"}, "capabilities": {"cpu": "1", "memory": "1Gi"}}
         )
         await self.admin.create(MACHINES, machine(), "lab")
-        self.poollet = Poollet(
-            self.settings(
-                certificate=self.write("pool.crt", SERVED.certificate_pem),
-                key=self.write("pool.key", SERVED.key_pem),
-            ),
-            self.connect(POOLLET),
-            self.runtime,
-            self.audit,
-            reactor,
-        )
-        self.poollet.startService()
-        self.addCleanup(self.stop)
-        await self.poollet.when_ready()
+        await self.serve()
 
-    def connect(self, identity: Issued) -> KubeClient:
-        client = KubeClient(
-            ClientConfig(
-                self.server.url,
-                ca=Material(data=SERVING.certificate_pem),
-                certificate=Material(data=identity.certificate_pem),
-                key=Material(data=identity.key_pem),
-            ),
-            reactor,
+    async def serve(self, **settings: Any) -> None:
+        """Start the poollet."""
+        self.poollet = Poollet(
+            self.settings(**settings), self.connect(POOLLET), self.runtime, self.audit, reactor
         )
-        self.addCleanup(client.close)
-        return client
+        await begin(self.poollet, self.addCleanup)  # ends before its client is closed
+
+    def connect(self, name: str) -> KubeClient:
+        return client(self.server, name, self.addCleanup)
 
     async def test_certificate_of_the_server(self) -> None:
         """A poollet gets no certificate that would let it pose as the API server."""
         await self.stop()
         body = base64.b64encode(
-            request(names=[x509.DNSName("api.example")]).public_bytes(Encoding.PEM)
+            request(names=[x509.DNSName("api.test")]).public_bytes(Encoding.PEM)
         ).decode()
         spec = {
             "request": body,
@@ -128,22 +92,13 @@ class TogetherTests(PoolletCase):
 
         while not await told():
             await deferLater(reactor, 0.05)
-        self.assertIn("api.example is the API server's own", await told())
+        self.assertIn("api.test is the API server's own", await told())
         self.assertNotIn("status", await self.admin.get(requests, "api"))
 
     async def test_certificate_is_signed(self) -> None:
         """A poollet without a certificate gets one from the API server, which then trusts it."""
         await self.stop()
-        self.poollet = Poollet(
-            self.settings(certificate="", key="", certificate_directory=self.mktemp()),
-            self.connect(POOLLET),
-            self.runtime,
-            self.audit,
-            reactor,
-        )
-        self.poollet.startService()
-        self.addCleanup(self.stop)  # before its client is closed
-        await self.poollet.when_ready()
+        await self.serve(certificate="", key="", certificate_directory=self.mktemp())
         serving = self.poollet.consoles.serving
         assert serving is not None
         await until(lambda: not serving.problem)
@@ -153,7 +108,7 @@ class TogetherTests(PoolletCase):
     async def eventually_opened(self) -> None:
         while True:
             try:
-                await self.console(ADMIN)
+                await self.console(issued(ADMIN))
                 return
             except UpgradeRefused as refused:
                 self.assertEqual(refused.code, 502)  # it still shows what it signed itself
@@ -172,21 +127,15 @@ class TogetherTests(PoolletCase):
             await turn
 
     async def console(self, identity: Issued) -> Viewer:
-        tls = ClientTLS(
-            "127.0.0.1",
-            ca_pem=SERVING.certificate_pem,
-            certificate_pem=identity.certificate_pem,
-            key_pem=identity.key_pem,
-        )
-        address: Any = self.server.address
-        endpoint = client_endpoint(reactor, "127.0.0.1", address.port, tls)
         head = UpgradeRequest(
             b"POST",
             PATH.encode(),
             b"api",
             [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")],
         )
-        upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=10)
+        upgraded = await upgrade(
+            endpoint(self.server.address, identity), head, clock=reactor, timeout_seconds=10
+        )
         viewer = Viewer()
         upgraded.hand_over(viewer)
         self.addCleanup(upgraded.abort)
@@ -248,16 +197,16 @@ class TogetherTests(PoolletCase):
     async def test_console(self) -> None:
         """A console through both; deleting the machine ends it on every hop, on record."""
         stored = await self.running()
-        viewer = await self.console(ADMIN)
+        viewer = await self.console(issued(ADMIN))
         viewer.transport.write(b" you")
         await until(lambda: viewer.data == b"hello you")
         (call,) = self.runtime.execs
         self.assertEqual(call[1:3], ("admin", stored["metadata"]["uid"]))
         await self.admin.delete(MACHINES, "vm", "lab")
         await until(lambda: viewer.lost is not None)
-        await until(lambda: len(self.audit.events) == 4)
-        self.assertEqual({event["session"] for event in self.audit.events}, {call[3]})
-        ends = [event for event in self.audit.events if event["event"] == "end"]
+        await until(lambda: len(self.audit) == 4)
+        self.assertEqual({event["session"] for event in self.audit}, {call[3]})
+        ends = [event for event in self.audit if event["event"] == "end"]
         self.assertEqual({end["hop"] for end in ends}, {"apiserver", "poollet"})
         self.assertEqual({end["reason"] for end in ends}, {"MachineDeleted"})
         self.assertEqual({end["caller"] for end in ends}, {"", "exec-apiserver"})
@@ -268,16 +217,16 @@ class TogetherTests(PoolletCase):
         with self.assertRaises(UpgradeRefused) as caught:
             await self.console(USERS.issue_client("joe"))
         self.assertEqual(caught.exception.code, 403)
-        self.assertEqual({event["hop"] for event in self.audit.events}, {"apiserver"})
+        self.assertEqual({event["hop"] for event in self.audit}, {"apiserver"})
 
     async def test_around_the_api_server(self) -> None:
         """The poollet's own certificate opens no console, neither here nor there."""
         await self.running()
         with self.assertRaises(UpgradeRefused) as caught:
-            await self.open(user=b"admin", identity=POOLLET)
+            await self.open(user=b"admin", identity=issued(POOLLET))
         self.assertEqual(caught.exception.code, 403)
         with self.assertRaises(UpgradeRefused) as caught:
-            await self.console(POOLLET)
+            await self.console(issued(POOLLET))
         self.assertEqual(caught.exception.code, 403)
 
     async def test_fenced(self) -> None:

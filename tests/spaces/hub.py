@@ -13,8 +13,9 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.task import deferLater
 
-from tests.apiserver.chain import ChainTestCase, pki, read
-from tests.apiserver.support import AuditList
+from tests.apiserver.chain import ChainTestCase
+from tests.audits import AuditList
+from tests.chain import begin, pki
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import NAMESPACES, SECRETS, SELFSUBJECTREVIEWS
 from twisted_exec.api.status import AlreadyExists, APIError, NotFound
@@ -26,6 +27,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spaces.kubeconfigs import endpoint_of
 from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.tls.files import read_file
 
 reactor: Any = _reactor
 SECRET, SPACE = SECRETS.resource, spaces.SPACES
@@ -47,10 +49,7 @@ class HubTestCase(ChainTestCase):
         self.behind_audit = AuditList()
         settings = self.settings(identities=Identities(token_file=self.tokens))
         self.behind = APIServer(settings, MemoryStorage(), self.behind_audit, reactor)
-        self.behind.startService()
-        self.addCleanup(self.behind.stopService)
-        await self.behind.when_ready()
-        return self.behind
+        return await begin(self.behind, self.addCleanup)
 
     async def take(self, *tokens: str) -> None:
         """Let the server accept these tokens only, and wait until it does."""
@@ -85,7 +84,7 @@ class HubTestCase(ChainTestCase):
     def config(self, token: str = "t1", server: str = "") -> ClientConfig:
         """Return the configuration of a client of the Space's server."""
         url = server or self.behind.url
-        return ClientConfig(url, ca=Material(data=read(pki().serving_ca)), token=token)
+        return ClientConfig(url, ca=Material(data=read_file(pki().serving_ca)), token=token)
 
     async def put_secret(
         self, config: ClientConfig, name: str = "one", provider: str = "default"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.apiserver.chain import pki, read
+from tests.chain import pki
 from tests.spaces.hub import SECRET, SPACE, HubTestCase, reactor
 from tests.spaces.support import Listener
 from twisted_exec.api import spaces
@@ -15,6 +15,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.spaces.client import SpaceClient
+from twisted_exec.tls.files import read_file
 
 NAMESPACE = "spaceprovider-default"
 
@@ -72,7 +73,7 @@ class LiveTests(HubTestCase):
         connection = self.spaces.connection("one")
         for user in ("jane", "admin"):
             pair = pki().pair(f"user-{user}")
-            material = [Material(data=read(each)) for each in (pair.certificate, pair.key)]
+            material = [Material(data=read_file(each)) for each in (pair.certificate, pair.key)]
             config = ClientConfig(
                 self.behind.url, ca=self.config().ca, certificate=material[0], key=material[1]
             )

@@ -18,8 +18,8 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
 from tests import soak
+from tests.audits import AuditList
 from tests.streaming.passing import carry
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.context import RequestContext
@@ -73,7 +73,7 @@ class Hop(Dispatcher):
 
     def __init__(self, name: str, next_hop: IStreamClientEndpoint) -> None:
         super().__init__()
-        self.records = Records()
+        self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, name, reactor))
         self.proxy = Proxy(
             Forward(next_hop),
@@ -92,7 +92,7 @@ class Machine(Dispatcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self.records = Records()
+        self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "runtime", reactor))
         self.attachments: list[RecordingAttachment] = []
         self.make: Any = RecordingAttachment
@@ -170,7 +170,7 @@ class ChainTests(PlacesTestCase):
         ids = set()
         for hop in (self.first, self.second, self.machine):
             hop.records.check_pairs()
-            ids.add(hop.records.all[0]["session"])
+            ids.add(hop.records[0]["session"])
         self.assertEqual(len(ids), 1)
 
     async def test_session(self) -> None:
@@ -184,10 +184,10 @@ class ChainTests(PlacesTestCase):
         self.assertEqual(self.machine.attachments[0].sizes, [TerminalSize(80, 24)])
         client.end_input()
         await self.over(Ending(COMPLETED))
-        record = self.first.records.all[-1]
+        record = self.first.records[-1]
         self.assertEqual((client.session, record["event"]), (record["session"], "end"))
-        self.assertEqual(self.machine.records.all[-1]["bytes_to_user"], 12)
-        self.assertEqual(self.machine.records.all[-1]["reason"], COMPLETED)
+        self.assertEqual(self.machine.records[-1]["bytes_to_user"], 12)
+        self.assertEqual(self.machine.records[-1]["reason"], COMPLETED)
 
     async def test_much(self) -> None:
         """Many MiB in each direction at once arrive complete."""
@@ -366,7 +366,7 @@ class ChainTests(PlacesTestCase):
         await self.until(lambda: len(reactor.getReaders()) <= readers)
         for hop in (self.first, self.second, self.machine):
             hop.records.check_pairs()
-            self.assertEqual(len(hop.records.all), 2 * sessions)
+            self.assertEqual(len(hop.records), 2 * sessions)
 
 
 class SPDYChainTests(ChainTests):

@@ -14,8 +14,10 @@ from twisted.logger import capturedLogs, formatEvent
 
 from tests.apiserver.aggregated.support import Host, configmap
 from tests.apiserver.aggregated.webhooks import kind_of, rule
-from tests.apiserver.chain import EXEC, WEBSOCKET, ChainTestCase, pki, reactor, read
-from tests.apiserver.support import AuditList, machine
+from tests.apiserver.chain import EXEC, WEBSOCKET, ChainTestCase
+from tests.apiserver.support import machine
+from tests.audits import AuditList
+from tests.chain import endpoint, issued, pki, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import Object
@@ -34,8 +36,7 @@ from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import REVOKED
-from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.pki.directory import FORWARDING_USER
 
@@ -52,7 +53,7 @@ POOLLET = (
 
 def told(**data: Any) -> Object:
     """The host's ConfigMap."""
-    users, proxies = read(pki().client_ca), read(pki().forwarding_ca)
+    users, proxies = read_file(pki().client_ca), read_file(pki().forwarding_ca)
     return configmap(users, proxies, **{"requestheader_allowed_names": [FORWARDING_USER], **data})
 
 
@@ -72,12 +73,7 @@ class BehindCase(ChainTestCase):
 
     def front(self) -> Any:
         """The server's address, for the host's proxy."""
-        pair = pki().pair(FRONT)
-        shown = [read(each) for each in (pair.certificate, pair.key)]
-        ca = read(pki().serving_ca)
-        tls = ClientTLS("127.0.0.1", ca_pem=ca, certificate_pem=shown[0], key_pem=shown[1])
-        port: int = self.server.address.port  # type: ignore[union-attr]
-        return client_endpoint(reactor, "127.0.0.1", port, tls)
+        return endpoint(self.server.address, issued(FRONT))
 
     def endpoint(self, user: str) -> Any:
         return self.front() if user == FRONT else super().endpoint(user)
@@ -458,7 +454,7 @@ class StartTests(BehindCase):
 
     async def test_any_name_of_users(self) -> None:
         """One CA for users and proxies, and no names: one line, and nothing is served."""
-        users = read(pki().client_ca)
+        users = read_file(pki().client_ca)
         self.host.say(configmap(users, users, requestheader_allowed_names=[]))
         server = APIServer(self.settings(), MemoryStorage(), AuditList(), reactor)
         self.addCleanup(server.stopService)

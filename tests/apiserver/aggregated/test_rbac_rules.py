@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from tests.apiserver.aggregated.support import Host
 from tests.apiserver.aggregated.test_control_plane import MACHINES, BehindCase, told
-from tests.apiserver.chain import reactor
-from tests.apiserver.support import AuditList
+from tests.audits import AuditList
+from tests.chain import begin, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.apiserver.aggregated.admission.sources import FOLLOWED
@@ -44,9 +44,7 @@ class NeedsTests(BehindCase):
         self.storage = MemoryStorage()
         self.storage.exclusive = False
         self.server = APIServer(self.settings(), self.storage, self.audit, reactor)
-        self.server.startService()
-        self.addCleanup(self.stop)
-        await self.server.when_ready()
+        await begin(self.server, self.addCleanup)
         self.admin = self.client("admin")
 
     async def test_nothing_else(self) -> None:

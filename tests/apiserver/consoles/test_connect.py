@@ -11,15 +11,10 @@ from typing import Any
 
 from twisted.internet.task import deferLater
 
-from tests.apiserver.chain import (
-    POOL,
-    WEBSOCKET,
-    MachineTestCase,
-    UserEnd,
-    reactor,
-)
+from tests.apiserver.chain import WEBSOCKET, MachineTestCase, UserEnd
 from tests.apiserver.rights import BINDINGS, binding
 from tests.auth.test_credentials import KeyAuthenticator
+from tests.chain import POOL, reactor
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused

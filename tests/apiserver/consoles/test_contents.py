@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.apiserver.chain import POOL
 from tests.apiserver.consoles.test_logs import LogCase
 from tests.apiserver.rights import BINDINGS, binding
+from tests.chain import POOL
 from tests.streaming.readers import read
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object

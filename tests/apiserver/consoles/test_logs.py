@@ -9,8 +9,9 @@ import gc
 import json
 from typing import Any
 
-from tests.apiserver.chain import POOL, MachineTestCase
+from tests.apiserver.chain import MachineTestCase
 from tests.apiserver.rights import BINDINGS, binding
+from tests.chain import POOL
 from tests.streaming.readers import Reader, read
 from twisted_exec.api import kinds
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest

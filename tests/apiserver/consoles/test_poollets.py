@@ -8,9 +8,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.chain import (
-    ChainTestCase,
-)
+from tests.apiserver.chain import ChainTestCase
 from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.consoles.poollets import forwarded_headers, no_address, usable_addresses
 from twisted_exec.auth.interfaces import User

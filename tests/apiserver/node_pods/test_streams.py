@@ -9,7 +9,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.nodeserver.clusters import LEAF, LEAF_NODE, POD, ROOT, Cluster, pki_of, reactor
+from tests.chain import pki, reactor
+from tests.nodeserver.clusters import LEAF, LEAF_NODE, POD, ROOT, Cluster
 from tests.retained import instances
 from tests.testing.callers import Caller, call, forward, until
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
@@ -306,7 +307,7 @@ class OtherKubeletTests(KubeletCase):
 
     async def setUp(self) -> None:
         await super().setUp()
-        self.kubelet.client_ca = read_file(pki_of(ROOT).client_ca)
+        self.kubelet.client_ca = read_file(pki(ROOT).client_ca)
 
     async def test_unknown(self) -> None:
         """The error says that the kubelet refused this server, not the user."""

@@ -10,7 +10,8 @@ from urllib.parse import parse_qs
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
 
-from tests.apiserver.chain import EXEC, POD, ChainTestCase, Poollet, reactor
+from tests.apiserver.chain import EXEC, POD, ChainTestCase, Poollet
+from tests.chain import reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError

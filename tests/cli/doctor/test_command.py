@@ -17,7 +17,8 @@ from twisted.internet.interfaces import IHostnameResolver
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
-from tests.apiserver.chain import ChainTestCase, pki, read
+from tests.apiserver.chain import ChainTestCase
+from tests.chain import begin, pki
 from tests.cli.typed import typed
 from tests.ports import reserved_port
 from twisted_exec.api import kinds
@@ -30,6 +31,7 @@ from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json, respond_text
 from twisted_exec.streaming.http.site import Site
+from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.pki.directory import write_kubeconfig
 from twisted_exec.wire.channel import V5
@@ -110,9 +112,9 @@ class ServerTests(ChainTestCase):
         path, pair = self.mktemp(), pki().pair("user-admin")
         contents: dict[str, Any] = {
             "server": self.server.url,
-            "ca_pem": read(pki().serving_ca),
-            "certificate_pem": read(pair.certificate),
-            "key_pem": read(pair.key),
+            "ca_pem": read_file(pki().serving_ca),
+            "certificate_pem": read_file(pair.certificate),
+            "key_pem": read_file(pair.key),
             "user": "admin",
         }
         write_kubeconfig(path, **{**contents, **more})
@@ -160,7 +162,7 @@ class ServerTests(ChainTestCase):
         """A token that the server does not know is an error of the user."""
         path = self.mktemp()
         with open(path, "wb") as file:
-            file.write(read(pki().serving_ca))
+            file.write(read_file(pki().serving_ca))
         words = ("--server", self.server.url, "--certificate-authority", path, "--token", "nix")
         self.patch(os, "environ", {**os.environ, "KUBECONFIG": os.devnull})
         message, remedy = await self.failure("user", *words)
@@ -216,7 +218,7 @@ class ServerTests(ChainTestCase):
 def _end(path: str) -> datetime:
     from cryptography import x509
 
-    return x509.load_pem_x509_certificate(read(path)).not_valid_after_utc.astimezone(UTC)
+    return x509.load_pem_x509_certificate(read_file(path)).not_valid_after_utc.astimezone(UTC)
 
 
 class Kubernetes(Dispatcher):
@@ -576,8 +578,7 @@ class MachineTests(ChainTestCase):
         await self.server.stopService()
         settings = self.settings(poollet_ca=pki().client_ca)
         self.server = APIServer(settings, self.storage, self.audit, reactor)
-        self.server.startService()
-        await self.server.when_ready()
+        await begin(self.server, self.addCleanup)
         self.admin = self.client("admin")
         _, port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)

@@ -9,8 +9,8 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.endpoints import TCP4ServerEndpoint
 
+from tests.audits import AuditList
 from tests.kube.console_cases import Consoles, ConsolesCase
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.logs import parse
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import APIError, NotFound
@@ -62,7 +62,7 @@ class Fleet(Consoles):
         self.is_silent = self.has_silent_logs = False
         self.listed = 0
         self.log_queries: list[str] = []
-        self.sessions = Sessions(Trail(Records(), "apiserver", reactor))
+        self.sessions = Sessions(Trail(AuditList(), "apiserver", reactor))
 
     def add(self, *keys: str) -> None:
         """Add machines with an empty journal, and the label ``app=web``."""

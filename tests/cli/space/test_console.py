@@ -12,8 +12,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.chain import pki, read
-from tests.apiserver.support import AuditList
+from tests.audits import AuditList
+from tests.chain import pki
 from tests.kube.console_cases import Consoles
 from tests.spaces.hub import HubTestCase, reactor
 from twisted_exec.api import spaces
@@ -31,6 +31,7 @@ from twisted_exec.spaces.lookup import FoundSpace
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.files import read_file
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -137,7 +138,7 @@ class SpaceConsoleTests(HubTestCase):
     def as_robot(self, token: str = "secret-token") -> str:
         """Return the path of a kubeconfig with a token and no client certificate."""
         path = self.mktemp()
-        ca = Material(data=read(pki().serving_ca))
+        ca = Material(data=read_file(pki().serving_ca))
         with open(path, "wb") as file:
             file.write(written(ClientConfig(self.server.url, ca=ca, token=token), "hub"))
         return path

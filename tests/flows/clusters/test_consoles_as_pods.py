@@ -13,11 +13,12 @@ import yaml
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from tests.apiserver.support import AuditList
+from tests.audits import AuditList
+from tests.chain import NODE_SERVER, reactor
 from tests.flows import kubectls
 from tests.flows.deployment import Deployment
 from tests.flows.programs import Program, terminal
-from tests.nodeserver.clusters import NODE_SERVER, ROOT, Cluster, reactor
+from tests.nodeserver.clusters import ROOT, Cluster
 from tests.runtimes.support import pause
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import NODE_PODS

@@ -8,7 +8,8 @@ import json
 import os
 import re
 
-from tests.nodeserver.clusters import NODE_SERVER, POD, ROOT_NODE
+from tests.chain import NODE_SERVER
+from tests.nodeserver.clusters import POD, ROOT_NODE
 from tests.testing.callers import until
 
 from .test_leaves import ECHO, LeafTestCase

@@ -9,8 +9,9 @@ import json
 import os
 import signal
 
+from tests.chain import NODE_SERVER
 from tests.flows import programs
-from tests.nodeserver.clusters import LEAF, NODE_SERVER, POD, ROOT_NODE
+from tests.nodeserver.clusters import LEAF, POD, ROOT_NODE
 from tests.runtimes.support import pause
 from twisted_exec.api.kinds import NODES
 from twisted_exec.api.status import NotFound

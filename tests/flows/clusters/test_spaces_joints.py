@@ -13,10 +13,11 @@ from twisted.internet import reactor as _reactor
 from twisted.trial.unittest import TestCase
 
 from tests import needs
+from tests.chain import NODE_SERVER
 from tests.flows.consoles import Screen, watch
 from tests.flows.deployment import Deployment, pause
 from tests.flows.programs import twistd
-from tests.nodeserver.clusters import NODE_SERVER, POD, ROOT_NODE
+from tests.nodeserver.clusters import POD, ROOT_NODE
 from tests.testing.callers import until
 from twisted_exec.api import kinds
 from twisted_exec.api.selectors import parse_labels

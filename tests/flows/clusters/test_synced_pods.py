@@ -13,9 +13,10 @@ from typing import Any
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from tests.apiserver.support import AuditList
+from tests.audits import AuditList
+from tests.chain import NODE_SERVER, reactor
 from tests.flows import kubectls
-from tests.nodeserver.clusters import LEAF, NODE_SERVER, ROOT, Cluster, reactor
+from tests.nodeserver.clusters import LEAF, ROOT, Cluster
 from tests.runtimes.support import pause
 from twisted_exec.api.kinds import NODE_PODS
 from twisted_exec.api.status import NotFound

@@ -16,7 +16,7 @@ from twisted.trial.unittest import TestCase
 
 from tests import needs
 from tests.apiserver import chain
-from tests.apiserver.chain import pki, read
+from tests.chain import pki
 from tests.flows import kubectls, programs
 from tests.flows.deployment import POOL, Deployment
 from tests.kube.plugins import V1, PluginScript
@@ -27,6 +27,7 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.testing.proxies import ConnectProxy, ProxyFactory, Socks5Proxy
 from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.directory import SERVING
 from twisted_exec.tls.server import ServerTLS
 
@@ -39,7 +40,7 @@ NAME = "api.lab.example"
 
 
 def encoded(path: str) -> str:
-    return base64.b64encode(read(path)).decode("ascii")
+    return base64.b64encode(read_file(path)).decode("ascii")
 
 
 class KubeconfigCase(TestCase):

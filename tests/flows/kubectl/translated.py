@@ -13,9 +13,9 @@ from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from zope.interface import implementer
 
+from tests.audits import AuditList
 from tests.streaming.foreign import Foreign
 from tests.streaming.passing import carry
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.request import Request
@@ -64,7 +64,7 @@ class ProxiedPods(Pods):
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(lambda: None)  # type: ignore[arg-type, return-value]
-        self.records = Records()
+        self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "poollet", reactor))  # type: ignore[arg-type]
         self.proxy = Proxy(runtime, hop="poollet", sessions=self.sessions, clock=reactor)  # type: ignore[arg-type]
 

@@ -24,7 +24,8 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, pki, reactor, read
+from tests.apiserver.chain import WEBSOCKET, ChainTestCase
+from tests.chain import POOL, pki, reactor
 from tests.flows import programs
 from tests.flows.deployment import gone, pause
 from tests.streaming.frames import KEY, handshake
@@ -46,6 +47,7 @@ from twisted_exec.runtimes.serving.server import Listening, StreamServer
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint, unix_client_endpoint
+from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.pki.directory import FORWARDING_USER
 from twisted_exec.tls.server import ServerTLS
@@ -67,7 +69,7 @@ class AnswersCase(ChainTestCase):
         if certificate:
             user["client-certificate-data"] = base64.b64encode(certificate).decode()
             user["client-key-data"] = base64.b64encode(key).decode()
-        ca = base64.b64encode(read(pki().serving_ca)).decode()
+        ca = base64.b64encode(read_file(pki().serving_ca)).decode()
         server = {"server": self.server.url, "certificate-authority-data": ca}
         path: str = os.path.abspath(self.mktemp())
         with open(path, "w") as file:
@@ -188,9 +190,9 @@ class UnreachedTests(AnswersCase):
         port: int = self.server.address.port  # type: ignore[union-attr]
         to = ClientTLS(
             "127.0.0.1",
-            ca_pem=read(pki().serving_ca),
-            certificate_pem=read(user.certificate),
-            key_pem=read(user.key),
+            ca_pem=read_file(pki().serving_ca),
+            certificate_pem=read_file(user.certificate),
+            key_pem=read_file(user.key),
         )
         factory = Factory.forProtocol(Dropping)
         factory.next = client_endpoint(reactor, "127.0.0.1", port, to)  # type: ignore[attr-defined]
@@ -265,7 +267,9 @@ class CredentialTests(AnswersCase):
     async def test_forwarding_certificate(self) -> None:
         """The API server's own forwarding certificate is not accepted by the API server."""
         pair = pki().pair("apiserver-forwarding")
-        await self.unknown(self.config(certificate=read(pair.certificate), key=read(pair.key)))
+        await self.unknown(
+            self.config(certificate=read_file(pair.certificate), key=read_file(pair.key))
+        )
 
 
 class Saying(Protocol):

@@ -10,7 +10,8 @@ from pathlib import Path
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from tests.contracts.chain import NAMESPACE, ChainCase, ChainContract, pool_of
+from tests.chain import pool_of
+from tests.contracts.chain import NAMESPACE, ChainCase, ChainContract
 from tests.flows import kubectls
 from tests.flows.deployment import Deployment, machine, machine_class
 from tests.flows.programs import script, terminal

@@ -18,7 +18,6 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from tests.apiserver.chain import read
 from tests.flows import shared
 from tests.flows.consoles import Screen, watch
 from tests.flows.deployment import pause
@@ -27,6 +26,7 @@ from twisted_exec.api import kinds
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest, upgrade
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
+from twisted_exec.tls.files import read_file
 
 reactor: Any = _reactor
 
@@ -73,7 +73,7 @@ class HostileTests(TestCase):
     async def setUp(self) -> None:
         self.deployment = await shared.deployment(self)
         await self.deployment.create_machine("sh", "shell")
-        self.ca = read(self.deployment.pki.serving_ca)
+        self.ca = read_file(self.deployment.pki.serving_ca)
         self.screen = await self.open()
         self.addCleanup(self.screen.leave)
         self.ports = {
@@ -150,7 +150,7 @@ class HostileTests(TestCase):
     def no_token_was_written(self) -> None:
         """Check that no log and no audit record contains a token that would open a console."""
         written = [program.output for program in self.programs]
-        written += [read(self.deployment.path(f"{hop}.audit")) for hop in self.ports]
+        written += [read_file(self.deployment.path(f"{hop}.audit")) for hop in self.ports]
         for text in written:
             self.assertNotRegex(text, rb"/exec/[\w-]")
             # A token has 43 characters; nothing else in the output has its form.
@@ -274,8 +274,8 @@ class HostileTests(TestCase):
         tls = ClientTLS(
             "127.0.0.1",
             ca_pem=self.ca,
-            certificate_pem=read(user.certificate),
-            key_pem=read(user.key),
+            certificate_pem=read_file(user.certificate),
+            key_pem=read_file(user.key),
         )
         head: Sequence[tuple[bytes, bytes]] = [
             (b"Connection", b"Upgrade"),

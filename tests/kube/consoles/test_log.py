@@ -9,8 +9,8 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
+from tests.audits import AuditList
 from tests.kube.console_cases import Consoles, ConsolesCase
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.logs import LogOptions, parse
 from twisted_exec.api.status import APIError, BadGateway, NotFound, ServiceUnavailable
@@ -37,7 +37,7 @@ class Logs(Consoles):
     def __init__(self) -> None:
         super().__init__()
         self.journal = Journal()
-        self.sessions = Sessions(Trail(Records(), "apiserver", reactor))
+        self.sessions = Sessions(Trail(AuditList(), "apiserver", reactor))
         self.problem: APIError | None = None
         self.frames = True
         self.queries: list[bytes] = []

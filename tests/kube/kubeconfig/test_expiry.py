@@ -8,8 +8,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.chain import pki, read
+from tests.chain import pki
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material, expiry_of
+from twisted_exec.tls.files import read_file
 
 
 def token(claims: Any) -> str:
@@ -39,7 +40,7 @@ class ExpiryTests(SynchronousTestCase):
 
     def test_first(self) -> None:
         """The earlier expiry of token and certificate counts."""
-        certificate = read(pki().pair("user-admin").certificate)
+        certificate = read_file(pki().pair("user-admin").certificate)
         end = self.end(certificate=certificate)
         assert end is not None
         self.assertGreater(end, 1_000_000_000)

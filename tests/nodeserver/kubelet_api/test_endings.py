@@ -9,8 +9,8 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.audits import AuditList
 from tests.nodeserver.support import SimpleLeaf, memory_cluster, simple
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.kubelet_api.endings import Endings
@@ -29,7 +29,7 @@ class EndingsTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.root_pods, self.leaves = simple()
-        self.sessions = Sessions(Trail(Records(), "nodeserver", Clock()))
+        self.sessions = Sessions(Trail(AuditList(), "nodeserver", Clock()))
         self.ended: dict[str, Ending] = {}
         reviewer: Any = None
         guard = SessionGuard(self.sessions, reviewer, Clock())

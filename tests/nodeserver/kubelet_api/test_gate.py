@@ -84,8 +84,8 @@ class WhoTests(ServerCase):
         await self.start(told)
         await self.ask(EXEC, identity=None, headers=UPGRADE)
         await self.ask("/pods", identity=None)
-        self.assertEqual([event["event"] for event in self.audit.events], ["start", "end"])
-        end = self.audit.events[1]
+        self.assertEqual([event["event"] for event in self.audit], ["start", "end"])
+        end = self.audit[1]
         self.assertEqual((end["hop"], end["code"], end["user"]), ("nodeserver", 401, ""))
         self.assertEqual((end["resource"], end["subresource"]), ("pods", "exec"))
 
@@ -225,5 +225,5 @@ class WithdrawnTests(ChainTestCase):
         await SessionGuard(self.sessions, self.hop.access.gate, reactor).review()
         await self.until(lambda: len(self.sessions) == 1)
         self.assertEqual([each.user for each in self.sessions.subjects()], [ROOT_TOKEN])
-        (end,) = (each for each in self.records.all if each.get("event") == "end")
+        (end,) = (each for each in self.records if each.get("event") == "end")
         self.assertEqual((end["user"], end["reason"]), ("jane", REVOKED))

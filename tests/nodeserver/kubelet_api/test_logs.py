@@ -14,7 +14,8 @@ from twisted.web import server
 from twisted.web.http import Request, parse_qs
 
 from tests import procfs
-from tests.nodeserver.chain import JANE, until
+from tests.chain import until
+from tests.nodeserver.chain import JANE
 from tests.nodeserver.leaf_server import LeafServerCase, Reader, status, text
 from tests.nodeserver.support import put_leaf_pod
 from twisted_exec.api.status import APIError, BadRequest, Invalid
@@ -136,7 +137,7 @@ class LogCase(LeafServerCase):
 
     def end(self) -> dict[str, Any]:
         """The audit end of the one session there was."""
-        (end,) = [event for event in self.audit.events if event["event"] == "end"]
+        (end,) = [event for event in self.audit if event["event"] == "end"]
         return end
 
     async def refused(self, path: str, **more: Any) -> UpgradeRefused:
@@ -164,7 +165,7 @@ class PassedTests(LogCase):
         )
         self.assertEqual(request.method, b"GET")
         self.assertEqual(request.getHeader("authorization"), "Bearer of-the-leaf")
-        self.assertEqual(request.getHeader("audit-id"), self.audit.events[0]["session"])
+        self.assertEqual(request.getHeader("audit-id"), self.audit[0]["session"])
 
     async def test_uid(self) -> None:
         """The path may name the Pod's UID; another one is another Pod."""

@@ -82,7 +82,7 @@ class AnswerTests(RunTestCase):
             uri.endswith(b"/exec?command=echo&command=hi&container=main&stdout=true&stderr=true")
         )
         self.records.check_pairs()
-        self.assertEqual(self.records.all[-1]["subresource"], "run")
+        self.assertEqual(self.records[-1]["subresource"], "run")
 
     async def test_nothing(self) -> None:
         """A command may print nothing."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.web import server
 
-from tests.nodeserver.chain import until
+from tests.chain import until
 from tests.nodeserver.kubelet_api import test_logs
 from tests.nodeserver.leaf_server import Reader
 from tests.streaming.h2_server import H2TLS, ByALPN, H2Front
@@ -58,7 +58,7 @@ class SharedPassedTests(SharedCase, test_logs.PassedTests):
             b"?container=main&follow=true&timestamps=true&tailLines=5",
         )
         self.assertEqual(request.getHeader("authorization"), "Bearer of-the-leaf")
-        self.assertEqual(request.getHeader("audit-id"), self.audit.events[0]["session"])
+        self.assertEqual(request.getHeader("audit-id"), self.audit[0]["session"])
         self.assertEqual(len(self.front.streams), 1)
 
     async def test_not_followed(self) -> None:

@@ -73,7 +73,7 @@ class DeclaredReasonTests(StreamTestCase):
             self.assertIn("-- console --reason", message)
             self.assertIn("X-Twisted-Exec-Reason", message)
         self.assertEqual(self.leaf_server.asked, [])
-        self.assertEqual({each["code"] for each in self.records.all[1::2]}, {403})
+        self.assertEqual({each["code"] for each in self.records[1::2]}, {403})
         client = await self.answered(await self.ask("/portForward/default/web", *SPDY_HEAD))
         self.assertEqual(client.code, 101)
 
@@ -123,7 +123,7 @@ class PassedTests(StreamTestCase):
         ((_, uri, headers),) = self.leaf_server.asked
         self.assertTrue(uri.endswith(b"&reason=INC%207"), uri)
         self.assertNotIn(b"x-twisted-exec-reason", [name.lower() for name, _ in headers])
-        record = self.records.all[0]
+        record = self.records[0]
         expected = {
             "hop": "nodeserver",
             "user": ROOT,
@@ -141,7 +141,7 @@ class PassedTests(StreamTestCase):
         for words in ("command=--reason&command=INC-7", "command=--reason%3DINC-7"):
             path = f"/exec/default/web/main?command=console&{words}&input=1&output=1"
             await self.answered(await self.ask(path, *SPDY_HEAD))
-            self.assertEqual(self.records.all[-1]["declared_reason"], "INC-7")
+            self.assertEqual(self.records[-1]["declared_reason"], "INC-7")
             _, uri, _ = self.leaf_server.asked.pop()
             self.assertNotIn(b"&reason=", uri)
 
@@ -270,7 +270,7 @@ class PassedTests(StreamTestCase):
         client.transport.loseConnection()
         await self.until(lambda: not len(self.sessions))
         self.records.check_pairs()
-        last = self.records.all[-1]
+        last = self.records[-1]
         self.assertEqual(
             [last[name] for name in ("user", "namespace", "machine", "pool", "subresource")],
             ["kube-apiserver-kubelet-client", "default", "web", "leaf-one", "exec"],

@@ -10,8 +10,9 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tests.apiserver.support import AuditList
-from tests.nodeserver.clusters import LEAF, LEAF_NODE, NODE_SERVER, Clusters
+from tests.audits import AuditList
+from tests.chain import NODE_SERVER
+from tests.nodeserver.clusters import LEAF, LEAF_NODE, Clusters
 from tests.nodeserver.support import SimpleLeaf, SimpleLeaves, SimpleRootPods, memory_cluster
 from twisted_exec.api.kinds import ADDRESS_TYPES, EVENTS, LEASES
 from twisted_exec.api.kinds.nodes import NODES

@@ -107,7 +107,7 @@ class RecordedTests(RecordedCase):
         """The audit records of a session name its recording."""
         await self.whole(TERMINAL)
         ((name, _),) = self.recordings.store.content.items()
-        self.assertEqual({each["recording"] for each in self.records.all}, {name})
+        self.assertEqual({each["recording"] for each in self.records}, {name})
 
     async def test_clients(self) -> None:
         """Sessions of all clients are recorded, over each protocol, to leaves of any release."""

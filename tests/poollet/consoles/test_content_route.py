@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
-from tests.poollet.chain import until
+from tests.chain import until
 from tests.poollet.consoles.test_log_route import LogCase
 from tests.poollet.doubles import MemoryRuntime
 from twisted_exec.api.kinds import CONSOLERECORDINGS

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from tests.poollet.chain import API_SERVER, EXEC, FORWARDING, USERS, PoolletCase, reactor
+from tests.chain import reactor
+from tests.poollet.chain import API_SERVER, EXEC, FORWARDING, USERS, PoolletCase
 from tests.streaming import smuggled
 from tests.streaming.smuggled import CANARY, FORMS, IMPERSONATING, NAMES
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from zope.interface import implementer_only
 
-from tests.poollet.chain import API_SERVER, FORWARDING, JANE, Line, PoolletCase, status, until
+from tests.chain import until
+from tests.poollet.chain import API_SERVER, FORWARDING, JANE, Line, PoolletCase, status
 from tests.poollet.doubles import MACHINES, MemoryRuntime
 from tests.streaming.readers import Reader, read
 from twisted_exec.api.kinds import DELETEDCONSOLES
@@ -64,12 +65,12 @@ class LogCase(PoolletCase):
 
     async def refused(self, code: int, query: str = "", **more: Any) -> str:
         """The message of a refusal, which is a Status, and on record with its code."""
-        before = len(self.audit.events)
+        before = len(self.audit)
         with self.assertRaises(UpgradeRefused) as caught:
             await self.read(query, **more)
         answer = status(caught.exception.body)
         self.assertEqual((caught.exception.code, answer["code"]), (code, code), answer)
-        start, end = self.audit.events[before:]
+        start, end = self.audit[before:]
         self.assertEqual((start["event"], end["event"], end["code"]), ("start", "end", code))
         self.assertEqual(end["subresource"], self.subresource)
         message: str = answer["message"]
@@ -81,9 +82,9 @@ class LogCase(PoolletCase):
 
     async def ended(self) -> dict[str, Any]:
         """The audit end of the one session."""
-        await until(lambda: self.audit.events and self.audit.events[-1]["event"] == "end")
-        self.assertEqual([each["event"] for each in self.audit.events], ["start", "end"])
-        return self.audit.events[-1]
+        await until(lambda: self.audit and self.audit[-1]["event"] == "end")
+        self.assertEqual([each["event"] for each in self.audit], ["start", "end"])
+        return self.audit[-1]
 
     def line(self) -> Line:
         (line,) = self.lines.lines

@@ -8,7 +8,8 @@ from urllib.parse import parse_qs, unquote_plus
 from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 
-from tests.poollet.chain import JANE, USERS, PoolletCase, status, until
+from tests.chain import until
+from tests.poollet.chain import JANE, USERS, PoolletCase, status
 from twisted_exec.api.kinds import CONSOLEPOLICIES, MACHINES
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.poollet.chain import EXEC, JANE, PoolletCase, status, until
+from tests.chain import until
+from tests.poollet.chain import EXEC, JANE, PoolletCase, status
 from twisted_exec.api.conditions import writers_of
 from twisted_exec.api.kinds import EVENTS, MACHINES
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
@@ -114,7 +115,7 @@ class TakeoverTests(PoolletCase):
         await until(lambda: writers_of(self.poollet.machines.get("vm", "lab") or {}))
         for _ in range(3):
             await self.force()
-        records = [each for each in self.audit.events if each["event"] == "takeover_denied"]
+        records = [each for each in self.audit if each["event"] == "takeover_denied"]
         self.assertEqual(
             [(each["user"], each["other_user"]) for each in records], [("jane", "ann")]
         )

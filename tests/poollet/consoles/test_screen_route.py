@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.poollet.chain import API_SERVER, PoolletCase, status, until
+from tests.chain import until
+from tests.poollet.chain import API_SERVER, PoolletCase, status
 from tests.poollet.consoles.test_log_route import Foreign
 from tests.poollet.doubles import MACHINES
 from tests.streaming.readers import Reader, read

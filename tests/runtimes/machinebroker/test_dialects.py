@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contracts.chain import NAMESPACE, ChainCase, pool_of, reactor
+from tests.chain import pool_of, reactor
+from tests.contracts.chain import NAMESPACE, ChainCase
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC, Dialect
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.runtimes.machinebroker import streams

@@ -4,7 +4,7 @@ Headers of a client never tell the target who the user is, however they are spel
 
 from __future__ import annotations
 
-from tests.apiserver.chain import reactor
+from tests.chain import reactor
 from tests.streaming import smuggled
 from tests.streaming.smuggled import CANARY, FORMS, IMPERSONATING, NAMES
 from twisted_exec.tls.endpoints import unix_client_endpoint

@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tests.apiserver.chain import reactor
+from tests.chain import reactor
 from tests.runtimes.machinebroker.test_host import HostCase
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb

@@ -14,9 +14,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import globalLogPublisher
 
-from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, pki, reactor
+from tests.apiserver.chain import WEBSOCKET, ChainTestCase, UserEnd
 from tests.apiserver.rights import binding
-from tests.apiserver.support import AuditList
+from tests.audits import AuditList
+from tests.chain import POOL, pki, reactor
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.support import open_log
 from tests.unread_settings import recorded, unread

@@ -12,9 +12,9 @@ from typing import Any
 from twisted.internet.defer import maybeDeferred
 from twisted.trial.unittest import TestCase
 
-from tests.apiserver.chain import POOL, pki, reactor, read
 from tests.apiserver.rights import binding
-from tests.apiserver.support import AuditList
+from tests.audits import AuditList
+from tests.chain import POOL, apiserver_settings, kubeconfig, poollet_settings, reactor
 from tests.flows.consoles import Screen, watch
 from tests.flows.outages.manual_resumes import User
 from tests.runtimes.support import SHELL, pause
@@ -35,7 +35,6 @@ from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.tls.pki.directory import FORWARDING_USER, write_kubeconfig
 from twisted_exec.wire.remotecommand.messages import TerminalSize
 
 MACHINES, CLASSES = kinds.MACHINES.resource, kinds.MACHINECLASSES.resource
@@ -56,18 +55,7 @@ class Cluster:
 
     async def start(self) -> None:
         """All three; fires when the pool is registered."""
-        authority = pki()
-        serving, forwarding = authority.pair("apiserver"), authority.pair("apiserver-forwarding")
-        settings = APIServerSettings(
-            listen="tcp:0:interface=127.0.0.1",
-            certificate=serving.certificate,
-            key=serving.key,
-            client_ca=authority.client_ca,
-            poollet_certificate=forwarding.certificate,
-            poollet_key=forwarding.key,
-            poollet_ca=authority.serving_ca,
-            drain_seconds=0.0,
-        )
+        settings = APIServerSettings(**apiserver_settings())
         self.server = APIServer(settings, MemoryStorage(), self.audit, reactor)
         await self._begin(self.server)
         self.client = self._client("user-admin")
@@ -91,18 +79,7 @@ class Cluster:
     def kubeconfig(self, name: str) -> str:
         """Of a certificate, such as ``user-jane``."""
         path = os.path.join(self.directory, f"{self.name}-{name}.kubeconfig")
-        pair = pki().pair(name)
-        contents = [read(each) for each in (pki().serving_ca, pair.certificate, pair.key)]
-        write_kubeconfig(
-            path,
-            server=self.server.url,
-            ca_pem=contents[0],
-            certificate_pem=contents[1],
-            key_pem=contents[2],
-            user=name,
-            replace=True,
-        )
-        return path
+        return kubeconfig(path, self.server.url, name)
 
     def _begin(self, service: Any) -> Any:
         ready = service.when_ready()
@@ -140,20 +117,7 @@ class Cluster:
         return BrokerHost(settings, client, lambda: config, self.audit, reactor)
 
     def _poollet(self) -> Poollet:
-        authority = pki()
-        pair = authority.pair(f"poollet-{POOL}")
-        settings = PoolletSettings(
-            pool=POOL,
-            provider_id=f"test://{self.name}",
-            certificate=pair.certificate,
-            key=pair.key,
-            listen="tcp:0:interface=127.0.0.1",
-            client_ca=authority.client_ca,
-            requestheader_ca=authority.forwarding_ca,
-            requestheader_names=[FORWARDING_USER],
-            addresses=[("InternalIP", "127.0.0.1")],
-            drain_seconds=0.0,
-        )
+        settings = PoolletSettings(**poollet_settings(drain_seconds=0.0))
         runtime = IRIClient(self._target, reactor)
         runtime.startService()
         self._running.append(runtime)

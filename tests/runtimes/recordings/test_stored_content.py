@@ -8,8 +8,8 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.audits import AuditList
 from tests.contracts.recording_store import text_of
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError
 from twisted_exec.observe.audit import Trail
 from twisted_exec.recording.stores.interfaces import ReadText, StoreError
@@ -43,7 +43,7 @@ class StoredStreamTests(SynchronousTestCase):
     """A recording of 1 MiB."""
 
     def setUp(self) -> None:
-        self.records = Records()
+        self.records = AuditList()
         self.offsets: list[int] = []
         sessions = Sessions(Trail(self.records, "runtime", Clock()))
         self.contents = Contents(sessions, self.read)

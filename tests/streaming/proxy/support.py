@@ -15,10 +15,10 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tests.audits import AuditList
 from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError
 from twisted_exec.observe.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
@@ -90,7 +90,7 @@ class ProxyTestCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.records = Records()
+        self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "poollet", self.clock), limits=self.limits)
         self.locator = Locator()
         self.backend = self.add_backend()

@@ -56,11 +56,11 @@ class MemoryTests(ProxyTestCase):
         sessions = soak.figure(self)
         for _ in range(100):
             self.one()
-        self.records.all.clear()
+        self.records.clear()
         before = len(gc.get_objects())
         for _ in range(sessions):
             self.one()
-        self.records.all.clear()
+        self.records.clear()
         self.assertEqual(len(self.sessions), 0)
         self.assertLess(len(gc.get_objects()) - before, sessions // 10)
 
@@ -345,7 +345,7 @@ class PassTests(ProxyTestCase):
         end.connectionLost(Failure(ConnectionDone()))
         self.assertEqual(len(self.sessions), 0)
         self.records.check_pairs()
-        last = self.records.all[-1]
+        last = self.records[-1]
         self.assertEqual(
             (last["reason"], last["bytes_to_machine"], last["bytes_to_user"], last["machine"]),
             ("client closed", 10, 11, "vm"),

@@ -39,7 +39,7 @@ class RefuseTests(ProxyTestCase):
             self.locator.problem = problem
             refused = self.refused(self.ask())
             self.assertEqual((refused.code, refused.message), (problem.code, problem.message))
-            self.assertEqual(self.records.all[0]["user"], "ann")
+            self.assertEqual(self.records[0]["user"], "ann")
             self.assertIsNone(self.backend.protocol)
 
     def test_locator_fails(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from tests.audits import AuditList
 from tests.contracts.attachment import ContractUser, EndOfInputContract, NoEndOfInputContract
 from tests.streaming.frames import KEY, Peer, Pong, handshake, masked
 from tests.streaming.remotecommand.serving import NOON, ServeTestCase
-from tests.streaming.sessions.test_registry import Records
 from tests.streaming.users import Base64User, OlderUser, WebSocketUser
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.metrics import LatencyMetrics, new_registry
@@ -119,7 +119,7 @@ class LatencyTests(ServeTestCase):
     def setUp(self) -> None:
         super().setUp()
         registry = new_registry(process=False)
-        self.serving.sessions = Sessions(Trail(Records(), "runtime", self.clock))
+        self.serving.sessions = Sessions(Trail(AuditList(), "runtime", self.clock))
         self.serving.sessions.latency = LatencyMetrics(registry)
         self.value = registry.get_sample_value
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from tests.audits import AuditList
 from tests.contracts.attachment import ContractUser, EndOfInputContract
 from tests.streaming.remotecommand.serving import ServeTestCase, Serving
-from tests.streaming.sessions.test_registry import Records
 from tests.streaming.spdy_peer import SPDYPeer, handshake
 from tests.streaming.users import SPDYUser
 from tests.wire.spdy.test_frames import CAPTURES
@@ -341,7 +341,7 @@ class Recorded(Serving):
 
     def __init__(self, clock: Clock, attachment: RecordingAttachment) -> None:
         super().__init__(clock, attachment, Limits())
-        self.records = Records()
+        self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "runtime", clock))
 
     async def dispatch(self, request: Request) -> None:

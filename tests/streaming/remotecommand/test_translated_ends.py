@@ -108,7 +108,7 @@ class EndTests(TranslateTestCase):
         self.network.pump()
         self.assertEqual(len(self.sessions), 0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        return self.records.all[-1]
+        return self.records[-1]
 
     def test_ended_by_the_hop(self) -> None:
         """The hop tells the user itself, though the next one knows of no endings."""

@@ -18,11 +18,11 @@ from wsproto.connection import ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from zope.interface import implementer
 
+from tests.audits import AuditList
 from tests.retained import instances
 from tests.streaming.frames import handshake, masked
 from tests.streaming.raw import Raw
 from tests.streaming.remotecommand.translating import Proxying
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.request import Request
@@ -103,7 +103,7 @@ class TunnelTestCase(SynchronousTestCase):
     """kubectl, a proxy, and a next hop without tunnels."""
 
     def setUp(self) -> None:
-        self.clock, self.network, self.records = Clock(), MemoryNetwork(), Records()
+        self.clock, self.network, self.records = Clock(), MemoryNetwork(), AuditList()
         self.kubelet = OldKubelet()
         self.sessions = Sessions(Trail(self.records, "nodeserver", self.clock))
         locator = Locator(self.network.endpoint(Site(self.kubelet, self.clock)))

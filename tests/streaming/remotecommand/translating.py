@@ -11,9 +11,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tests.audits import AuditList
 from tests.streaming.foreign import Foreign
 from tests.streaming.passing import carry
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.api.status import APIError
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.context import RequestContext
@@ -97,7 +97,7 @@ class TranslateTestCase(SynchronousTestCase):
 
     def start(self, **more: Any) -> None:
         self.clock, self.network = Clock(), MemoryNetwork()
-        self.records = Records()
+        self.records = AuditList()
         self.foreign = Foreign(self.clock, **more)
         self.sessions = Sessions(Trail(self.records, "poollet", self.clock))
         endpoint = self.network.endpoint(Site(self.foreign, self.clock))
@@ -145,4 +145,4 @@ class TranslateTestCase(SynchronousTestCase):
         self.assertEqual(len(self.attachment.detached_with), 1)
         self.assertTrue(all(each.lost for each in self.network.transports))
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        return self.records.all[-1]
+        return self.records[-1]

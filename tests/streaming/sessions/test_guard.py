@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.streaming.sessions.test_registry import Records
+from tests.audits import AuditList
 from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable, Unauthorized
 from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
 from twisted_exec.observe.audit import Trail
@@ -84,7 +84,7 @@ class GuardCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.sessions = Sessions(Trail(Records(), "poollet", self.clock))
+        self.sessions = Sessions(Trail(AuditList(), "poollet", self.clock))
         self.reviewer: Any = Reviewer()
         self.endings: dict[str, Ending] = {}
         self.now = 0.0

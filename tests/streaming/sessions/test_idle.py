@@ -5,8 +5,8 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.audits import AuditList
 from tests.retained import entries
-from tests.streaming.sessions.test_registry import Records
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import IDLE, Ending, Subject
 from twisted_exec.streaming.sessions.idle import Idleness
@@ -20,7 +20,7 @@ class IdleTests(SynchronousTestCase):
     """Tests for :class:`Idleness`."""
 
     def setUp(self) -> None:
-        self.clock, self.records = Clock(), Records()
+        self.clock, self.records = Clock(), AuditList()
         self.sessions = Sessions(Trail(self.records, "nodeserver", self.clock))
         self.counts = {"a": (0, 0), "b": (0, 0)}
         self.endings: dict[str, list[Ending]] = {}

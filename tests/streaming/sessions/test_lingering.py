@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.support import AuditList
+from tests.audits import AuditList
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, Subject
 from twisted_exec.streaming.sessions.lingering import LAST_WORD_SECONDS, linger

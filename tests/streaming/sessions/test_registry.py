@@ -5,16 +5,14 @@ Tests for :mod:`twisted_exec.streaming.sessions.registry`.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
+from tests.audits import AuditList
 from tests.program.test_draining import fresh_stop
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, metrics_text, new_registry
 from twisted_exec.program import draining
 from twisted_exec.program.descriptors import SessionLimits
@@ -28,32 +26,6 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.session import Session
-
-
-@implementer(IAuditSink)
-class Records:
-    """Audit records, kept."""
-
-    def __init__(self) -> None:
-        self.all: list[dict[str, Any]] = []
-
-    def record(self, event: dict[str, Any]) -> None:
-        self.all.append(event)
-
-    def ends(self) -> list[tuple[str, int | None]]:
-        """The reason and code of every end."""
-        return [
-            (event["reason"], event.get("code")) for event in self.all if event["event"] == "end"
-        ]
-
-    def check_pairs(self) -> None:
-        """Every session has exactly one start and one end."""
-        for name in ("start", "end"):
-            ids = [event["session"] for event in self.all if event["event"] == name]
-            assert len(ids) == len(set(ids)), f"a session with two {name}s"
-        starts = {event["session"] for event in self.all if event["event"] == "start"}
-        ends = {event["session"] for event in self.all if event["event"] == "end"}
-        assert starts == ends, f"starts {starts}, ends {ends}"
 
 
 class Carried:
@@ -86,7 +58,7 @@ class WatcherTests(SynchronousTestCase):
     """Tests for the watcher of sessions."""
 
     def setUp(self) -> None:
-        self.sessions = Sessions(Trail(Records(), "apiserver", Clock()))
+        self.sessions = Sessions(Trail(AuditList(), "apiserver", Clock()))
         self.watcher = self.sessions.watcher = Watching()
 
     def test_calls(self) -> None:
@@ -113,7 +85,7 @@ class SessionsTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.records = Records()
+        self.records = AuditList()
         self.registry = new_registry(process=False)
         self.sessions = Sessions(
             Trail(self.records, "poollet", self.clock),
@@ -137,7 +109,7 @@ class SessionsTests(SynchronousTestCase):
         session.over("client closed", bytes_to_machine=3, bytes_to_user=5)
         session.over("again")
         self.assertEqual(len(self.sessions), 0)
-        start, end = self.records.all
+        start, end = self.records
         self.assertEqual((start["event"], start["user"], start["machine"]), ("start", "ann", "vm"))
         self.assertEqual(
             (end["event"], end["reason"], end["bytes_to_machine"], end["bytes_to_user"]),
@@ -157,7 +129,7 @@ class SessionsTests(SynchronousTestCase):
         """A refused request that opened no session is counted and recorded too."""
         self.sessions.refused(Subject("s1", user="ann"), 403, "forbidden")
         self.assertEqual(self.records.ends(), [("forbidden", 403)])
-        self.assertEqual(len(self.records.all), 2)
+        self.assertEqual(len(self.records), 2)
         self.assertEqual(self.metric('sessions_refused_total{code="403"}'), 1)
 
     def test_34_limits(self) -> None:
@@ -198,7 +170,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(self.metric("sessions_resumed_total"), 1)
         first.over("client lost")
         self.assertEqual(self.records.ends()[-1], (RESUMED, None))
-        starts = [each for each in self.records.all if each["event"] == "start"]
+        starts = [each for each in self.records if each["event"] == "start"]
         self.assertEqual([each.get("resumes") for each in starts], [None, None, "x", "1", "1"])
         with self.assertRaises(TooManyRequests):
             self.sessions.open(Subject("6", user="ann"))
@@ -232,7 +204,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertFalse(self.sessions.is_being_resumed(Subject("1", user="ann")))
         self.assertFalse(first.is_superseded)
         self.assertEqual(self.metric("sessions_resumed_total"), 0)
-        self.assertNotIn("resumes", self.records.all[-1])
+        self.assertNotIn("resumes", self.records[-1])
 
     def test_without_a_name(self) -> None:
         """Sessions whose user is not known are limited in total only."""

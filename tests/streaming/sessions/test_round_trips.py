@@ -7,6 +7,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.audits import AuditList
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.program.descriptors import SessionLimits
@@ -14,8 +15,6 @@ from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import MOST_SESSIONS, RoundTripMetrics
 from twisted_exec.streaming.sessions.session import Session
-
-from .test_registry import Records
 
 
 class RoundTripTests(SynchronousTestCase):
@@ -26,7 +25,7 @@ class RoundTripTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        trail = Trail(Records(), "poollet", Clock())
+        trail = Trail(AuditList(), "poollet", Clock())
         self.sessions = Sessions(trail, limits=SessionLimits(10_000, 10_000))
         self.registry = new_registry(process=False)
         self.measured: list[object] = []

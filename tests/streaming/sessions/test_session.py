@@ -7,6 +7,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.audits import AuditList
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import (
     REVOKED,
@@ -16,8 +17,6 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
-from .test_registry import Records
-
 _OBSERVER = Terms(right=Right.OBSERVE)
 
 
@@ -25,7 +24,7 @@ class TermsTests(SynchronousTestCase):
     """Tests for the terms of a session."""
 
     def setUp(self) -> None:
-        self.records = Records()
+        self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "apiserver", Clock()))
         self.session = self.sessions.open(Subject("s-1"), terms=_OBSERVER)
         self.held: list[Terms] = []
@@ -49,7 +48,7 @@ class TermsTests(SynchronousTestCase):
         self.session.hold_to(Terms(right=Right.DRIVE))
         self.session.hold_to(_OBSERVER)
         self.session.over("client closed")
-        self.assertEqual(self.records.all[-1]["right"], "drive")
+        self.assertEqual(self.records[-1]["right"], "drive")
 
     def test_before(self) -> None:
         """Terms that change before there is a stream reach the stream."""

@@ -12,10 +12,10 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.audits import AuditList
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
 from tests.streaming.proxy.support import Locator
-from tests.streaming.sessions.test_registry import Records
 from tests.streaming.text.test_download import CHUNKED, chunk
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.observe.audit import Trail
@@ -48,7 +48,7 @@ class RelayCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.records = Records()
+        self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "poollet", self.clock))
         self.locator = Locator()
         self.locator.path = b"/log/T?follow=true"
@@ -91,7 +91,7 @@ class RelayCase(SynchronousTestCase):
         """The audit end of the one session there was."""
         self.assertEqual(len(self.sessions), 0)
         self.records.check_pairs()
-        (end,) = [record for record in self.records.all if record["event"] == "end"]
+        (end,) = [record for record in self.records if record["event"] == "end"]
         return end
 
 

@@ -14,7 +14,8 @@ from twisted.python.components import proxyForInterface
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from tests.apiserver.support import EPOCH, AuditList
+from tests.apiserver.support import EPOCH
+from tests.audits import AuditList
 from tests.retained import entries, instances
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object

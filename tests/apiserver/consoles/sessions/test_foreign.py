@@ -7,8 +7,9 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, reactor
-from tests.apiserver.support import AuditList
+from tests.apiserver.chain import WEBSOCKET, ChainTestCase
+from tests.audits import AuditList
+from tests.chain import POOL, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.consoles.sessions.objects import (
