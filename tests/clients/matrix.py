@@ -89,11 +89,6 @@ Tested versions
 """
 
 
-async def here() -> list[Client]:
-    """The clients that this machine has without Go, in the order of the table."""
-    return [*await kubectl.found(), *scripts.found()]
-
-
 async def find(clients: Sequence[Client]) -> tuple[list[Row], list[str]]:
     """
     Try them, on one chain.

@@ -21,12 +21,13 @@ from twisted.internet import reactor
 from twisted.internet.utils import getProcessOutput
 
 from tests import needs
-from tests.flows import programs
+from tests.flows import forks, programs
 from tests.flows.programs import Program
 
 from .client import REQUIRED_EXIT_CODE, Client, expect, new_mark
 from .kubectl import QUIET_SECONDS, served
 from .place import NAMESPACE, PATIENCE_SECONDS, Place, answer, answers, question
+from .table import Row
 
 _HERE = Path(__file__).parent
 
@@ -178,7 +179,10 @@ class Script(Client):
             "PYTHONUNBUFFERED": "1",
         }
         argv = [*self.prepared(place), column, place.machine, mark]
-        return programs.start(argv, env={**facts, **(env or {})})
+        return self._program(argv, {**facts, **(env or {})})
+
+    def _program(self, argv: Sequence[str], env: Mapping[str, str]) -> Program:
+        return programs.start(argv, env=env)
 
     async def _ran(
         self, place: Place, column: str, mark: str = "", env: Mapping[str, str] | None = None
@@ -193,36 +197,67 @@ class Script(Client):
         return program
 
 
-class PythonClient(Script):
+class PythonScript(Script):
+    """
+    A script of a Python library, which takes longer to import than most scripts take to run.
+
+    :cvar library: the library's package; forks of one process that has imported it run the script.
+    :cvar modules: what the script imports of it besides.
+    :cvar script: the file name in the directory ``python``.
+    """
+
+    library = ""
+    modules: Sequence[str] = ()
+    script = ""
+
+    def __init__(self) -> None:
+        super().__init__([str(_HERE / "python" / self.script)])
+
+    async def attempt(self, place: Place, failures: list[str]) -> Row:
+        # These libraries read the default path of the kubeconfig when they are imported.
+        self._environment = {"KUBECONFIG": place.chain.admin}
+        self._nursery = forks.Nursery([self.library, *self.modules], self._environment)
+        try:
+            return await super().attempt(place, failures)
+        finally:
+            self._nursery.close()
+
+    def _program(self, argv: Sequence[str], env: Mapping[str, str]) -> Program:
+        if self._environment.items() <= env.items():
+            return programs.fork(argv, self._nursery, env)
+        return programs.start([sys.executable, *argv], env=env)
+
+    async def version(self) -> str:
+        return version_of(self.library)
+
+
+class PythonClient(PythonScript):
     """The library ``kubernetes``."""
+
+    library, script = "kubernetes", "kubernetes_client.py"
+    modules = ("kubernetes.dynamic", "kubernetes.stream")
 
     name = "Python ``kubernetes``"
     cannot = {"explain": NO_SCHEMAS}
     notes = {"apply": NO_APPLY, "console": MACHINES_EXEC}
 
-    def __init__(self) -> None:
-        super().__init__([sys.executable, str(_HERE / "python" / "kubernetes_client.py")])
 
-    async def version(self) -> str:
-        return version_of("kubernetes")
-
-
-class AsyncioClient(Script):
+class AsyncioClient(PythonScript):
     """The library ``kubernetes_asyncio``."""
+
+    library, script = "kubernetes_asyncio", "kubernetes_asyncio_client.py"
+    modules = ("kubernetes_asyncio.stream",)
 
     name = "Python ``kubernetes_asyncio``"
     cannot = {"explain": NO_SCHEMAS}
     notes = {"apply": NO_APPLY, "console": MACHINES_EXEC, "stdin EOF": VERSION_5_HEADER}
 
-    def __init__(self) -> None:
-        super().__init__([sys.executable, str(_HERE / "python" / "kubernetes_asyncio_client.py")])
 
-    async def version(self) -> str:
-        return version_of("kubernetes_asyncio")
-
-
-class Kr8sClient(Script):
+class Kr8sClient(PythonScript):
     """The library ``kr8s``."""
+
+    library, script = "kr8s", "kr8s_client.py"
+    modules = ("kr8s.asyncio.objects",)
 
     name = "Python ``kr8s``"
     cannot = {
@@ -233,12 +268,6 @@ class Kr8sClient(Script):
     }
     notes = {"apply": NO_APPLY, "exec": READS_ONLY, "console": MACHINES_EXEC}
     consoles = ("console",)
-
-    def __init__(self) -> None:
-        super().__init__([sys.executable, str(_HERE / "python" / "kr8s_client.py")])
-
-    async def version(self) -> str:
-        return version_of("kr8s")
 
     async def try_exec(self, place: Place) -> None:
         """The answer to another viewer's question."""
@@ -252,8 +281,10 @@ class Kr8sClient(Script):
         await viewer.leave()
 
 
-class LightkubeClient(Script):
+class LightkubeClient(PythonScript):
     """The library ``lightkube``."""
+
+    library, script = "lightkube", "lightkube_client.py"
 
     name = "Python ``lightkube``"
     cannot = {
@@ -264,12 +295,6 @@ class LightkubeClient(Script):
     }
     notes = {"apply": NO_APPLY}
     consoles = ("exec",)
-
-    def __init__(self) -> None:
-        super().__init__([sys.executable, str(_HERE / "python" / "lightkube_client.py")])
-
-    async def version(self) -> str:
-        return version_of("lightkube")
 
 
 class JavaScriptClient(Script):

@@ -18,6 +18,7 @@ if __name__ == "__main__":
     sys.path[0] = os.path.dirname(sys.executable)
 
 import ctypes
+import io
 import json
 import runpy
 import signal
@@ -79,16 +80,29 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class Nursery:
-    """The process that forks programs; it ends with this one."""
+    """
+    The process that forks programs; it ends with this one.
 
-    def __init__(self) -> None:
+    :param modules: what the programs import.
+    :param environment: is added to this process's, for modules that read it when they are imported.
+    """
+
+    def __init__(
+        self, modules: Sequence[str] = _MODULES, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [sys.executable, __file__, str(theirs.fileno()), *modules],
+                env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
+
+    def close(self) -> None:
+        """End the process; programs that it has forked run on."""
+        self._socket.close()
+        self._process.wait()
 
     def fork(
         self,
@@ -144,15 +158,16 @@ def nursery() -> Nursery:
     return _nurseries[pid]
 
 
-def _import() -> None:
+def _import(modules: Sequence[str]) -> None:
     import importlib
 
-    from twisted.application.service import IServiceMaker
-    from twisted.plugin import getPlugins
-
-    for name in _MODULES:
+    for name in modules:
         importlib.import_module(name)
-    list(getPlugins(IServiceMaker))
+    if "twisted.plugin" in modules:
+        from twisted.application.service import IServiceMaker
+        from twisted.plugin import getPlugins
+
+        list(getPlugins(IServiceMaker))
     if "twisted.internet.reactor" in sys.modules or threading.active_count() > 1:
         raise RuntimeError("what the programs import has installed a reactor or started a thread")
 
@@ -221,6 +236,13 @@ def _become(request: dict[str, Any]) -> str:
         new = open(  # noqa: SIM115
             number, mode, buffering, encoding=old.encoding, errors=old.errors, closefd=False
         )
+        if name == "stdout" and "PYTHONUNBUFFERED" in os.environ:
+            new = io.TextIOWrapper(
+                io.FileIO(number, "w", closefd=False),  # type: ignore[arg-type]
+                encoding=old.encoding,
+                errors=old.errors,
+                write_through=True,
+            )
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)
     prctl(_PR_SET_NAME, os.path.basename(argv[0]).encode()[:15])
@@ -228,9 +250,9 @@ def _become(request: dict[str, Any]) -> str:
     return str(argv[0])
 
 
-def _main(descriptor: int) -> None:
+def _main(descriptor: int, *modules: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _import()
+    _import(modules)
     import gc
 
     gc.collect()
@@ -241,4 +263,4 @@ def _main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]))
+    _main(int(sys.argv[1]), *sys.argv[2:])

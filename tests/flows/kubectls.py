@@ -1,17 +1,26 @@
 """
 The real kubectls of this machine: the one on PATH, and other versions in the directory of the file
 it links to.
+
+Where those versions are, the one on PATH is Google's dispatcher, which starts another kubectl of the server's
+version: two starts for each command.  Importing this module lets ``kubectl`` be the newest version itself.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from . import programs
+
+_T = TypeVar("_T")
+_VERSION = re.compile(r"kubectl\.1\.(\d+)")
 
 
 def found() -> dict[str, str]:
@@ -20,11 +29,27 @@ def found() -> dict[str, str]:
     if default is None:
         return {}
     beside = Path(os.path.realpath(default)).parent
-    versions = [
-        path for path in beside.glob("kubectl.*") if re.fullmatch(r"kubectl\.1\.\d+", path.name)
-    ]
+    versions = [path for path in beside.glob("kubectl.*") if _VERSION.fullmatch(path.name)]
     versions.sort(key=lambda path: int(path.name.rsplit(".", 1)[1]))
     return {path.name: str(path) for path in versions} | {"kubectl": default}
+
+
+def _avoid_dispatcher() -> None:
+    paths = list(found().values())
+    # A worker has the PATH of the process that has started it.
+    if len(paths) < 2 or _VERSION.fullmatch(Path(os.path.realpath(paths[-1])).name):
+        return
+    directory, owner = tempfile.mkdtemp(prefix="kubectl-"), os.getpid()
+    os.symlink(paths[-2], os.path.join(directory, "kubectl"))
+    os.environ["PATH"] = f"{directory}{os.pathsep}{os.environ['PATH']}"
+
+    @atexit.register
+    def remove() -> None:
+        if os.getpid() == owner:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+_avoid_dispatcher()
 
 
 def carrier(name: str) -> str:
@@ -34,8 +59,14 @@ def carrier(name: str) -> str:
 
 def some() -> list[str]:
     """Return the names of the oldest, a middle and the newest kubectl."""
-    names = list(found())
-    return list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
+    return spread(list(found()), 3)
+
+
+def spread(versions: Sequence[_T], most: int) -> list[_T]:
+    """Return at most ``most`` versions, at least two, with the first and the last among them."""
+    if len(versions) <= most:
+        return list(versions)
+    return [versions[round(number * (len(versions) - 1) / (most - 1))] for number in range(most)]
 
 
 async def run(

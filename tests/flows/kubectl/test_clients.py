@@ -1,14 +1,15 @@
 """
-Every installed client with a whole chain, and the table of clients in the documentation.
+Installed clients with a whole chain, and the table of clients in the documentation.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests import needs
-from tests.clients import matrix
+from tests import needs, soak
+from tests.clients import kubectl, matrix, scripts
 from tests.clients.table import CANNOT, COLUMNS, WORKS, Row, read, render
+from tests.flows import kubectls
 
 REQUIRED = (
     *(f"kubectl 1.{minor}" for minor in (20, 27, 29, 30, 31, 33)),
@@ -31,7 +32,8 @@ class ClientsTests(TestCase):
 
     async def test_matrix(self) -> None:
         """Each client's supported features work, and the documentation lists the same ones."""
-        rows, failures = await matrix.find(await matrix.here())
+        versions = kubectls.spread(await kubectl.found(), soak.figure(self))
+        rows, failures = await matrix.find([*versions, *scripts.found()])
         print(f"\n{render(rows)}")
         self.assertEqual(failures, [], "\n\n".join(failures))
         told = read(matrix.PAGE.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """
-Every verb of the oldest, a middle and the newest installed kubectl, for all our kinds, against one
-API server.  ``KUBECTL_VERSIONS=all`` runs every installed kubectl, which takes a minute more.
+Every verb of the oldest and the newest installed kubectl, for all our kinds, against one API server;
+``tox -e soak`` runs every installed kubectl.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from twisted.trial.unittest import TestCase
 
-from tests import needs
+from tests import needs, soak
 from tests.apiserver.signing.test_poollets import request
 from tests.flows import kubectls
 from tests.flows.deployment import Deployment
@@ -203,7 +203,7 @@ class VerbTests(TestCase):
     async def test_table(self) -> None:
         """Each row has its expected output and exit code with each of the kubectls."""
         paths = kubectls.found()
-        names = list(paths) if os.environ.get("KUBECTL_VERSIONS") == "all" else kubectls.some()
+        names = kubectls.spread(list(paths), soak.figure(self))
         found = {await minor_of(paths[name]): paths[name] for name in names}
         directory = Path(os.path.abspath(self.mktemp()))
         directory.mkdir(parents=True)

@@ -123,6 +123,11 @@ def ours() -> list[Client]:
     ]
 
 
+def of_plugin(home: str) -> Client:
+    """Return ``kubectl console`` as kubectl executes it, with a fork instead of each start."""
+    return _plugin("kubectl console", [programs.script("kubectl-console")], home)
+
+
 def of_kubectl(name: str, path: str, minor: str, home: str, *, pods: bool = True) -> list[Client]:
     """
     Return the ways of one kubectl to a console.
@@ -132,44 +137,47 @@ def of_kubectl(name: str, path: str, minor: str, home: str, *, pods: bool = True
     :param pods: machines are shown as Pods.
     """
     has_websockets = int(minor.partition(".")[2]) >= 29
-
-    def run(*words: str, **env: str) -> Callable[[Trial], Awaitable[bytes]]:
-        async def attempt(trial: Trial) -> bytes:
-            flags = FLAGS[trial.request]
-            argv = [path, *(trial.machine if word == "NAME" else word for word in words), *flags]
-            plugins = os.path.dirname(programs.script("kubectl-console"))
-            program = programs.start(
-                argv,
-                env={
-                    **env,
-                    "HOME": home,
-                    "KUBECONFIG": str(Path(trial.kubeconfig).resolve()),
-                    "PATH": f"{plugins}:{os.environ['PATH']}",
-                },
-            )
-            program.type(trial.line)
-            while program.exit_code is None and not trial.until.search(program.output):
-                await pause()
-            if _FORBIDDEN.search(program.output):
-                await program.ended  # after the whole message
-            await program.stop()
-            return program.output
-
-        return attempt
-
-    # The plugin is our client: it uses no stream of kubectl's.  Observers find the answer in the history.
-    attempt = run("console", "NAME", "--from=start")
-    clients = [Client(name, WEBSOCKET, "``kubectl console``", attempt)]
+    clients = [_plugin(name, [path, "console"], home)]
     if pods:
         for protocol, choice in ((SPDY, "false"), (WEBSOCKET, "true")):
             if protocol == WEBSOCKET and not has_websockets:
                 continue
-            attempt = run(
-                *("-v=6", "exec", "-i", "NAME", "--", "console"),
+            attempt = _run(
+                [path, "-v=6", "exec", "-i", "NAME", "--", "console"],
+                HOME=home,
                 KUBECTL_REMOTE_COMMAND_WEBSOCKETS=choice,
             )
             clients.append(Client(name, protocol, "``kubectl exec``", _checked(attempt, protocol)))
     return clients
+
+
+def _plugin(name: str, command: Sequence[str], home: str) -> Client:
+    # The plugin is our client: it uses no stream of kubectl's.  Observers find the answer in the history.
+    attempt = _run([*command, "NAME", "--from=start"], HOME=home)
+    return Client(name, WEBSOCKET, "``kubectl console``", attempt)
+
+
+def _run(words: Sequence[str], **env: str) -> Callable[[Trial], Awaitable[bytes]]:
+    async def attempt(trial: Trial) -> bytes:
+        argv = [trial.machine if word == "NAME" else word for word in words]
+        plugins = os.path.dirname(programs.script("kubectl-console"))
+        program = programs.start(
+            [*argv, *FLAGS[trial.request]],
+            env={
+                **env,
+                "KUBECONFIG": str(Path(trial.kubeconfig).resolve()),
+                "PATH": f"{plugins}:{os.environ['PATH']}",
+            },
+        )
+        program.type(trial.line)
+        while program.exit_code is None and not trial.until.search(program.output):
+            await pause()
+        if _FORBIDDEN.search(program.output):
+            await program.ended  # after the whole message
+        await program.stop()
+        return program.output
+
+    return attempt
 
 
 def _checked(

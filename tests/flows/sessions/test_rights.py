@@ -1,5 +1,6 @@
 """
-Rights at a console by role and by client, through three programs, with some kubectls of this machine.
+Rights at a console by role and by client, through three programs: over each protocol with a kubectl of
+this machine, our plugin and our client.
 
 ``tests.interop.rights`` tries all kubectls and a real kube-apiserver, and writes the tables.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 from twisted.trial.unittest import TestCase
 
 from tests.clients import kubectl
+from tests.flows import kubectls
 from tests.flows.deployment import Deployment
 
 from . import rights
@@ -30,11 +32,14 @@ class RightsTests(TestCase):
         return deployment
 
     async def clients(self) -> list[rights.Client]:
-        """Return our client, and the oldest and the newest kubectl."""
+        """Return our client and plugin, the oldest kubectl over SPDY, and the newest over WebSockets."""
         found = await kubectl.found()
-        several = rights.ours()
-        for each in dict.fromkeys((found[0], found[-1])) if found else ():
-            several += rights.of_kubectl(each.name, each.path, each.minor, self.mktemp())
+        several = [*rights.ours(), rights.of_plugin(self.mktemp())]
+        for each, protocol in zip(
+            kubectls.spread(found, 2), (rights.SPDY, rights.WEBSOCKET), strict=False
+        ):
+            ways = rights.of_kubectl(each.name, each.path, each.minor, self.mktemp())
+            several += [way for way in ways if way.protocol == protocol and "exec" in way.command]
         return several
 
     async def test_answers(self) -> None:
