@@ -5,7 +5,8 @@ Tests use what ``twisted_exec`` offers, not its private names.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,15 +19,17 @@ CEILING = 149
 _BY_NAME = {"addPatch", "delattr", "getattr", "hasattr", "object", "patch", "setattr"}
 """Calls that take the name of an attribute as a string; ``object`` is that of ``mock.patch``."""
 
+_PRIVATE_WORD = re.compile(r"\b_[A-Za-z0-9]\w*")
+
 
 def is_private(name: str) -> bool:
     """Return whether a name starts with one underscore."""
     return name.startswith("_") and not name.startswith("__") and name.strip("_") != ""
 
 
-def definitions(tree: ast.AST) -> Iterator[str]:
+def definitions(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the private functions, classes, variables and attributes of ``self`` that a module defines."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case (
                 ast.FunctionDef(name=name)
@@ -44,9 +47,9 @@ def definitions(tree: ast.AST) -> Iterator[str]:
             yield name
 
 
-def other_modules(tree: ast.AST) -> Iterator[str]:
+def other_modules(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the names under which a module imports what does not come from ``twisted_exec``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Import(names=aliases):
                 pass
@@ -70,10 +73,12 @@ def uses(source: str, private: set[str]) -> Iterator[tuple[int, str]]:
 
     :param private: the names that ``twisted_exec`` defines.
     """
-    tree = ast.parse(source)
-    elsewhere = private - set(definitions(tree))
-    others = {"self", "cls", *other_modules(tree)}
-    for node in ast.walk(tree):
+    if private.isdisjoint(_PRIVATE_WORD.findall(source)):
+        return
+    nodes = list(ast.walk(ast.parse(source)))  # once, because it is what takes time
+    elsewhere = private - set(definitions(nodes))
+    others = {"self", "cls", *other_modules(nodes)}
+    for node in nodes:
         match node:
             case ast.ImportFrom(module=str(module), names=aliases) if module.startswith(
                 "twisted_exec"
@@ -105,7 +110,9 @@ class PrivateNamesTests(SynchronousTestCase):
         """Ever fewer uses of private names are left."""
         private: set[str] = set()
         for path in (ROOT / "twisted_exec").rglob("*.py"):
-            private.update(definitions(ast.parse(path.read_text(encoding="utf-8"))))
+            source = path.read_text(encoding="utf-8")
+            if _PRIVATE_WORD.search(source):
+                private.update(definitions(ast.walk(ast.parse(source))))
         found = [
             f"{path.relative_to(ROOT)}:{line} {name}"
             for path in sorted((ROOT / "tests").rglob("*.py"))
