@@ -94,3 +94,22 @@ class ResultTests(SynchronousTestCase):
             ("Segmentation fault", "failed"),
         ):
             self.assertEqual(results.parse("a", f"{closing}\n").verdict, verdict)
+
+
+class PackageTests(SynchronousTestCase):
+    """Debian packages that the suites use."""
+
+    def test_from_elsewhere(self) -> None:
+        """A package is missing if dpkg does not know it and its command is not on PATH."""
+        directory = Path(self.mktemp()).absolute()
+        directory.mkdir()
+        for name in ("dpkg-query", "kubectl", "npm"):
+            program = directory / name
+            program.write_text("#!/bin/sh\necho zsh ii\n")
+            program.chmod(0o700)
+        self.patch(builds.os, "environ", {"PATH": str(directory)})
+        missing = builds.missing_packages()
+        self.assertIn("fish", missing)
+        for name in ("kubernetes-client", "npm", "zsh"):
+            self.assertIn(name, builds.DEBIAN_PACKAGES)
+            self.assertNotIn(name, missing)

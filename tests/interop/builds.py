@@ -19,6 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+COMMANDS = {
+    "default-jre-headless": "java",
+    "etcd-server": "etcd",
+    "kubernetes-client": "kubectl",
+    "maven": "mvn",
+    "nodejs": "node",
+}
+"""Commands with other names than their packages, which may also come from elsewhere."""
 DEBIAN_PACKAGES = [
     "qemu-system-x86",
     "qemu-utils",
@@ -289,10 +297,14 @@ def build(programs: Iterable[Build], work: Path) -> list[str]:
 
 
 def missing_packages() -> list[str]:
-    """Return the Debian packages of suites that are not installed; none on another system."""
+    """Return the Debian packages of suites that this host lacks; none on another system."""
     if shutil.which("dpkg-query") is None:
         return []
     query = ("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n", *DEBIAN_PACKAGES)
     listed = subprocess.run(query, capture_output=True, text=True).stdout.splitlines()
     installed = {line.split()[0] for line in listed if line.split()[1:2] == ["ii"]}
-    return [name for name in DEBIAN_PACKAGES if name not in installed]
+    return [
+        name
+        for name in DEBIAN_PACKAGES
+        if name not in installed and shutil.which(COMMANDS.get(name, name)) is None
+    ]
