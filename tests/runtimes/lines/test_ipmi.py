@@ -44,7 +44,6 @@ class IPMICase(LineCase):
         driver = machine_class.build(reactor, self.table).driver
         assert isinstance(driver, IPMIDriver)
         driver.timing, driver.look_seconds = QUICK, 0.05
-        self.made = driver
         return driver
 
 
@@ -195,6 +194,8 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
         refusal = await self.refusal(password_file=wrong)
         self.assertIn("Unable to establish IPMI v2", refusal.message)
         self.assertNotIn("canary", refusal.message)
+        power = await self.refusal(password_file=wrong, power=True)
+        self.assertEqual(power.condition, "PowerFailed")
 
     async def test_no_password(self) -> None:
         """A missing password file is reported before any attempt."""
@@ -245,7 +246,8 @@ class PowerTests(SimulatedCase):
     async def test_no_bmc(self) -> None:
         """If the BMC does not answer, the machine is not changed, and an Event says so."""
         run, _ = await self.opened_line(power=True)
-        self.made.ask_seconds = self.made.leave_seconds = 0.3
+        self.patch(IPMIDriver, "ask_seconds", 0.3)
+        self.patch(IPMIDriver, "leave_seconds", 0.3)
         await self.bmc.stop()
         await run.shut_down()
         self.assertEqual(self.reasons()[-1], "PowerFailed")
