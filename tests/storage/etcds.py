@@ -149,6 +149,8 @@ class Etcds:
         self.host = host or loopback()
         cluster = ",".join(f"m{one}=http://{self.host}:{2380 + 10 * one}" for one in range(members))
         scheme = "https" if secure else "http"
+        if members == 1:  # it waits for an election at each start, and cannot lose one later
+            flags = ["--heartbeat-interval=20", "--election-timeout=100", *flags]
         self.members = [
             Member(self.host, one, cluster, self.directory, flags, scheme, program)
             for one in range(members)
