@@ -327,9 +327,9 @@ async def settled(figure: Callable[[], int], *, turns: int = 10) -> int:
     return value
 
 
-def pause() -> Deferred[None]:
-    """Wait 50 ms, in a test that polls for a condition."""
-    return deferLater(reactor, 0.05, lambda: None)
+def pause(seconds: float = 0.05) -> Deferred[None]:
+    """Wait, in a test that polls for a condition; longer if each look starts a program."""
+    return deferLater(reactor, seconds, lambda: None)
 
 
 def run_reactor(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

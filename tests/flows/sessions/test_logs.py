@@ -239,7 +239,7 @@ class FollowTests(LogCase):
         screen.type(FLOOD)
         await screen.leave()
         while "END\r\n" not in (await self.tail()):
-            await pause()
+            await pause(0.5)
         for hop, pid in pids.items():
             grown = procfs.resident_bytes(pid) - before[hop]
             self.assertLess(grown, 8 << 20, f"{hop} grew by {grown} bytes")
