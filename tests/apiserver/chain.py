@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.protocol import Protocol, connectionDone
-from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from tests.apiserver.support import machine
@@ -29,6 +27,7 @@ from tests.chain import (
     until,
 )
 from tests.retained import instances
+from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -57,18 +56,15 @@ EXEC = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{}/exec"
 WEBSOCKET = ((b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"))
 
 
-class Line(Protocol):
+class Line(Raw):
     """The machine's end: echoes."""
 
     def __init__(self, session: bytes | None) -> None:
+        super().__init__()
         self.session = session
-        self.lost: Deferred[None] = Deferred()
 
     def dataReceived(self, data: bytes) -> None:
-        self.transport.write(data)  # type: ignore[union-attr]
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.lost.callback(None)
+        self.transport.write(data)
 
 
 class Poollet(Dispatcher):
@@ -150,20 +146,6 @@ class Poollet(Dispatcher):
                 line,
                 switching_protocols(is_upgrade(request) or b"websocket", self._chosen(request)),
             )
-
-
-class UserEnd(Protocol):
-    """The user's end: keeps what comes."""
-
-    def __init__(self) -> None:
-        self.received = b""
-        self.lost: Deferred[None] = Deferred()
-
-    def dataReceived(self, data: bytes) -> None:
-        self.received += data
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.lost.callback(None)
 
 
 class ChainTestCase(TestCase):
@@ -280,10 +262,10 @@ class ChainTestCase(TestCase):
         self.assertEqual((status["kind"], status["code"]), ("Status", code))
         return str(status["message"])
 
-    async def open(self, name: str = "vm", **more: Any) -> UserEnd:
+    async def open(self, name: str = "vm", **more: Any) -> Raw:
         """A console that is open."""
         upgraded = await self.dial(name, **more)
-        end = UserEnd()
+        end = Raw()
         upgraded.hand_over(end)
         self.addCleanup(lambda: end.transport.abortConnection())  # type: ignore[union-attr]
         return end

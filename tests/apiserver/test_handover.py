@@ -12,11 +12,12 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
-from tests.apiserver.chain import MachineTestCase, UserEnd
+from tests.apiserver.chain import MachineTestCase
 from tests.apiserver.consoles.sessions.support import SharedStorage
 from tests.audits import AuditList
 from tests.chain import reactor
 from tests.retained import instances, objects
+from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.service import APIServer
@@ -88,7 +89,7 @@ class HandOverCase(MachineTestCase):
             pass
         return list(found)
 
-    async def echo(self, end: UserEnd, data: bytes) -> None:
+    async def echo(self, end: Raw, data: bytes) -> None:
         """Check that a console works in both directions."""
         before = len(end.received)
         end.transport.write(data)  # type: ignore[union-attr]
@@ -107,7 +108,7 @@ class HandOverTests(HandOverCase):
         (obj,) = await self.objects(1)
         self.assertFalse(retired.called)
         await self.admin.delete(SESSIONS, obj["metadata"]["name"], "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await retired
         self.assertEqual(self.ends(), [(SESSION_DELETED, None)])
         await self.objects(0)
@@ -141,7 +142,7 @@ class HandOverTests(HandOverCase):
         end = await self.open(user="jane")
         await self.hand_over()
         await self.admin.delete(BINDINGS, "consoles", "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [(REVOKED, None)])
 
@@ -150,7 +151,7 @@ class HandOverTests(HandOverCase):
         end = await self.open()
         retired = await self.hand_over()
         await self.admin.delete(MACHINES, "vm", "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await retired
         self.assertEqual(self.ends(), [(MACHINE_DELETED, None)])
 
@@ -158,7 +159,7 @@ class HandOverTests(HandOverCase):
         """After their time the sessions end with the reason."""
         end = await self.open()
         retired = await self.hand_over(0.0)
-        await end.lost
+        await self.until(lambda: end.lost)
         await retired
         self.assertEqual(self.ends(), [(SHUTTING_DOWN, None)])
         (_, uri, _) = self.pool.requests[-1]
@@ -178,8 +179,7 @@ class HandOverTests(HandOverCase):
             await self.echo(end, b"turn %d" % turn)
         for obj in listed:
             await self.admin.delete(SESSIONS, obj["metadata"]["name"], "default")
-        for end in ends:
-            await end.lost
+        await self.until(lambda: all(end.lost for end in ends))
 
     async def test_lost_successor(self) -> None:
         """If no successor can be reached, nobody watches over the sessions: they end with the reason."""
@@ -189,7 +189,7 @@ class HandOverTests(HandOverCase):
         (storage,) = instances(self.old, SQLiteStorage)
         await storage.current()
         await self.server.stopService()
-        await end.lost
+        await self.until(lambda: end.lost)
         await retired
         self.assertEqual(self.ends(), [(SHUTTING_DOWN, None)])
         (_, uri, _) = self.pool.requests[-1]
@@ -281,7 +281,7 @@ class SharedStoreTests(MachineTestCase):
         await self.until(lambda: new.is_leading)
         self.server = new
         await self.client("admin").delete(MACHINES, "vm", "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await retired
         self.assertEqual(self.ends(), [(MACHINE_DELETED, None)])
         await old.stopService()

@@ -177,7 +177,7 @@ class OIDCChainTests(ChainTestCase):
         # Good for some seconds more, because clocks may differ.
         header = (b"Authorization", b"Bearer " + self.token(seconds=4 - LEEWAY_SECONDS))
         user = await self.open(user="", headers=[*WEBSOCKET, header])
-        while not user.lost.called:
+        while not user.lost:
             await self.recheck()
             began = reactor.seconds()
             await self.until(lambda began=began: reactor.seconds() > began + 0.1)

@@ -9,19 +9,17 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet import reactor as _reactor
 from twisted.web import resource, server
 from twisted.web.http import Request
 
+from tests.chain import LISTEN, reactor
 from tests.nodeserver.chain import SERVER, SERVING, ServerCase
 from tests.nodeserver.support import put_leaf_pod, put_pod
+from tests.streaming.readers import Reader, read
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
-from twisted_exec.streaming.http.upgrade_client import UpgradeRequest, connect
-from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
-
-reactor: Any = _reactor
 
 Answer = Callable[[Request], bytes | int]
 
@@ -63,26 +61,6 @@ class LeafServer(resource.Resource):
         return self.answer(request)
 
 
-class Reader:
-    """
-    Someone who reads a log.
-
-    :ivar complete: whether it ended as what is complete does, once it ended.
-    """
-
-    def __init__(self, download: Download) -> None:
-        self.download = download
-        self.text = bytearray()
-        self.complete: bool | None = None
-        download.deliver(self._more, self._ended)
-
-    def _more(self, data: bytes) -> None:
-        self.text += data
-
-    def _ended(self, complete: bool) -> None:
-        self.complete = complete
-
-
 class LeafServerCase(ServerCase):
     """
     A node server before such a leaf, which has the Pod ``web`` with the container ``main``.
@@ -100,9 +78,9 @@ class LeafServerCase(ServerCase):
             self.write("leaf.key", SERVER.key_pem),
             clock=reactor,
         )
-        self.leaf_port: Any = await server_endpoint(
-            reactor, "tcp:0:interface=127.0.0.1", tls
-        ).listen(self.leaf_factory())
+        self.leaf_port: Any = await server_endpoint(reactor, LISTEN, tls).listen(
+            self.leaf_factory()
+        )
         self.addCleanup(self.leaf_port.stopListening)
         self.leaves.leaves[0].told = self.credentials("of-the-leaf")
         self.root_pod = put_pod(self.root, "web", "leaf-one", containers=["main", "two"])
@@ -121,10 +99,6 @@ class LeafServerCase(ServerCase):
 
     async def read(self, path: str) -> Reader:
         """A reader whose answer has begun."""
-        connection = await connect(
-            self.endpoint(), clock=reactor, timeout_seconds=60, factory=DOWNLOADS
-        )
-        head = UpgradeRequest(b"GET", path.encode(), b"node")
-        reader = Reader(await fetch(connection, head, clock=reactor, timeout_seconds=60))
+        reader = await read(self.endpoint(), UpgradeRequest(b"GET", path.encode(), b"node"))
         self.addCleanup(reader.download.abort)
         return reader

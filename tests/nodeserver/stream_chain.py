@@ -9,14 +9,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.endpoints import connectProtocol
-from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
 from tests.audits import AuditList
+from tests.chain import KUBELET_CLIENT, LISTEN, reactor, until
 from tests.streaming.raw import Raw
 from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.interfaces import (
@@ -44,9 +43,6 @@ from twisted_exec.wire.upgrade import switching_protocols
 
 from .support import SimpleLeaves, SimpleRootPods, put_leaf_pod, put_pod, simple
 
-reactor: Any = _reactor
-TURN_SECONDS = 0.005
-
 SPDY_HEAD = (
     b"Connection: Upgrade",
     b"Upgrade: SPDY/3.1",
@@ -54,7 +50,7 @@ SPDY_HEAD = (
     b"X-Stream-Protocol-Version: v4.channel.k8s.io",
     b"X-Stream-Protocol-Version: v3.channel.k8s.io",
 )
-ROOT = "kube-apiserver-kubelet-client"
+ROOT = KUBELET_CLIENT
 
 
 @implementer(IAuthenticator, IAuthorizer)
@@ -178,7 +174,7 @@ class ChainTestCase(TestCase):
         raise NotImplementedError
 
     async def _listen(self, resource: Dispatcher) -> int:
-        where = server_endpoint(reactor, "tcp:0:interface=127.0.0.1", None)
+        where = server_endpoint(reactor, LISTEN, None)
         port: Any = await where.listen(Site(resource, reactor))
         self.addCleanup(port.stopListening)
         return int(port.getHost().port)
@@ -238,13 +234,5 @@ class ChainTestCase(TestCase):
         await self.until(lambda: all(end.lost for end in self.leaf_server.ends))
 
     async def until(self, condition: Callable[[], Any]) -> float:
-        """
-        Turn the reactor until it is so; the test's timeout bounds it.
-
-        :return: how many seconds that took, without those in which the machine did other things.
-        """
-        turns = 0
-        while not condition():
-            await deferLater(reactor, TURN_SECONDS, lambda: None)
-            turns += 1
-        return turns * TURN_SECONDS
+        """As :func:`tests.chain.until`."""
+        return await until(condition)

@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from tests.chain import reactor
 from tests.streaming.foreign import OLD, Foreign
 from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
@@ -21,7 +22,7 @@ from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.remotecommand.messages import Ending
 
-from .stream_chain import ROOT, ChainTestCase, reactor
+from .stream_chain import ROOT, ChainTestCase
 
 TERMINAL = b"/exec/default/web/main?command=cat&input=1&output=1&tty=1"
 EXEC = b"/exec/default/web/main?command=cat&input=1&output=1&error=1"

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.chain import reactor
 from tests.streaming.raw import Raw
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.streaming.splice import LOST
 
-from .stream_chain import ROOT, ChainTestCase, reactor
+from .stream_chain import ROOT, ChainTestCase
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 EXEC = "/exec/default/web/main?command=cat&input=1&output=1&error=1"

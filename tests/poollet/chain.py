@@ -19,6 +19,7 @@ from twisted.trial.unittest import TestCase
 from tests.audits import AuditList
 from tests.chain import ask, endpoint, issued, pki, poollet_settings, reactor, until
 from tests.poollet.doubles import CLASSES, MACHINES, MemoryRuntime, machine
+from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.auth.interfaces import IAuthorizer
 from twisted_exec.poollet.service import Poollet
@@ -106,20 +107,6 @@ class Lines(Factory):
         """End every stream."""
         for line in self.lines:
             line.transport.loseConnection()
-
-
-class Viewer(Protocol):
-    """The user's end of a console; collects events."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.lost: Failure | None = None
-
-    def dataReceived(self, data: bytes) -> None:
-        self.data += data
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.lost = reason
 
 
 class PoolletCase(TestCase):
@@ -231,13 +218,13 @@ class PoolletCase(TestCase):
         request = UpgradeRequest(method, path.encode(), b"poollet", head)
         return upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=10)
 
-    async def view(self, *arguments: Any, **more: Any) -> Viewer:
+    async def view(self, *arguments: Any, **more: Any) -> Raw:
         """An open console."""
         upgraded = await self.open(*arguments, **more)
-        viewer = Viewer()
+        viewer = Raw()
         upgraded.hand_over(viewer)
         self.addCleanup(upgraded.abort)
-        await until(lambda: viewer.data == b"hello")
+        await until(lambda: viewer.received == b"hello")
         return viewer
 
     async def get(

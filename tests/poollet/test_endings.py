@@ -61,7 +61,7 @@ class EndingTests(PoolletCase):
         viewer = await self.view(path=EXEC.format("lab", "other"))
         await self.client.delete(MACHINES, "vm", "lab")
         viewer.transport.write(b"!")
-        await until(lambda: viewer.data == b"hello!")
+        await until(lambda: viewer.received == b"hello!")
 
     async def test_28_shutdown(self) -> None:
         """Stopping the poollet ends sessions first and signs the pool off."""
@@ -112,7 +112,7 @@ class EndingTests(PoolletCase):
         viewer = await self.view(token, user=b"", identity=None)
         await self.ask_again()
         viewer.transport.write(b"!")
-        await until(lambda: viewer.data == b"hello!")
+        await until(lambda: viewer.received == b"hello!")
         self.good_tokens.clear()
         await self.ask_again()
         self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))

@@ -21,7 +21,7 @@ class HandOverTests(PoolletCase):
         self.assertEqual(await self.poollet.freeze(), ServiceState())
         await self.client.create(MACHINES, machine("other"), "lab")
         viewer.transport.write(b"!")
-        await until(lambda: viewer.data == b"hello!")
+        await until(lambda: viewer.received == b"hello!")
         self.assertEqual(len(self.runtime.machines), 1)
         await self.poollet.thaw()
         await until(lambda: len(self.runtime.machines) == 2)
@@ -41,7 +41,7 @@ class HandOverTests(PoolletCase):
         await self.poollet.freeze()
         retiring = self.poollet.retire(600)
         viewer.transport.write(b"!")
-        await until(lambda: viewer.data == b"hello!")
+        await until(lambda: viewer.received == b"hello!")
         self.assertFalse(retiring.called)
         viewer.transport.loseConnection()
         await retiring

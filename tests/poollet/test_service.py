@@ -28,7 +28,7 @@ class ConsoleTests(PoolletCase):
         self.assertTrue(IPoollet.providedBy(self.poollet))
         viewer = await self.view([(b"Audit-Id", b"session-7")])
         viewer.transport.write(b" you")
-        await until(lambda: viewer.data == b"hello you")
+        await until(lambda: viewer.received == b"hello you")
         viewer.transport.loseConnection()
         await until(lambda: len(self.audit) == 2)
         start, end = self.audit

@@ -25,8 +25,9 @@ from tests.chain import (
     reactor,
     until,
 )
-from tests.poollet.chain import USERS, PoolletCase, Viewer
+from tests.poollet.chain import USERS, PoolletCase
 from tests.poollet.doubles import CLASSES, MACHINES, POOLS, machine
+from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
@@ -126,7 +127,7 @@ class TogetherTests(PoolletCase):
             reactor.callLater(0.01, turn.callback, None)
             await turn
 
-    async def console(self, identity: Issued) -> Viewer:
+    async def console(self, identity: Issued) -> Raw:
         head = UpgradeRequest(
             b"POST",
             PATH.encode(),
@@ -136,10 +137,10 @@ class TogetherTests(PoolletCase):
         upgraded = await upgrade(
             endpoint(self.server.address, identity), head, clock=reactor, timeout_seconds=10
         )
-        viewer = Viewer()
+        viewer = Raw()
         upgraded.hand_over(viewer)
         self.addCleanup(upgraded.abort)
-        await until(lambda: viewer.data == b"hello")
+        await until(lambda: viewer.received == b"hello")
         return viewer
 
     async def test_events(self) -> None:
@@ -199,7 +200,7 @@ class TogetherTests(PoolletCase):
         stored = await self.running()
         viewer = await self.console(issued(ADMIN))
         viewer.transport.write(b" you")
-        await until(lambda: viewer.data == b"hello you")
+        await until(lambda: viewer.received == b"hello you")
         (call,) = self.runtime.execs
         self.assertEqual(call[1:3], ("admin", stored["metadata"]["uid"]))
         await self.admin.delete(MACHINES, "vm", "lab")

@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from tests.chain import until
 from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
 from tests.streaming.readers import Reader, read
@@ -94,8 +95,7 @@ class RuntimeCase(TestCase):
         return pause()
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        while not condition():
-            await pause()
+        await until(condition)
 
     def facts(self, id: str = "m") -> MachineFacts:
         return MachineFacts(

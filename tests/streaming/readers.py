@@ -25,7 +25,7 @@ class Reader:
     download: Download
 
     def __init__(self) -> None:
-        self.got = b""
+        self.got = bytearray()
         self.complete: bool | None = None
 
     def data(self, data: bytes) -> None:

@@ -291,7 +291,7 @@ class ConsoleTests(BehindCase):
         self.host.say(told(requestheader_client_ca_file=NEWER.certificate_pem.decode()))
         self.assertEqual((await self.ask(MACHINES))[0], 401)
         # The ConfigMap is a hint: nothing has to ask for a review.
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends()[0], (REVOKED, None))
 

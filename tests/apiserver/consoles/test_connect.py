@@ -11,10 +11,11 @@ from typing import Any
 
 from twisted.internet.task import deferLater
 
-from tests.apiserver.chain import WEBSOCKET, MachineTestCase, UserEnd
+from tests.apiserver.chain import WEBSOCKET, MachineTestCase
 from tests.apiserver.rights import BINDINGS, binding
 from tests.auth.test_credentials import KeyAuthenticator
 from tests.chain import POOL, reactor
+from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
@@ -199,7 +200,7 @@ class ConsoleTests(MachineTestCase):
         await self.recheck()
         self.assertEqual(self.endings(), [None])
         await self.admin.delete(BINDINGS, "robot-edit", "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
@@ -264,7 +265,7 @@ class ConsoleTests(MachineTestCase):
         """Deleting a machine ends its sessions with the reason, told beside the stream."""
         end = await self.open()
         await self.admin.delete(MACHINES, "vm", "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("MachineDeleted", None)])
         method, path, _ = self.pool.requests[-1]
@@ -277,7 +278,7 @@ class ConsoleTests(MachineTestCase):
         await self.admin.patch(MACHINES, "vm", held, "default")
         end = await self.open()
         await self.admin.delete(MACHINES, "vm", "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("MachineDeleted", None)])
 
@@ -287,7 +288,7 @@ class ConsoleTests(MachineTestCase):
         end, other = await self.open(), await self.open("other")
         self.pool.lines.pop()
         await self.admin.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("PoweredOff", None)])
         other.transport.write(b"still here")  # type: ignore[union-attr]
@@ -297,7 +298,7 @@ class ConsoleTests(MachineTestCase):
         """Deleting a pool ends the sessions of all its machines."""
         end = await self.open()
         await self.admin.delete(POOLS, POOL)
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("PoolDeleted", None)])
 
@@ -307,7 +308,7 @@ class ConsoleTests(MachineTestCase):
         end, other = await self.open(user="jane"), await self.open()
         self.pool.lines.pop()
         await self.admin.delete(BINDINGS, "jane-edit", "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
         other.transport.write(b"still here")  # type: ignore[union-attr]
@@ -324,7 +325,7 @@ class ConsoleTests(MachineTestCase):
         self.assertNotIn("impersonate-user", headers)
         self.assertEqual((self.audit[0]["user"], self.audit[0]["caller"]), ("jane", "admin"))
         await self.admin.delete(BINDINGS, "jane-edit", "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
@@ -342,7 +343,7 @@ class ConsoleTests(MachineTestCase):
         with self.assertRaises(UpgradeRefused) as caught:
             await self.dial(**ending)
         self.assertEqual(caught.exception.code, 200)
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("MachineDeleted", None)])
         self.assertIn("session=from-afar&reason=MachineDeleted", self.pool.requests[-1][1])
@@ -358,7 +359,7 @@ class ConsoleTests(MachineTestCase):
     async def test_own_session(self) -> None:
         """A user may end their own session by the id in the response."""
         upgraded = await self.dial()
-        end = UserEnd()
+        end = Raw()
         upgraded.hand_over(end)
         session = session_id(upgraded.headers)
         self.assertEqual(session, self.audit[0]["session"])
@@ -366,7 +367,7 @@ class ConsoleTests(MachineTestCase):
         with self.assertRaises(UpgradeRefused) as caught:
             await self.dial(method=b"DELETE", query=query, headers=())
         self.assertEqual(caught.exception.code, 200)
-        await end.lost
+        await self.until(lambda: end.lost)
 
     async def test_impersonation_refused(self) -> None:
         """Impersonation without the right is refused; the audit log names the caller."""
@@ -398,7 +399,7 @@ class ConsoleTests(MachineTestCase):
         ]
         end = await self.open(user="jane", headers=headers)
         await self.admin.delete(bindings, "jane-as-anyone")
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
@@ -406,7 +407,7 @@ class ConsoleTests(MachineTestCase):
         """A server that stops ends its sessions and says why."""
         end = await self.open()
         await self.server.stopService()
-        await end.lost
+        await self.until(lambda: end.lost)
         self.assertEqual(self.ends(), [("ShuttingDown", None)])
         self.assertIn("reason=ShuttingDown", self.pool.requests[-1][1])
 
@@ -442,7 +443,7 @@ class TokenTests(MachineTestCase):
         while not self.ends():
             await self.recheck()  # the file is checked once a second
             await deferLater(reactor, 0.05)
-        await end.lost
+        await self.until(lambda: end.lost)
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
     async def test_now_anothers(self) -> None:

@@ -10,8 +10,9 @@ from urllib.parse import parse_qs, quote
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import connectProtocol
 
-from tests.apiserver.chain import EXEC, POD, WEBSOCKET, ChainTestCase, Poollet, UserEnd
+from tests.apiserver.chain import EXEC, POD, WEBSOCKET, ChainTestCase, Poollet
 from tests.apiserver.rights import BINDINGS, binding
+from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.streaming.interfaces import REVOKED
@@ -122,7 +123,7 @@ class RecordedTests(ChainTestCase):
 
     async def answer_head(self) -> bytes:
         """The head of the answer to a WebSocket of jane."""
-        end: Any = await connectProtocol(self.endpoint("jane"), UserEnd())
+        end: Any = await connectProtocol(self.endpoint("jane"), Raw())
         lines = [f"GET {EXEC.format('vm')}{STDIN} HTTP/1.1", "Host: server"]
         lines += [f"{name.decode()}: {value.decode()}" for name, value in WEBSOCKET]
         end.transport.write("\r\n".join([*lines, "Connection: Upgrade", "", ""]).encode())

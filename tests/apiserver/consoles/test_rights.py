@@ -91,7 +91,7 @@ class RightsTests(MachineTestCase):
         self.pool.holds = False
         message = await self.refused(501, user="jane")
         self.assertIn("cannot hold a session to its terms (right=observe)", message)
-        await self.until(lambda: self.pool.lines[0].lost.called)
+        await self.until(lambda: self.pool.lines[0].lost)
         for query in ("?stdout=true", "?readOnly=true"):
             await self.refused(501, user="jane", query=query)
         await self.open(query="?stdout=true")  # of a user who may type
@@ -107,7 +107,7 @@ class RightsTests(MachineTestCase):
         end.transport.write(b"hello")  # type: ignore[union-attr]
         await self.until(lambda: end.received == b"hello")  # the poollet has confirmed
         await self.admin.patch(ROLES, "r", {"rules": []})
-        await end.lost
+        await self.until(lambda: end.lost)
         self.assertEqual(self.pool.requests[-1][0], "DELETE")
 
     async def test_not_confirmed(self) -> None:
@@ -116,7 +116,7 @@ class RightsTests(MachineTestCase):
         end = await self.open(user="jane")
         self.pool.holds = False
         await self.grant_observer()
-        await end.lost
+        await self.until(lambda: end.lost)
         self.assertEqual([each[0] for each in self.pool.requests], ["POST", "PATCH", "DELETE"])
 
     async def grant_observer(self) -> None:

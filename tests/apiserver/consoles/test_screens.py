@@ -10,9 +10,9 @@ from typing import Any
 
 from twisted.internet.endpoints import connectProtocol
 
-from tests.apiserver.chain import UserEnd
 from tests.apiserver.consoles.test_logs import LogCase
 from tests.apiserver.rights import BINDINGS, binding
+from tests.streaming.raw import Raw
 from tests.streaming.readers import read
 from twisted_exec.api import kinds
 from twisted_exec.streaming.http.routes import not_found
@@ -62,12 +62,12 @@ class ScreenTests(LogCase):
     async def test_type(self) -> None:
         """A picture has its type, and headers by which a browser executes nothing in it."""
         for form, content_type in (("svg", b"image/svg+xml"), ("json", b"application/json")):
-            user: Any = await connectProtocol(self.endpoint("admin"), UserEnd())
+            user: Any = await connectProtocol(self.endpoint("admin"), Raw())
             request = (
                 f"GET {SCREEN}?as={form} HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n"
             )
             user.transport.write(request.encode())
-            await user.lost
+            await self.until(lambda user=user: user.lost)
             head, _, body = user.received.partition(b"\r\n\r\n")
             lines = head.split(b"\r\n")
             self.assertIn(b"<svg/>", body)

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.apiserver.chain import POD, MachineTestCase, UserEnd
+from tests.apiserver.chain import POD, MachineTestCase
 from tests.apiserver.support import MERGE, PODS, APITestCase
+from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.streaming.interfaces import REVOKED
 
@@ -18,7 +19,7 @@ COMMAND = "&command=console"
 class StreamTests(MachineTestCase):
     """``pods/attach`` and ``pods/exec``."""
 
-    async def echo(self, end: UserEnd) -> None:
+    async def echo(self, end: Raw) -> None:
         end.transport.write(b"hello")  # type: ignore[union-attr]
         await self.until(lambda: b"hello" in end.received)
 
@@ -152,7 +153,7 @@ class StreamTests(MachineTestCase):
         end = await self.open(path=f"{POD}/attach", query=QUERY, user="jane")
         await self.echo(end)
         await self.admin.delete(roles[1], "b", "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(lambda: len(self.audit) == 2)
         ((reason, _),) = self.ends()
         self.assertEqual(reason, REVOKED)

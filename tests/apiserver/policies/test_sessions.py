@@ -214,7 +214,7 @@ class SessionTests(ChainTestCase):
         message = await self.refused(403, user="jane", query=STDIN)
         self.assertIn("admin denied it", message)
         await self.until(lambda: self.poollet_.requests[-1][0] == "DELETE")
-        await self.poollet_.lines[0].lost
+        await self.until(lambda: self.poollet_.lines[0].lost)
         (end,) = self.ends()
         self.assertIn("admin denied it", end[0])
         self.assertEqual(end[1], 403)

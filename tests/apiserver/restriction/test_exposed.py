@@ -245,8 +245,7 @@ class SessionTests(ChainTestCase):
             for path in (EXEC, f"{POD}/attach?stdin=1")
         ]
         await self.label("no")
-        for each in ends:
-            await each.lost
+        await self.until(lambda: all(each.lost for each in ends))
         await self.until(lambda: len(self.ends()) == 2)
         self.assertEqual({reason for reason, _ in self.ends()}, {REVOKED})
         message = await self.refused(404, user="", headers=(*WEBSOCKET, BEARER))

@@ -29,6 +29,7 @@ from tests.chain import POOL, pki, reactor
 from tests.flows import programs
 from tests.flows.deployment import gone, pause
 from tests.streaming.frames import KEY, handshake
+from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
@@ -659,11 +660,11 @@ class RuntimeTests(AnswersCase):
         user, uid = (self.meddling.facts[name] for name in ("user", "machine_uid"))
         told = f"\r\nX-Twisted-Exec-User: {user}\r\nX-Twisted-Exec-Machine-Uid: {uid}\r\n\r\n"
         endpoint = unix_client_endpoint(reactor, f"{self.sockets}/streams")
-        viewer: Any = await connectProtocol(endpoint, _Viewer())
+        viewer: Any = await connectProtocol(endpoint, Raw())
         request = handshake().replace(b"/exec", path.encode(), 1)
         viewer.transport.write(request.replace(b"\r\n\r\n", told.encode()))
-        await self.until(lambda: b"\r\n\r\n" in viewer.data)
-        self.assertIn(b"101 Switching Protocols", viewer.data)
+        await self.until(lambda: b"\r\n\r\n" in viewer.received)
+        self.assertIn(b"101 Switching Protocols", viewer.received)
         viewer.transport.abortConnection()
         await self.until(lambda: viewer.lost)
         return url
@@ -671,8 +672,8 @@ class RuntimeTests(AnswersCase):
     async def test_good(self) -> None:
         """An unchanged Exec answer opens the console."""
         end = await self.open()
-        end.transport.loseConnection()  # type: ignore[union-attr]
-        await end.lost
+        end.transport.loseConnection()
+        await self.until(lambda: end.lost)
 
     async def test_spoilt_tokens(self) -> None:
         """A token that is used, expired, mistyped or unknown is 404."""
@@ -789,16 +790,3 @@ class RuntimeTests(AnswersCase):
         await self.pool.stopService()
         at = f'pool "pool-a" at 127.0.0.1:{address.port}'
         await self.both(502, f'machine "vm": cannot connect to {at}: connection refused')
-
-
-class _Viewer(Protocol):
-    transport: Any
-
-    def __init__(self) -> None:
-        self.data, self.lost = b"", False
-
-    def dataReceived(self, data: bytes) -> None:
-        self.data += data
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.lost = True

@@ -9,7 +9,8 @@ from typing import Any
 
 from twisted.internet.protocol import Factory, Protocol
 
-from tests.nodeserver.stream_chain import SPDY_HEAD, ChainTestCase, reactor
+from tests.chain import reactor
+from tests.nodeserver.stream_chain import SPDY_HEAD, ChainTestCase
 from twisted_exec.nodeserver.kubelet_api.logs import log_routes
 from twisted_exec.nodeserver.kubelet_api.run import run_routes
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes

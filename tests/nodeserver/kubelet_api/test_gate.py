@@ -8,9 +8,10 @@ from typing import Any
 
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
+from tests.chain import reactor
 from tests.nodeserver.chain import JANE, NODE, ROOT, STRANGER, UPGRADE, ServerCase
 from tests.nodeserver.stream_chain import ROOT as ROOT_TOKEN
-from tests.nodeserver.stream_chain import SPDY_HEAD, ChainTestCase, reactor
+from tests.nodeserver.stream_chain import SPDY_HEAD, ChainTestCase
 from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver.kubelet_api.gate import subresources_of
 from twisted_exec.nodeserver.kubelet_api.hop import Hop

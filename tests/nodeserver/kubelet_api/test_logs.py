@@ -16,8 +16,9 @@ from twisted.web.http import Request, parse_qs
 from tests import procfs
 from tests.chain import until
 from tests.nodeserver.chain import JANE
-from tests.nodeserver.leaf_server import LeafServerCase, Reader, status, text
+from tests.nodeserver.leaf_server import LeafServerCase, status, text
 from tests.nodeserver.support import put_leaf_pod
+from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, BadRequest, Invalid
 from twisted_exec.nodeserver.kubelet_api.logs import log_routes, options_of
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
@@ -132,7 +133,7 @@ class LogCase(LeafServerCase):
     async def follow(self, path: str = FOLLOW) -> Reader:
         """Someone who follows, and has read the first line."""
         reader = await self.read(path)
-        await until(lambda: reader.text == b"one\n")
+        await until(lambda: reader.got == b"one\n")
         return reader
 
     def end(self) -> dict[str, Any]:
@@ -189,7 +190,7 @@ class PassedTests(LogCase):
         reader = await self.follow()
         (request,) = self.leaf_server.asked
         request.write(noise)
-        await until(lambda: reader.text == b"one\n" + noise)
+        await until(lambda: reader.got == b"one\n" + noise)
         self.assertIsNone(reader.complete)
         request.finish()
         await until(lambda: reader.complete is not None)
@@ -205,7 +206,7 @@ class PassedTests(LogCase):
         self.leaf_server.answer = lambda request: text(request) and b""
         reader = await self.read(f"{LOG}?tailLines=0")
         await until(lambda: reader.complete is not None)
-        self.assertEqual((reader.text, reader.complete), (b"", True))
+        self.assertEqual((reader.got, reader.complete), (b"", True))
 
     async def test_slow_reader(self) -> None:
         """A stalled reader slows the leaf down: buffers are bounded."""
@@ -218,7 +219,7 @@ class PassedTests(LogCase):
         self.assertLess(flood.sent, whole)
         reader.download.resume()
         await until(lambda: reader.complete is not None)
-        self.assertEqual((len(reader.text), reader.complete), (whole, True))
+        self.assertEqual((len(reader.got), reader.complete), (whole, True))
 
 
 class Flood:
@@ -391,7 +392,7 @@ class FollowTests(LogCase):
         self.assertFalse(reading.called)
         text(asked, b"one\n")
         reader = await reading
-        await until(lambda: reader.text == b"one\n")
+        await until(lambda: reader.got == b"one\n")
 
     async def test_reader_leaves(self) -> None:
         """Its leaf's connection is closed within a second."""
@@ -415,7 +416,7 @@ class FollowTests(LogCase):
         await until(lambda: reader.complete is not None)
         self.assertFalse(reader.complete)
         self.assertEqual(
-            bytes(reader.text), b'one\n[twisted-exec: LineLost: leaf "one" was lost]\r\n'
+            bytes(reader.got), b'one\n[twisted-exec: LineLost: leaf "one" was lost]\r\n'
         )
         self.assertEqual(self.end()["reason"], "backend lost")
 
@@ -428,7 +429,7 @@ class FollowTests(LogCase):
         first, second = self.leaf_server.asked
         self.assertEqual(second.getHeader("authorization"), "Bearer renewed")
         first.write(b"two\n")
-        await until(lambda: reader.text == b"one\ntwo\n")
+        await until(lambda: reader.got == b"one\ntwo\n")
 
     async def test_drain(self) -> None:
         """At shutdown each follower gets a last line, even before its first."""
@@ -439,10 +440,10 @@ class FollowTests(LogCase):
         await self.server.stopService()
         await until(lambda: reader.complete is not None)
         self.assertFalse(reader.complete)
-        self.assertIn(b"[twisted-exec: ShuttingDown: ", reader.text)
+        self.assertIn(b"[twisted-exec: ShuttingDown: ", reader.got)
         silent = await waiting
         await until(lambda: silent.complete is not None)
-        self.assertIn(b"[twisted-exec: ShuttingDown: ", silent.text)
+        self.assertIn(b"[twisted-exec: ShuttingDown: ", silent.got)
         self.assertFalse(silent.complete)
 
     async def test_pod_deleted(self) -> None:
@@ -454,7 +455,7 @@ class FollowTests(LogCase):
         request.write(b"bye\n")
         request.finish()
         await until(lambda: reader.complete is not None)
-        self.assertEqual((reader.text, reader.complete), (b"one\nbye\n", True))
+        self.assertEqual((reader.got, reader.complete), (b"one\nbye\n", True))
 
     async def test_nothing_is_left(self) -> None:
         """However followers come and go, no descriptor, task or session is left of them."""

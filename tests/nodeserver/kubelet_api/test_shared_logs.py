@@ -11,8 +11,8 @@ from twisted.web import server
 
 from tests.chain import until
 from tests.nodeserver.kubelet_api import test_logs
-from tests.nodeserver.leaf_server import Reader
 from tests.streaming.h2_server import H2TLS, ByALPN, H2Front
+from tests.streaming.readers import Reader
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.tls.server import ServerTLS
 
@@ -84,7 +84,7 @@ class SharedFollowTests(SharedCase, test_logs.FollowTests):
         for number, request in enumerate(self.leaf_server.asked):
             request.write(b"%d\n" % number)
         for number, reader in enumerate(readers):
-            await until(lambda r=reader, n=number: r.text == b"one\n%d\n" % n)
+            await until(lambda r=reader, n=number: r.got == b"one\n%d\n" % n)
 
     async def test_leaf_is_lost(self) -> None:
         """When the connection breaks all its followers end, each with a message."""
@@ -93,9 +93,9 @@ class SharedFollowTests(SharedCase, test_logs.FollowTests):
         for reader in readers:
             await until(lambda r=reader: r.complete is not None)
             self.assertFalse(reader.complete)
-            self.assertIn(b"LineLost", reader.text)
+            self.assertIn(b"LineLost", reader.got)
         again = await self.follow()
-        self.assertEqual(again.text, b"one\n")
+        self.assertEqual(again.got, b"one\n")
 
     async def test_rotated_goes_apart(self) -> None:
         """Requests with renewed credentials do not use the connection of the old ones."""

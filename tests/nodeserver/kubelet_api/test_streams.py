@@ -15,7 +15,8 @@ from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
-from tests.nodeserver.stream_chain import ROOT, SPDY_HEAD, ChainTestCase, reactor
+from tests.chain import reactor
+from tests.nodeserver.stream_chain import ROOT, SPDY_HEAD, ChainTestCase
 from tests.nodeserver.support import put_leaf_pod, put_pod
 from tests.streaming.frames import KEY
 from tests.streaming.raw import Raw

@@ -10,7 +10,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tests.nodeserver.stream_chain import ROOT, ChainTestCase, reactor
+from tests.chain import reactor
+from tests.nodeserver.stream_chain import ROOT, ChainTestCase
 from tests.streaming.foreign import OLD, Foreign
 from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver.kubelet_api.run import run_routes

@@ -14,12 +14,13 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import globalLogPublisher
 
-from tests.apiserver.chain import WEBSOCKET, ChainTestCase, UserEnd
+from tests.apiserver.chain import WEBSOCKET, ChainTestCase
 from tests.apiserver.rights import binding
 from tests.audits import AuditList
 from tests.chain import POOL, pki, reactor
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.support import open_log
+from tests.streaming.raw import Raw
 from tests.unread_settings import recorded, unread
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
@@ -122,7 +123,7 @@ class HostCase(ChainTestCase):
         method: bytes = b"GET",
         headers: Any = (*WEBSOCKET, *FOR_JANE),
         query: str = "",
-    ) -> UserEnd:
+    ) -> Raw:
         """
         Open the console of a token.
 
@@ -132,7 +133,7 @@ class HostCase(ChainTestCase):
         head = UpgradeRequest(method, f"/exec/{token}{query}".encode(), b"localhost", headers)
         endpoint = unix_client_endpoint(reactor, path)
         upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=20)
-        end = UserEnd()
+        end = Raw()
         upgraded.hand_over(end)
         self.addCleanup(lambda: end.transport.abortConnection())  # type: ignore[union-attr]
         return end
@@ -337,7 +338,7 @@ class TermsTests(HostCase):
         self.pool.holds = False
         query = "?session=session-1&terms="
         self.assertEqual((await self.answer(host, token, b"PATCH", FOR_JANE, query))[0], 200)
-        await end.lost
+        await self.until(lambda: end.lost)
 
 
 class EndTests(HostCase):
@@ -354,7 +355,7 @@ class EndTests(HostCase):
         other = "?session=session-2&reason=PoweredOff"
         self.assertEqual((await self.answer(host, token, b"DELETE", (), other))[0], 404)
         self.assertEqual((await self.answer(host, token, b"DELETE", FOR_JANE, query))[0], 200)
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertIn("reason=PoweredOff&message=bye", self.pool.requests[-1][1])
         self.assertEqual(self.ends(), [("PoweredOff", None)])
@@ -364,7 +365,7 @@ class EndTests(HostCase):
         host = await self.ready(drain_seconds=60.0)
         end = await self.use(host, await self.token(host, await self.machine(host)))
         await host.stopService()
-        await end.lost
+        await self.until(lambda: end.lost)
         self.assertIn(f"reason={SHUTTING_DOWN}", self.pool.requests[-1][1])
         self.assertEqual(self.records[-1]["reason"], SHUTTING_DOWN)
         self.assertFalse(os.path.exists(f"{self.directory}/one.iri"))
@@ -414,7 +415,7 @@ class ReplicaTests(HostCase):
         end = await self.use(first, token)
         query = "?session=session-1&reason=PoweredOff&message=bye"
         self.assertEqual((await self.answer(second, token, b"DELETE", FOR_JANE, query))[0], 200)
-        await end.lost
+        await self.until(lambda: end.lost)
         self.assertIn("reason=PoweredOff", self.pool.requests[-1][1])
         self.assertEqual((await self.answer(second, token, b"DELETE", FOR_JANE, query))[0], 404)
 

@@ -144,7 +144,7 @@ class TwoServersTests(ChainTestCase):
         self.server = self.first
         name = obj["metadata"]["name"]
         await other.delete(RESOURCE, name, "default")
-        await end.lost
+        await self.until(lambda: end.lost)
         await self.until(self.ends)
         self.assertEqual(self.ends(), [(SESSION_DELETED, None)])
         (_, uri, _) = self.pool.requests[-1]
