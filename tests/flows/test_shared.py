@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -76,11 +77,11 @@ class SharedTests(TestCase):
         self.patch(Shared, "restore_seconds", 2)
         taken = await self.take()
         client, runtime = taken.deployment.client, taken.deployment.runtime
-        api = taken.pids["api"]
-        before = procfs.open_sockets(api)
-        with socket.create_connection(("127.0.0.1", taken.deployment.port)):
-            while procfs.open_sockets(api) == before:  # it has not accepted the connection
-                await pause()
+        context = ssl._create_unverified_context()
+        with (
+            socket.create_connection(("127.0.0.1", taken.deployment.port)) as line,
+            context.wrap_socket(line),  # it has accepted the connection
+        ):
             self.assertEqual(await taken.restore(), ["more connections of api"])
         runtime.errReceived(b"2026-11-24T14:00:00+0000 [x#error] it broke\n")
         self.assertEqual(await taken.restore(), ["runtime has logged: #error] it broke"])

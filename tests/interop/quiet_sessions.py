@@ -21,7 +21,7 @@ from twisted.trial.unittest import TestCase
 
 from tests import procfs
 from tests.benchmarks.console import Console
-from tests.benchmarks.fairness.attacks import ROWS
+from tests.benchmarks.fairness.attacks import ORDINARY
 from tests.benchmarks.fairness.bench import HOPS, QUIET, Bench, MeasuredDeployment, Row, Run
 from tests.benchmarks.fairness.quiet import median, percentile
 
@@ -109,7 +109,7 @@ class QuietSessionsTests(TestCase):
         print(f"p50 {median(crowd.milliseconds):.1f}, p99 {percentile(crowd.milliseconds, 99):.1f}")
         self.assertEqual(crowd.lost, [])
         for hop, sizes in memory.items():
-            settled = sizes[min(len(ROWS), len(sizes) // 2)]
+            settled = sizes[min(len(ORDINARY), len(sizes) // 2)]
             print(
                 f"{hop}: {sizes[0] >> 20}, then {settled >> 20}, in the end {sizes[-1] >> 20} MiB"
             )
@@ -133,7 +133,7 @@ class QuietSessionsTests(TestCase):
         began = time.monotonic()
         weigh("the start")
         until = began + SECONDS
-        for row in itertools.cycle(ROWS):
+        for row in itertools.cycle(ORDINARY):
             if time.monotonic() > until or crowd.lost:
                 break
             controls[row].append(bench.run(row, other))

@@ -588,6 +588,8 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
 What each row runs side by side.  Those called ``yes`` need the machine to print; so do those in
 :data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines.
 """
+ORDINARY = tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED))
+"""Rows that need nothing more than a chain."""
 
 
 def attack(row: str, access: Access) -> None:

@@ -54,6 +54,7 @@ from .attacks import (
     HANDSHAKES,
     LOUD,
     OPENS,
+    ORDINARY,
     ROWS,
     SINK,
     SLOW,
@@ -462,7 +463,7 @@ def main(directory: Path, *names: str) -> None:
     if unknown:
         sys.exit(f"fairness: no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
 
-    rows = names or tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED))
+    rows = names or ORDINARY
 
     async def measured() -> None:
         chains = [MeasuredDeployment(str(directory / name)) for name in ("attacked", "control")]

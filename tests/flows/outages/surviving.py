@@ -118,6 +118,12 @@ class Follower:
         return int(self._version or 0)
 
 
+def _written(obj: Object) -> tuple[str, Object, Object]:
+    """Return what writers of a machine decide."""
+    metadata = obj["metadata"]
+    return metadata["uid"], metadata.get("labels", {}), obj["spec"]
+
+
 def leads(replica: Replica) -> bool:
     """Return whether the server's latest message says that it leads."""
     said = replica.program.output
@@ -135,6 +141,7 @@ class Survival:
         self.replicas = replicas
         self.figures = Figures()
         self.known: dict[str, str] = {}
+        self.stored: dict[str, Object] = {}
         self.acknowledged: list[int] = []
         self.followers = [Follower(replicas, name, self.figures) for name in REPLICAS]
         self._stopping = False
@@ -258,25 +265,30 @@ class Survival:
 
     def _acknowledge(self, name: str, stored: Object) -> None:
         self.known[name] = stored["metadata"]["resourceVersion"]
+        self.stored[name] = stored
         self.acknowledged.append(int(self.known[name]))
         self.figures.writes += 1
 
     async def _check_stored(self, replica: Replica) -> None:
-        """Check that the server has every acknowledged object in its acknowledged version."""
+        """
+        Check that the server has every acknowledged object as it was acknowledged.
+
+        In a slow run the scheduler writes the status of machines whose pool has been missing for long.
+        """
         before = dict(self.known)
         listed = await replica.client.list(MACHINES, namespace="default")
-        there = {
-            each["metadata"]["name"]: each["metadata"]["resourceVersion"]
-            for each in listed["items"]
-        }
+        there = {each["metadata"]["name"]: each for each in listed["items"]}
         for name, version in before.items():
             if version != self.known[name]:
                 continue  # it was written during the list
             if version == DELETED:
                 assert name not in there, f"{name} is deleted, and there at {replica.name}"
             elif version != UNKNOWN:
-                told = f"{name} of {version} is {there.get(name)} at {replica.name}"
-                assert there.get(name) == version, told
+                found = there.get(name)
+                assert found, f"{name} of {version} is not there at {replica.name}"
+                told = f"{name} of {version} at {replica.name}: {found}"
+                assert int(found["metadata"]["resourceVersion"]) >= int(version), told
+                assert _written(found) == _written(self.stored[name]), told
 
     async def _check_followers(self) -> None:
         newest = max(self.acknowledged)
