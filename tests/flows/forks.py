@@ -49,6 +49,7 @@ _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "GRPC_", "OPENSSL_", "MALLOC_"
 """Variables that the interpreter and libraries read before any code of ours runs."""
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _SIZE = struct.Struct("!I")
+_END_SECONDS = 60.0
 enabled = True
 """Whether programs are forked where a test does not demand a real start."""
 
@@ -102,7 +103,7 @@ class Nursery:
     def close(self) -> None:
         """End the process; programs that it has forked run on."""
         self._socket.close()
-        self._process.wait()
+        self._process.wait(_END_SECONDS)
 
     def fork(
         self,
