@@ -64,6 +64,7 @@ class MemberTests(EtcdCase):
 
     async def test_nonsense(self) -> None:
         """A server that does not implement etcd's methods is reported as UNIMPLEMENTED."""
+        await self.open(shared().target(any_prefix()))  # it answers now
         client = self.client(shared().target())
         refused = replace(RANGE, path="/etcdserverpb.KV/Nothing")
         problem = await self.assertFailure(
