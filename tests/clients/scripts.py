@@ -179,9 +179,9 @@ class Script(Client):
             "PYTHONUNBUFFERED": "1",
         }
         argv = [*self.prepared(place), column, place.machine, mark]
-        return self._program(argv, {**facts, **(env or {})})
+        return self._start_script(argv, {**facts, **(env or {})})
 
-    def _program(self, argv: Sequence[str], env: Mapping[str, str]) -> Program:
+    def _start_script(self, argv: Sequence[str], env: Mapping[str, str]) -> Program:
         return programs.start(argv, env=env)
 
     async def _ran(
@@ -222,7 +222,7 @@ class PythonScript(Script):
         finally:
             self._nursery.close()
 
-    def _program(self, argv: Sequence[str], env: Mapping[str, str]) -> Program:
+    def _start_script(self, argv: Sequence[str], env: Mapping[str, str]) -> Program:
         if self._environment.items() <= env.items():
             return programs.fork(argv, self._nursery, env)
         return programs.start([sys.executable, *argv], env=env)
