@@ -85,10 +85,24 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.source)
 
+    @cached_property
+    def statement_nodes(self) -> list[ast.stmt]:
+        """All statements, those in functions and classes too."""
+        found: list[ast.stmt] = []
+        rest: list[ast.AST] = [self.tree]
+        while rest:
+            # No expression has statements in it.
+            for child in ast.iter_child_nodes(rest.pop()):
+                if isinstance(child, ast.stmt):
+                    found.append(child)
+                if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                    rest.append(child)
+        return found
+
     @property
     def imports(self) -> Iterator[ast.Import | ast.ImportFrom]:
         """Statements anywhere in the module."""
-        return (n for n in ast.walk(self.tree) if isinstance(n, ast.Import | ast.ImportFrom))
+        return (n for n in self.statement_nodes if isinstance(n, ast.Import | ast.ImportFrom))
 
     @cached_property
     def import_lines(self) -> set[int]:
@@ -96,18 +110,16 @@ class Module:
 
     @cached_property
     def docstrings(self) -> set[ast.stmt]:
-        nodes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        found = (n for n in ast.walk(self.tree) if isinstance(n, nodes))
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        found = [self.tree, *(n for n in self.statement_nodes if isinstance(n, kinds))]
         return {n.body[0] for n in found if n.body and is_text(n.body[0])}
 
     @property
     def statements(self) -> int:
         """Without imports and docstrings; a statement on one line or on several counts the same."""
         return sum(
-            isinstance(n, ast.stmt)
-            and not isinstance(n, ast.Import | ast.ImportFrom)
-            and n not in self.docstrings
-            for n in ast.walk(self.tree)
+            not isinstance(n, ast.Import | ast.ImportFrom) and n not in self.docstrings
+            for n in self.statement_nodes
         )
 
     @cached_property
@@ -140,7 +152,7 @@ class Module:
                     yield from visit(child, f"{prefix}{child.name}.", False)
                 elif isinstance(child, ast.ClassDef):
                     yield from visit(child, f"{prefix}{child.name}.", True)
-                else:
+                elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
                     yield from visit(child, prefix, in_class)
 
         return visit(self.tree, "", False)

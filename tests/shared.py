@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -26,8 +27,8 @@ from twisted.trial.unittest import TestCase
 from tests import procfs
 from tests.flows.programs import Program
 
-ENDS_WITH_PARENT = ("setpriv", "--pdeathsig=KILL")
-"""Before a command: the kernel kills it when this process ends, also if that is killed."""
+ENDS_WITH_PARENT = ("setpriv", "--pdeathsig=KILL") if sys.platform.startswith("linux") else ()
+"""Before a command: Linux kills it when the thread that has started it ends, also if that is killed."""
 STOP_SECONDS = 10.0
 
 
