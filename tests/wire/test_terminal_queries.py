@@ -230,6 +230,21 @@ class CaseTests(SynchronousTestCase):
             self.assertFalse(answered(result))
             self.assertEqual(sum(a != b for a, b in zip(query, result, strict=True)), 1)
 
+    def test_question_in_long_command(self) -> None:
+        """A question mark in the last bytes that are kept of a long command is not taken for the query."""
+        for number, changed in ((b"52", b"\x18"), (b"11", b"-")):
+            for before in range(40, 64):
+                output = b"\x1b]%s;%s?%s;?\x07" % (number, b"a" * before, b"a" * 14)
+                expected = output[:-2] + changed + output[-1:]
+                for size in (0, 1, 2, 3):
+                    self.assertEqual(filtered(output, size), expected, (output, size))
+
+    def test_read_twice(self) -> None:
+        """Each request to read the clipboard is changed, also the second of one command."""
+        output = b"\x1b]5522;type=read:type=read\x07"
+        for size in (0, 1, 5, 20):
+            self.assertEqual(filtered(output, size), b"\x1b]5522;type=rea-:type=rea-\x07")
+
     def test_quiet_image(self) -> None:
         """
         An image of which the terminal confirms nothing passes, also with thousands of keys.

@@ -121,6 +121,10 @@ def _spread(text: str) -> str:
     return rf"[{_C0_IN_COMMANDS}]*".join(map(re.escape, text))
 
 
+_READ = re.compile(_spread("type=read").encode("ascii"))
+"""In a command of kitty's clipboard protocol."""
+
+
 class _Patterns:
     """The expressions for output with, or without, 8-bit control characters."""
 
@@ -161,7 +165,8 @@ class _Patterns:
             sequences(
                 ("[", rf"(?P<control>{queries})"),
                 ("P", rf"(?P<device>{ignored}\$|{parameters}[qQ])"),
-                ("]", rf"(?P<word>{number}(?:{words}|{_spread('5522;')}{plain}*?type=read))"),
+                ("]", rf"(?P<word>{number}(?:{words}))"),
+                ("]", rf"(?P<reading>{number}{_spread('5522;')}{plain}*)"),
                 ("_", rf"(?P<image>[{_C0}]*G{_KEYS})"),
                 ("Z", "(?P<identify>)"),
             )
@@ -232,6 +237,8 @@ class QueryFilter:
             return text[:-1] + b"_" if asks else text
         if kind == "word":
             return text[:-1] + b"-"
+        if kind == "reading":
+            return _READ.sub(lambda read: read[0][:-1] + b"-", text)
         if kind == "image":
             return _PROVOKING_KEY.sub(_without_key, text)
         return text[:-1] + (b"\\" if text.endswith(b"Z") else b"\x80")
@@ -305,6 +312,7 @@ def _abbreviated(text: bytes) -> bytes:
         cut = _CUT_CHARACTER.search(number, len(number) - 3)
         number = b"x" + (cut[0] if cut else b"")
     if len(rest) > _MOST_STRING:
-        # Not from within a character, whose last bytes alone look like 8-bit control characters.
-        rest = rest[-_LAST_BYTES:].lstrip(_CONTINUATION)
+        # Not from within a character, whose last bytes alone look like 8-bit control characters.  A question
+        # mark must not come to stand behind the semicolon, where it would be a query.
+        rest = b"x" + rest[-_LAST_BYTES:].lstrip(_CONTINUATION)
     return number + semicolon + rest
