@@ -183,11 +183,12 @@ class HandOverTests(HandOverCase):
 
     async def test_lost_successor(self) -> None:
         """If no successor can be reached, nobody watches over the sessions: they end with the reason."""
-        self.patch(store_client, "LOST_SECONDS", 0.2)
         end = await self.open()
         retired = await self.hand_over()
         (storage,) = instances(self.old, SQLiteStorage)
         await storage.current()
+        # Not before: the successor may need longer to listen.
+        self.patch(store_client, "LOST_SECONDS", 0.2)
         await self.server.stopService()
         await self.until(lambda: end.lost)
         await retired
