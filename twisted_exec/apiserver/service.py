@@ -57,6 +57,7 @@ from twisted_exec.program.draining import let_sessions_end, pause
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, can_hand_over
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
@@ -382,11 +383,9 @@ class APIServer(AsyncService):
         if self._handed_storage is not None:
             self._handed_storage.inherit()
 
-    def freeze(self) -> Deferred[ServiceState]:
+    @as_deferred
+    async def freeze(self) -> ServiceState:
         """See :meth:`IHandsOver.freeze`: stops controllers and watches, and closes the store."""
-        return Deferred.fromCoroutine(self._freeze())
-
-    async def _freeze(self) -> ServiceState:
         for watches in self._parts.watches:
             watches.end_all()
         self._site.wind_down()
@@ -403,11 +402,9 @@ class APIServer(AsyncService):
         subjects = self._parts.sessions.subjects()
         return self._site.requests() - sum(1 for each in subjects if each.subresource == "log")
 
-    def thaw(self) -> Deferred[None]:
+    @as_deferred
+    async def thaw(self) -> None:
         """See :meth:`IHandsOver.thaw`."""
-        return Deferred.fromCoroutine(self._thaw())
-
-    async def _thaw(self) -> None:
         if self._handed_storage is not None:
             await self._handed_storage.thaw()
         if self._parts.leading not in self._started:
@@ -416,11 +413,9 @@ class APIServer(AsyncService):
         for watches in self._parts.watches:
             watches.resume()
 
-    def retire(self, linger_seconds: float) -> Deferred[None]:
+    @as_deferred
+    async def retire(self, linger_seconds: float) -> None:
         """See :meth:`IHandsOver.retire`."""
-        return Deferred.fromCoroutine(self._retire(linger_seconds))
-
-    async def _retire(self, linger_seconds: float) -> None:
         self._port = None  # the program has handed it over
         lost: Deferred[str] | None = None
         if self._handed_storage is not None:

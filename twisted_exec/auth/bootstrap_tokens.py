@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import SECRETS
@@ -38,6 +37,7 @@ from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.service_accounts import Look
 from twisted_exec.auth.tokens import ITokenAuthenticator
+from twisted_exec.program.tasks import as_deferred
 
 
 @implementer(ITokenAuthenticator)
@@ -52,11 +52,9 @@ class BootstrapTokenAuthenticator:
     def __init__(self, look: Look, now: Callable[[], float]) -> None:
         self._look, self._now = look, now
 
-    def authenticate_token(self, token: bytes) -> Deferred[User | None]:
+    @as_deferred
+    async def authenticate_token(self, token: bytes) -> User | None:
         """As :meth:`ITokenAuthenticator.authenticate_token`."""
-        return Deferred.fromCoroutine(self._authenticate(token))
-
-    async def _authenticate(self, token: bytes) -> User | None:
         parts = parts_of(token)
         if parts is None:
             return None

@@ -22,6 +22,7 @@ from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IAuthenticator, IProxyAuthenticator, User
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.http.upgrade_server import header_pairs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.files import Replaceable
@@ -259,11 +260,9 @@ class UnionAuthenticator:
         """As :attr:`IAuthenticator.credential_headers`: those of all authenticators."""
         return reduce(or_, (each.credential_headers for each in self._authenticators), NO_HEADERS)
 
-    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
+    @as_deferred
+    async def authenticate(self, credentials: PresentedCredentials) -> User | None:
         """As :meth:`IAuthenticator.authenticate`."""
-        return Deferred.fromCoroutine(self._authenticate(credentials))
-
-    async def _authenticate(self, credentials: PresentedCredentials) -> User | None:
         for authenticator in self._authenticators:
             user = await authenticator.authenticate(credentials)
             if user is not None:

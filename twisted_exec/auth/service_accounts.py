@@ -31,6 +31,7 @@ from twisted_exec.auth.jose.jwt import InvalidToken, claimed, claims_of, moment_
 from twisted_exec.auth.jose.keys import ALGORITHMS, SigningKey, VerifyingKey, pem_keys, signing_key
 from twisted_exec.auth.tokens import IAudienceAuthenticator, Known
 from twisted_exec.auth.x509 import CREDENTIAL_ID
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.tls.files import Reloading
 
 Object = Mapping[str, Any]
@@ -222,11 +223,9 @@ class ServiceAccountAuthenticator:
         answer = self.authenticate_for(token, self._audiences)
         return answer.addCallback(lambda identity: None if identity is None else identity.user)
 
-    def authenticate_for(self, token: bytes, audiences: Sequence[str]) -> Deferred[Known | None]:
+    @as_deferred
+    async def authenticate_for(self, token: bytes, audiences: Sequence[str]) -> Known | None:
         """As :meth:`IAudienceAuthenticator.authenticate_for`."""
-        return Deferred.fromCoroutine(self._authenticate(token, audiences))
-
-    async def _authenticate(self, token: bytes, audiences: Sequence[str]) -> Known | None:
         unverified = claimed(token)
         if unverified is None or unverified.issuer not in self._issuers:
             return None

@@ -23,6 +23,7 @@ from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials, files_of
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading, Replaceable, warn_if_public
 
@@ -82,11 +83,9 @@ class BearerAuthenticator:
         """Return the files of all sources, for the guard of sessions."""
         return files_of(self._sources)
 
-    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
+    @as_deferred
+    async def authenticate(self, credentials: PresentedCredentials) -> User | None:
         """As :meth:`IAuthenticator.authenticate`: an unknown token is an error."""
-        return Deferred.fromCoroutine(self._authenticate(credentials))
-
-    async def _authenticate(self, credentials: PresentedCredentials) -> User | None:
         token = credentials.bearer_token()
         if token is None:
             return None
@@ -95,11 +94,9 @@ class BearerAuthenticator:
             raise Unauthorized()
         return user
 
-    def authenticate_token(self, token: bytes) -> Deferred[User | None]:
+    @as_deferred
+    async def authenticate_token(self, token: bytes) -> User | None:
         """As :meth:`ITokenAuthenticator.authenticate_token`."""
-        return Deferred.fromCoroutine(self._ask(token))
-
-    async def _ask(self, token: bytes) -> User | None:
         for source in self._sources:
             user = await source.authenticate_token(token)
             if user is not None:

@@ -46,6 +46,7 @@ from twisted_exec.poollet.pool.controller import Address, Pool, default_addresse
 from twisted_exec.poollet.recordings.controller import RecordingController
 from twisted_exec.poollet.settings import Settings
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.tls.endpoints import address_text
 
@@ -317,11 +318,9 @@ class Poollet(Service):
     def inherit(self, inherited: ServiceState) -> None:
         """See :meth:`IHandsOver.inherit`; the API server and the runtime have the whole state."""
 
-    def freeze(self) -> Deferred[ServiceState]:
+    @as_deferred
+    async def freeze(self) -> ServiceState:
         """See :meth:`IHandsOver.freeze`."""
-        return Deferred.fromCoroutine(self._freeze())
-
-    async def _freeze(self) -> ServiceState:
         await self._rest()
         if self._identity is not None:
             await self._identity.stop()

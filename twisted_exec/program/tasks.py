@@ -1,18 +1,31 @@
 """
-Background coroutines of services, and parts that are stopping.
+Coroutines of services: methods that return a Deferred, work in the background, and parts that are stopping.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def as_deferred(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, Deferred[_T]]:
+    """Decorate a coroutine function: a call begins at once, and returns a Deferred."""
+
+    @wraps(function)
+    def begin(*args: _P.args, **kwargs: _P.kwargs) -> Deferred[_T]:
+        return Deferred.fromCoroutine(function(*args, **kwargs))
+
+    return begin
 
 
 class BackgroundTask:

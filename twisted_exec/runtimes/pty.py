@@ -29,6 +29,7 @@ from zope.interface import alsoProvides, implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.descriptors import restore_descriptor_limit
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.interfaces import Ending, TerminalSize
 
 from .interfaces import (
@@ -179,10 +180,8 @@ class PtyRun:
         if keeper is not None:
             alsoProvides(self, IReleasable)
 
-    def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
-        return Deferred.fromCoroutine(self._start(factory))
-
-    async def _start(self, factory: IProtocolFactory) -> Any:
+    @as_deferred
+    async def connect(self, factory: IProtocolFactory) -> Any:
         missing = self._driver.missing()
         if missing and self._adopted is None:
             raise ServiceUnavailable(missing)
@@ -293,10 +292,8 @@ class PtyRun:
         if self._process is not None:
             self._process.resize(size)
 
-    def stop(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
+    @as_deferred
+    async def stop(self) -> None:
         if self._is_starting:
             await self._start_over().addErrback(lambda _: None)
         if self._process is None and self._adopted is None:

@@ -44,6 +44,7 @@ from twisted_exec.program.draining import let_sessions_end
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.service import AsyncService
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.recording.stores.option import MakeStore
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.service import MachineRuntime
@@ -380,11 +381,9 @@ class Standalone(AsyncService):
         self._stop_renewing()
         return Deferred.fromCoroutine(self._hand_over.freeze())
 
-    def thaw(self) -> Deferred[None]:
+    @as_deferred
+    async def thaw(self) -> None:
         """See :meth:`.IHandsOver.thaw`."""
-        return Deferred.fromCoroutine(self._thaw())
-
-    async def _thaw(self) -> None:
         await self._hand_over.thaw()
         self._keep_certificates()
 

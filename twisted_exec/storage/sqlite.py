@@ -33,6 +33,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage import history
 from twisted_exec.storage.database import catch_up, check_complete, explain, load, open_database
 from twisted_exec.storage.handover.client import SuccessorClient
@@ -234,11 +235,9 @@ class SQLiteStorage(HistoryStorage):
         """See :meth:`IHandsOverStorage.freeze`: closes the file, and releases its lock."""
         return Deferred.fromCoroutine(self._close(self._hold))
 
-    def thaw(self) -> Deferred[None]:
+    @as_deferred
+    async def thaw(self) -> None:
         """See :meth:`IHandsOverStorage.thaw`: with what a failed successor wrote."""
-        return Deferred.fromCoroutine(self._thaw())
-
-    async def _thaw(self) -> None:
         if self._writer is not None:
             return  # it was not frozen yet
         until = self._reactor.seconds() + _UNLOCKED_SECONDS

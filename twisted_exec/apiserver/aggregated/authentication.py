@@ -38,6 +38,7 @@ from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.informers.reflector import Backoff, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.observe.metrics import state_gauge
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.upgrade import HeaderSet
@@ -245,11 +246,9 @@ class HostAuthenticator:
         """Return the configuration of the client that reviews tokens, for the guard of sessions."""
         return files_of([self._tokens])
 
-    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
+    @as_deferred
+    async def authenticate(self, credentials: PresentedCredentials) -> User | None:
         """As :meth:`IAuthenticator.authenticate`."""
-        return Deferred.fromCoroutine(self._authenticate(credentials))
-
-    async def _authenticate(self, credentials: PresentedCredentials) -> User | None:
         self._understood()
         users, proxies = self._users, self._proxies
         user = await proxies.authenticate(credentials)

@@ -48,6 +48,7 @@ from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.gate import Gate
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.outcomes import outcome
@@ -109,11 +110,9 @@ class MachineLocator:
         """The resource of the machines, in the form ``PLURAL.GROUP``."""
         return self._dialect.workload.qualified
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
+    @as_deferred
+    async def locate(self, context: RequestContext) -> Location:
         """As :meth:`IStreamLocator.locate`; the target is a machine of the dialect."""
-        return Deferred.fromCoroutine(self._locate(context))
-
-    async def _locate(self, context: RequestContext) -> Location:
         with self._limits.short(context.user):
             try:
                 return await self._locate_target(context, context.target)

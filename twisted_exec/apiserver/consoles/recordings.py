@@ -33,6 +33,7 @@ from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
@@ -120,9 +121,10 @@ class OpenRecordings(StoreFollower):
             return ""
         return f"{metadata['uid']}/{recording['spec']['input']}"
 
-    def join(
+    @as_deferred
+    async def join(
         self, dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str
-    ) -> Deferred[tuple[Object, bool]]:
+    ) -> tuple[Object, bool]:
         """
         Return the recording of a machine that a new session needs; create it if there is none.
 
@@ -130,11 +132,6 @@ class OpenRecordings(StoreFollower):
         :param reason: of the session.
         :return: fires also with whether the recording was created; fails with an :class:`APIError` whose message names the policies.
         """
-        return Deferred.fromCoroutine(self._join(dialect, machine, user, demand, reason))
-
-    async def _join(
-        self, dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str
-    ) -> tuple[Object, bool]:
         uid, namespace = machine["metadata"]["uid"], machine["metadata"]["namespace"]
         lock = self._locks.setdefault(uid, DeferredLock())
         await lock.acquire()

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import Object
@@ -17,6 +16,7 @@ from twisted_exec.apiserver.consoles.poollets import forwarded_headers
 from twisted_exec.apiserver.serving.filters import Limits, attributes_of
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.gate import Gate
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
@@ -53,11 +53,9 @@ class RetainedTextLocator:
         """Return the location with more facts."""
         return location
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
+    @as_deferred
+    async def locate(self, context: RequestContext) -> Location:
         """As :meth:`IStreamLocator.locate`; the target is the object."""
-        return Deferred.fromCoroutine(self._locate(context))
-
-    async def _locate(self, context: RequestContext) -> Location:
         with self._limits.short(context.user):
             return await self._locate_target(context, context.target)
 

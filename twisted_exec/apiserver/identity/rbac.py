@@ -19,6 +19,7 @@ from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.auth.rbac.authorizer import IRuleSource, RBACAuthorizer, RBACObjects
 from twisted_exec.auth.rbac.rules import EVERYTHING, Rule
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.interfaces import Event, IStorage
 
@@ -99,11 +100,9 @@ class Escalation:
         self._authorizer = authorizer
         self._storage = storage
 
-    def admit(self, change: Change) -> Deferred[None]:
+    @as_deferred
+    async def admit(self, change: Change) -> None:
         """As :meth:`IAdmission.admit`."""
-        return Deferred.fromCoroutine(self._admit(change))
-
-    async def _admit(self, change: Change) -> None:
         new = change.new
         if new is None or change.operation == DELETE or MASTERS in change.user.groups:
             return

@@ -33,6 +33,7 @@ from twisted_exec.apiserver.policies.evaluation import (
 )
 from twisted_exec.apiserver.policies.reservations import WAIT_SECONDS, Reservations
 from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
@@ -183,11 +184,9 @@ class ConsolePolicies(StoreFollower):
             raise NotFound("machines", uid, "", "the machine of the session is not known")
         return self._evaluated(applicant, machine, right)
 
-    def open(self, applicant: Applicant, machine: Object, right: Right) -> Deferred[Admitted]:
+    @as_deferred
+    async def open(self, applicant: Applicant, machine: Object, right: Right) -> Admitted:
         """As :meth:`IConsolePolicies.open`."""
-        return Deferred.fromCoroutine(self._open(applicant, machine, right))
-
-    async def _open(self, applicant: Applicant, machine: Object, right: Right) -> Admitted:
         # A new session has used no approval, whatever its id: some callers choose that.  One that is
         # resumed has, and its runtime will check that it is the same.
         new_session = replace(applicant, session=applicant.resumes)

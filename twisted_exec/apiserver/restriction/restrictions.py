@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
@@ -34,6 +33,7 @@ from twisted_exec.apiserver.restriction.pools import PoolRestriction
 from twisted_exec.apiserver.restriction.visibility import intersection
 from twisted_exec.auth.credentials import files_of
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, IVisibility, User
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.tls.files import Replaceable
 
@@ -130,11 +130,9 @@ class Restrictions:
         """Return the resource that a request is for, if its objects can be read."""
         return self._resources.get((attributes.group, attributes.resource))
 
-    def admit(self, change: Change) -> Deferred[None]:
+    @as_deferred
+    async def admit(self, change: Change) -> None:
         """As :meth:`IAdmission.admit`."""
-        return Deferred.fromCoroutine(self._admit(change))
-
-    async def _admit(self, change: Change) -> None:
         if not self._is_restricted(change.user):
             return
         for restriction in self._restrictions:
@@ -161,11 +159,9 @@ class RestrictedAuthorizer:
         """Return the files of the other authorizer, for the guard of sessions."""
         return files_of([self._authorizer])
 
-    def authorize(self, attributes: Attributes) -> Deferred[Decision]:
+    @as_deferred
+    async def authorize(self, attributes: Attributes) -> Decision:
         """As :meth:`IAuthorizer.authorize`."""
-        return Deferred.fromCoroutine(self._authorize(attributes))
-
-    async def _authorize(self, attributes: Attributes) -> Decision:
         decision: Decision = await self._authorizer.authorize(attributes)
         if not decision.allowed:
             return decision

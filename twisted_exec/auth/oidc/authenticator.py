@@ -34,6 +34,7 @@ from twisted_exec.auth.jose.keys import VerifyingKey
 from twisted_exec.auth.oidc.issuer import Issuer, user_of
 from twisted_exec.auth.oidc.keys import HTTPSFetcher, IKeyFetcher, IssuerKeys, Unpublished
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.tls.files import Reloading
 
 LEEWAY_SECONDS = 10.0
@@ -167,16 +168,14 @@ class OIDCAuthenticator:
         """As :meth:`IAuthenticator.authenticate`."""
         return BearerAuthenticator([self]).authenticate(credentials)
 
-    def authenticate_token(self, token: bytes) -> Deferred[User | None]:
+    @as_deferred
+    async def authenticate_token(self, token: bytes) -> User | None:
         """
         As :meth:`ITokenAuthenticator.authenticate_token`.
 
         Fails with :class:`~twisted_exec.api.status.Unauthorized` if the token claims one of our
         issuers and is invalid, or cannot be verified now.
         """
-        return Deferred.fromCoroutine(self._user(token))
-
-    async def _user(self, token: bytes) -> User | None:
         claims = jwt.claimed(token)
         if claims is None:
             return None

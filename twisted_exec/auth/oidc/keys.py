@@ -32,6 +32,7 @@ from twisted_exec.auth.oidc.issuer import Issuer, checked_url
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
 from twisted_exec.kube.kubeconfig.environment import proxy_for
 from twisted_exec.kube.transport.http import HTTPTransport, Request
+from twisted_exec.program.tasks import as_deferred
 
 LONGEST_SECONDS = 3600.0
 """Longest lifetime of cached keys."""
@@ -80,16 +81,14 @@ class HTTPSFetcher:
             raise Unpublished(f"{url} answered {code}")
         return document, kept_seconds(headers.get("cache-control", ""))
 
-    def post(self, url: str, ca_pem: bytes, form: Mapping[str, str]) -> Deferred[tuple[int, bytes]]:
+    @as_deferred
+    async def post(self, url: str, ca_pem: bytes, form: Mapping[str, str]) -> tuple[int, bytes]:
         """
         Post a form, such as to the token endpoint.
 
         :return: fires with the code, whichever it is, and the document; fails with
             :class:`Unpublished`.
         """
-        return Deferred.fromCoroutine(self._post(url, ca_pem, form))
-
-    async def _post(self, url: str, ca_pem: bytes, form: Mapping[str, str]) -> tuple[int, bytes]:
         code, _, document = await self._collect(
             url,
             ca_pem,

@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote_plus
 
-from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.fields import forbidden
@@ -34,6 +33,7 @@ from twisted_exec.api.status import Invalid
 from twisted_exec.nodeserver.kubelet_api.hop import Hop
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.text.relay import Relay
@@ -82,11 +82,9 @@ class LogLocator:
     hop: Hop
     shares: bool = False
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
+    @as_deferred
+    async def locate(self, context: RequestContext) -> Location:
         """See :meth:`IStreamLocator.locate`."""
-        return Deferred.fromCoroutine(self._locate(context))
-
-    async def _locate(self, context: RequestContext) -> Location:
         target, pod = await find(self.hop, context)
         options = options_of(context.request.args, target.pod).query()
         query = b"container=" + quote_plus(target.container).encode("ascii")

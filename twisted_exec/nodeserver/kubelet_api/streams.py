@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qs, quote
 
-from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.reasons import reason_of_command
@@ -25,6 +24,7 @@ from twisted_exec.nodeserver.kubelet_api.query import (
 )
 from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
@@ -49,11 +49,9 @@ class PodLocator:
 
     hop: Hop
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
+    @as_deferred
+    async def locate(self, context: RequestContext) -> Location:
         """See :meth:`IStreamLocator.locate`."""
-        return Deferred.fromCoroutine(self._locate(context))
-
-    async def _locate(self, context: RequestContext) -> Location:
         is_sent = bool(context.subject.reason)
         if not is_sent:
             context.learn(reason=reason_of_command(_command(context.request)))

@@ -37,7 +37,7 @@ from twisted_exec.nodeserver.leaves.credentials import Credentials, credentials
 from twisted_exec.nodeserver.leaves.spec import LeafSpec
 from twisted_exec.nodeserver.objects import Shared
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipRule, trimmed
-from twisted_exec.program.tasks import StoppingParts
+from twisted_exec.program.tasks import StoppingParts, as_deferred
 
 ASK_SECONDS = CONNECT_SECONDS
 """
@@ -186,11 +186,9 @@ class Leaf:
             self._ours = ours
             self._start_over()
 
-    def pod(self, root: Object) -> Deferred[LeafPod]:
+    @as_deferred
+    async def pod(self, root: Object) -> LeafPod:
         """See :meth:`ILeaf.pod`."""
-        return Deferred.fromCoroutine(self._pod(root))
-
-    async def _pod(self, root: Object) -> LeafPod:
         namespace, name = self.names(root)
         copied = self._pod_in_copy(root)
         if copied is not None:

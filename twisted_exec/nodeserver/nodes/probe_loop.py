@@ -24,7 +24,7 @@ from twisted_exec.nodeserver.interfaces import ILeaf
 from twisted_exec.nodeserver.nodes.conditions import UNPROBED
 from twisted_exec.nodeserver.nodes.leaf_nodes import trimmed
 from twisted_exec.nodeserver.nodes.probe import LeafProbe
-from twisted_exec.program.tasks import BackgroundTask
+from twisted_exec.program.tasks import BackgroundTask, as_deferred
 
 PROBE_SECONDS = 30.0
 AT_ONCE = 8
@@ -141,10 +141,8 @@ class LeafWatch:
             self.nodes.start()
         self._looking.start()
 
-    def stop(self) -> Deferred[None]:
+    @as_deferred
+    async def stop(self) -> None:
         """Stop; the Deferred fires when nothing is under way."""
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
         for ending in (self._looking.stop(), self.nodes.stop()):
             await ending

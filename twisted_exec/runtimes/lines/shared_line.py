@@ -34,6 +34,7 @@ from twisted_exec.console.floor import notice
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.rate_limit import ReadRateLimit
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.interfaces import CannotStart, IReopenable, IRun, IShutdown, MachineFacts
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 
@@ -161,10 +162,8 @@ class SharedLine:
 
     # IRun.
 
-    def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
-        return Deferred.fromCoroutine(self._start(factory))
-
-    async def _start(self, factory: IProtocolFactory) -> Any:
+    @as_deferred
+    async def connect(self, factory: IProtocolFactory) -> Any:
         self._name, self._endpoint = self._claim()
         if self._power is not None:
             await self._power.on()
@@ -222,11 +221,9 @@ class SharedLine:
         assert self._power is not None
         return Deferred.fromCoroutine(self._power.off())
 
-    def leave(self) -> Deferred[bytes]:
+    @as_deferred
+    async def leave(self) -> bytes:
         """See :meth:`.IReopenable.leave`."""
-        return Deferred.fromCoroutine(self._leave())
-
-    async def _leave(self) -> bytes:
         unsent = b""
         hand_on = getattr(self._link and self._link.transport, "hand_on", None)
         if hand_on is not None:

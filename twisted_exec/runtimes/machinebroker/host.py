@@ -34,6 +34,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.service import AsyncService
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.streams import (
     HOP,
     BrokerLocator,
@@ -238,11 +239,9 @@ class BrokerHost(AsyncService):
         if key:
             self._own_key = key
 
-    def freeze(self) -> Deferred[ServiceState]:
+    @as_deferred
+    async def freeze(self) -> ServiceState:
         """See :meth:`IHandsOver.freeze`."""
-        return Deferred.fromCoroutine(self._freeze())
-
-    async def _freeze(self) -> ServiceState:
         self.streams.freeze()
         await self.iri.suspend()
         key = "" if self.settings.token_key else self._own_key.hex()

@@ -23,6 +23,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.api.times import seconds
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.program.tasks import as_deferred
 
 from .tokens import ILedger
 
@@ -74,15 +75,9 @@ class LeaseLedger:
         if self._sweeping is not None:
             self._sweeping.cancel()
 
-    def take(self, digest: str, expires: float) -> Deferred[bool]:
+    @as_deferred
+    async def take(self, digest: str, expires: float) -> bool:
         """See :meth:`ILedger.take`."""
-        return Deferred.fromCoroutine(self._take(digest, expires))
-
-    def give_back(self, digest: str) -> Deferred[None]:
-        """See :meth:`ILedger.give_back`."""
-        return Deferred.fromCoroutine(self._give_back(digest))
-
-    async def _take(self, digest: str, expires: float) -> bool:
         # After a cancellation the owner of a Lease is unknown.  It may be another replica's, so it
         # must not be deleted: the token stays used.
         try:
@@ -92,6 +87,10 @@ class LeaseLedger:
                 return False
             raise self._refusal(error) from None
         return True
+
+    def give_back(self, digest: str) -> Deferred[None]:
+        """See :meth:`ILedger.give_back`."""
+        return Deferred.fromCoroutine(self._give_back(digest))
 
     def _lease(self, digest: str, expires: float) -> Object:
         now = self._now()

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.logs import parse
@@ -33,6 +32,7 @@ from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.kube.upstream import Upstream as ServerWay
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
 from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.target import Identity, Place
@@ -158,11 +158,9 @@ class BrokerLocator:
     allowed_origins: Collection[bytes] = ()
     claims: dict[RequestContext, Claim] = field(default_factory=dict)
 
-    def locate(self, context: RequestContext) -> Deferred[Location]:
+    @as_deferred
+    async def locate(self, context: RequestContext) -> Location:
         """See :meth:`IStreamLocator.locate`; the target is the token."""
-        return Deferred.fromCoroutine(self._locate(context))
-
-    async def _locate(self, context: RequestContext) -> Location:
         request, token = context.request, context.target
         session = forwarded_session_id(request) or context.subject.session
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)

@@ -25,6 +25,7 @@ from zope.interface import alsoProvides, implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.line import LineEnded
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
     IHotPlug,
@@ -412,11 +413,9 @@ class QemuRun:
 
     # Stop.
 
-    def shut_down(self) -> Deferred[None]:
+    @as_deferred
+    async def shut_down(self) -> None:
         """See :meth:`IShutdown.shut_down`: the power button of ACPI."""
-        return Deferred.fromCoroutine(self._shut_down())
-
-    async def _shut_down(self) -> None:
         seconds = self._driver.options.shutdown_seconds
         try:
             await self._ask("system_powerdown")
@@ -440,10 +439,8 @@ class QemuRun:
         self._disconnect()
         return unsent
 
-    def stop(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
+    @as_deferred
+    async def stop(self) -> None:
         """Send ``quit``; end remaining processes by signals."""
         _remove(os.path.join(self._facts.directory, "ignition"))
         if self._process is None:

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.tasks import ShortTurns, as_deferred
 
 
 class TextReader:
@@ -27,10 +26,8 @@ class TextReader:
         self._offset = 0  # of the beginning of the buffer
         self._buffer = bytearray()
 
-    def __call__(self, offset: int, limit: int) -> Deferred[bytes]:
-        return Deferred.fromCoroutine(self._read(offset, limit))
-
-    async def _read(self, offset: int, limit: int) -> bytes:
+    @as_deferred
+    async def __call__(self, offset: int, limit: int) -> bytes:
         if self._pieces is None or offset < self._offset:
             self._pieces, self._offset = self._render(), 0
             self._buffer.clear()

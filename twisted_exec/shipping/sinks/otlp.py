@@ -20,6 +20,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
 from twisted_exec.kube.kubeconfig.environment import proxy_for
 from twisted_exec.kube.transport.http import HTTPTransport, Request
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.shipping.interfaces import BatchRefused, ILineSink, Receipt, SinkError
 from twisted_exec.shipping.otlp import (
     CONTENT_TYPE,
@@ -77,11 +78,9 @@ class OTLPSink:
         """See :meth:`ILineSink.new_batch`."""
         return LogsBatch(self._now())
 
-    def send(self, batch: Any) -> Deferred[Receipt]:
+    @as_deferred
+    async def send(self, batch: Any) -> Receipt:
         """See :meth:`ILineSink.send`."""
-        return Deferred.fromCoroutine(self._send(batch))
-
-    async def _send(self, batch: LogsBatch) -> Receipt:
         try:
             headers = read_headers(self._headers_file) if self._headers_file else []
         except TLSConfigError as problem:

@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import message_of
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.shipping.interfaces import ILineSink, Receipt, SinkError
 from twisted_exec.shipping.syslog import LINE_BYTES, SyslogBatch
 from twisted_exec.tls.client import ClientCredentials
@@ -138,11 +139,9 @@ class SyslogSink:
         """See :meth:`ILineSink.new_batch`."""
         return SyslogBatch(self._facility)
 
-    def send(self, batch: Any) -> Deferred[Receipt]:
+    @as_deferred
+    async def send(self, batch: Any) -> Receipt:
         """See :meth:`ILineSink.send`; fires when the kernel has the messages."""
-        return Deferred.fromCoroutine(self._send(batch))
-
-    async def _send(self, batch: SyslogBatch) -> Receipt:
         if self._loss:
             raise SinkError("unreachable", self._loss)  # until settle() has reported it
         connection = self._connection or await self._connect()
@@ -191,11 +190,9 @@ class SyslogSink:
             if self._resting is not None:
                 self._resting.cancel()
 
-    def settle(self) -> Deferred[None]:
+    @as_deferred
+    async def settle(self) -> None:
         """See :meth:`ILineSink.settle`: fires when the connection has lasted long enough."""
-        return Deferred.fromCoroutine(self._settle())
-
-    async def _settle(self) -> None:
         sent, connection = self._sent, self._connection
         if connection is not None:
             while connection is self._connection and connection.unacknowledged:
@@ -216,11 +213,9 @@ class SyslogSink:
             if not self._loss:
                 raise
 
-    def close(self) -> Deferred[None]:
+    @as_deferred
+    async def close(self) -> None:
         """See :meth:`ILineSink.close`."""
-        return Deferred.fromCoroutine(self._close())
-
-    async def _close(self) -> None:
         connection = self._connection
         if connection is None:
             return

@@ -23,11 +23,11 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, BadGateway, NotFound
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.interfaces import RESUMED, Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient
 from twisted_exec.streaming.remotecommand.input_log import InputLog
@@ -424,10 +424,8 @@ class ResumingClient:
 
     # Outages
 
-    def _resume(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._open_next())
-
-    async def _open_next(self) -> None:
+    @as_deferred
+    async def _resume(self) -> None:
         connection = self._connection = SessionConnection(self)
         try:
             stream = await self._reopened(connection)

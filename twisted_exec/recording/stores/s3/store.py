@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 from zope.interface import implementer
 
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.recording.stores.interfaces import (
     SUFFIX,
     Entry,
@@ -70,9 +71,24 @@ class S3Store:
         """See :meth:`IRecordingStore.read`."""
         return Deferred.fromCoroutine(self._read(require_name(name), offset, limit))
 
-    def list(self, after: str = "", limit: int = _PAGE) -> Deferred[Sequence[Entry]]:
+    @as_deferred
+    async def list(self, after: str = "", limit: int = _PAGE) -> Sequence[Entry]:
         """See :meth:`IRecordingStore.list`."""
-        return Deferred.fromCoroutine(self._list(after, limit))
+        entries: list[Entry] = []
+        start, is_last = self._key(after) if after else self._prefix, False
+        while len(entries) < limit and not is_last:
+            parameters = {"list-type": "2", "prefix": self._prefix, "start-after": start}
+            parameters["max-keys"] = str(min(limit, _PAGE))
+            body = await self._require(Call("GET", parameters=parameters))
+            objects = page(body, "Contents")
+            is_last = objects.is_last or not objects.elements
+            for each in objects.elements:
+                start = each.get("Key", "")
+                name = start.removeprefix(self._prefix).removesuffix(SUFFIX)
+                # Leave out objects of other programs, and of other prefixes below ours.
+                if is_name(name) and start == self._key(name):
+                    entries.append(Entry(name, _number(each.get("Size", ""))))
+        return entries[:limit]
 
     def delete(self, name: str) -> Deferred[None]:
         """See :meth:`IRecordingStore.delete`."""
@@ -110,23 +126,6 @@ class S3Store:
         if code != _PARTIAL_CONTENT and offset:
             raise StoreError("answer", "the bucket ignores ranges of bytes")
         return body[:limit]
-
-    async def _list(self, after: str, limit: int) -> Sequence[Entry]:
-        entries: list[Entry] = []
-        start, is_last = self._key(after) if after else self._prefix, False
-        while len(entries) < limit and not is_last:
-            parameters = {"list-type": "2", "prefix": self._prefix, "start-after": start}
-            parameters["max-keys"] = str(min(limit, _PAGE))
-            body = await self._require(Call("GET", parameters=parameters))
-            objects = page(body, "Contents")
-            is_last = objects.is_last or not objects.elements
-            for each in objects.elements:
-                start = each.get("Key", "")
-                name = start.removeprefix(self._prefix).removesuffix(SUFFIX)
-                # Leave out objects of other programs, and of other prefixes below ours.
-                if is_name(name) and start == self._key(name):
-                    entries.append(Entry(name, _number(each.get("Size", ""))))
-        return entries[:limit]
 
     # Storing.
 

@@ -40,6 +40,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.writer import written
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.spacemanager.interfaces import (
     USABLE,
     Access,
@@ -142,9 +143,19 @@ class KcpProvider(CoroutineProvider):
         for parent in self._configured:
             self._remember(parent)
 
-    def rotate(self, physical: Physical) -> Deferred[None]:
+    @as_deferred
+    async def rotate(self, physical: Physical) -> None:
         """See :meth:`IRotatesCredentials.rotate`: the old token stays valid until it expires."""
-        return Deferred.fromCoroutine(self._rotate(physical))
+        obj = await self._found(physical)
+        path = self._full_path(physical)
+        if obj is None:
+            raise NotFound("workspaces", path, GROUP)
+        info = space_info(obj, physical)
+        if info.state != USABLE:
+            raise Conflict(
+                f'workspace "{path}" is {info.state}; rotate its credentials when it is {USABLE}'
+            )
+        await self._do_in_workspace(self._tokens.renewed(_token_key(obj, path)))
 
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`."""
@@ -299,18 +310,6 @@ class KcpProvider(CoroutineProvider):
             await self._do(deleting, physical)
         except NotFound:
             pass
-
-    async def _rotate(self, physical: Physical) -> None:
-        obj = await self._found(physical)
-        path = self._full_path(physical)
-        if obj is None:
-            raise NotFound("workspaces", path, GROUP)
-        info = space_info(obj, physical)
-        if info.state != USABLE:
-            raise Conflict(
-                f'workspace "{path}" is {info.state}; rotate its credentials when it is {USABLE}'
-            )
-        await self._do_in_workspace(self._tokens.renewed(_token_key(obj, path)))
 
     # Tokens.
 

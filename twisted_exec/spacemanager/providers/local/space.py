@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api.spaces import VIEWPOINTS
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.kube.informers.reflector import Backoff
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,
@@ -165,11 +166,9 @@ class LocalSpace:
         if not failure.check(CancelledError):
             self._log.failure("local space {name}", failure, name=self.record.name)
 
-    def become(self, record: Record) -> Deferred[None]:
+    @as_deferred
+    async def become(self, record: Record) -> None:
         """Switch to a new record; fires when the work for it has started."""
-        return Deferred.fromCoroutine(self._become(record))
-
-    async def _become(self, record: Record) -> None:
         if record.going:
             self._tell(GOING)
         self.record = record
@@ -179,11 +178,9 @@ class LocalSpace:
             await working
         self.start()
 
-    def stop(self) -> Deferred[None]:
+    @as_deferred
+    async def stop(self) -> None:
         """Stop the process; fires when nothing runs any more.  The data stays."""
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
         self._give_up_access()
         working, self._working = self._working, None
         if working is not None:
