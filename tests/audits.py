@@ -8,7 +8,7 @@ from typing import Any
 
 from zope.interface import implementer
 
-from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.program.interfaces import IAuditSink
 
 
 @implementer(IAuditSink)

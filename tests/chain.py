@@ -30,8 +30,7 @@ from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRe
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.authority import Issued
-from twisted_exec.tls.pki.directory import FORWARDING_USER, PKI, create_pki, write_kubeconfig
+from twisted_exec.tls.pki import FORWARDING_USER, PKI, Issued, create_pki, write_kubeconfig
 
 reactor: Any = _reactor
 HOST = "127.0.0.1"

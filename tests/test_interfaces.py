@@ -86,3 +86,4 @@ class CompatibilityTests(SynchronousTestCase):
             doubles = import_module(f"twisted_exec.testing.{module}")
             for name in names.split():
                 self.assertTrue(hasattr(doubles, name), f"{module}.{name}")
+        self.flushWarnings()  # about modules that have moved

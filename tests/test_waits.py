@@ -19,7 +19,7 @@ PAUSES = {
     "tests/contracts/space_world.py pause",
     "tests/flows/deployment.py pause",
     "tests/iri/test_rpc.py _turn",
-    "tests/kube/credentials/test_plugin.py RunTests._pause",
+    "tests/kube/kubeconfig/test_plugin.py RunTests._pause",
     "tests/runtimes/support.py pause",
 }
 """Functions that wait between two looks; each call must itself be in a loop that looks."""
@@ -48,7 +48,7 @@ EXCEPTIONS = {
     "tests/runtimes/test_processes.py ReadTests.test_zombie": _ENDS_ITSELF,
     "tests/runtimes/test_pty.py ReleaseTests.test_input_in_flight": "however much the terminal has accepted by then",
     "tests/shared.py _end": "a bounded poll when the reactor does not run any more",
-    "tests/spacemanager/providers/kind/test_provider.py LookTests.test_hint_when_made": "room for further hints of the listing, of which any number is right",
+    "tests/spacemanager/providers/test_kind_provider.py LookTests.test_hint_when_made": "room for further hints of the listing, of which any number is right",
     "tests/spacemanager/providers/kind_world.py KindWorld.turn": _BETWEEN_LOOKS,
     "tests/storage/etcd/test_restore.py UsedTests.ask": _BETWEEN_LOOKS,
     "tests/stalls.py run": "it is the program that makes others wait",

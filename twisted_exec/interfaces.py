@@ -11,8 +11,8 @@ interface                      implementation or purpose
 :class:`IAdmission`            validates single writes to the API server
 :class:`IMutatingAdmission`    changes or validates single writes
 :class:`IOpeningAdmission`     validates the streams of the API server
-:class:`IConsolePolicies`      conditions for console sessions: ``apiserver.policies.index``
-:class:`IReservation`          an approval for one session: ``apiserver.policies.reservations``
+:class:`IConsolePolicies`      conditions for console sessions: ``apiserver.consoles.policies``
+:class:`IReservation`          an approval for one session: ``apiserver.consoles.policies``
 :class:`IStorage`              ``storage.sqlite``, ``storage.etcd``, ``storage.memory``
 :class:`IHandsOverStorage`     ``storage.sqlite``
 :class:`IPoollet`              ``poollet.service.Poollet``
@@ -53,7 +53,7 @@ interface                      implementation or purpose
 :class:`IRoundReviewer`        the same, for rounds with many equal questions
 :class:`IJournal`              the output of one console: ``journal.journal``
 :class:`ICursor`               the position of one reader of a journal
-:class:`IScreen`               a terminal emulator: ``screens.emulator``
+:class:`IScreen`               a terminal emulator: ``screens.process``
 :class:`IRenderer`             renders screens in processes: ``screens.pool``
 :class:`ILineSink`             a destination of console lines: ``shipping.sinks``
 :class:`ILineBatch`            lines for such a destination
@@ -66,29 +66,30 @@ interface                      implementation or purpose
 :class:`IRotatesCredentials`   a provider that can rotate credentials
 :class:`IHostLocal`            a provider whose physical spaces run on the manager's host
 :class:`IProviders`            the providers of a space manager:
-``spacemanager.provider_views.registry``
+``spacemanager.registry``
 :class:`IProviderView`         one provider and its last report:
-``spacemanager.provider_views.view``
+``spacemanager.views``
 :class:`ISpaces`               the Spaces of a manager: ``spacemanager.spaces.loop``
 :class:`ISpaceClient`          API servers by the names of Spaces: ``spaces.client``
 :class:`ISpaceConnection`      one such server, as long as its Space exists
 :class:`ISpaceListener`        receives the Spaces that appear and disappear
 :class:`ILeases`               one Lease: ``kube.leader_election``,
 ``apiserver.controllers.leader_election``
-:class:`ILeader`               work of the elected replica: ``kube.leader_election.controllers``
+:class:`ILeader`               work of the elected replica: ``kube.leases``
 :class:`IAuthenticator`        finds the user of a request: ``auth.x509``, ``auth.tokens`` ...
-:class:`IProxyAuthenticator`   the same, for users whom a proxy forwards: ``auth.request_header``
+:class:`IProxyAuthenticator`   the same, for users whom a proxy forwards: ``auth.x509``
 :class:`IAuthorizer`           decides about a request: ``auth.rbac``, ``auth.delegated``
 :class:`IRulesAuthorizer`      an authorizer that can list its rules: ``auth.rbac``
 :class:`IVisibility`           the objects of a list that a user may see
 :class:`IRuleSource`           the objects that RBAC's rules come from
-:class:`IAuditSink`            ``observe.audit.JSONLinesAudit``
+:class:`IAuditSink`            ``program.audit.JSONLinesAudit``
 =============================  ======================================================================
 """
 
 from __future__ import annotations
 
 from twisted_exec.api.status import Unauthorized
+from twisted_exec.api.users import with_authenticated
 from twisted_exec.apiserver.interfaces import (
     Admitted,
     Applicant,
@@ -102,7 +103,6 @@ from twisted_exec.apiserver.interfaces import (
     Opening,
 )
 from twisted_exec.auth.credentials import PresentedCredentials
-from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import (
     Attributes,
     Decision,
@@ -113,7 +113,7 @@ from twisted_exec.auth.interfaces import (
     IVisibility,
     User,
 )
-from twisted_exec.auth.rbac.authorizer import IRuleSource
+from twisted_exec.auth.rbac import IRuleSource
 from twisted_exec.console.interfaces import (
     IConsoleRecorder,
     ILineTransport,
@@ -135,9 +135,9 @@ from twisted_exec.kube.interfaces import (
     IResumableProtocol,
 )
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
-from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.program.config_file import Reader
+from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
     IAdoptsMachines,

@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.interfaces import IMachineDriver, IRun, MachineFacts, TerminalSize
-from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.runtimes.config import ClassConfig
 from twisted_exec.runtimes.host import RuntimeHost, Settings
 

@@ -20,7 +20,7 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import MACHINES
 from twisted_exec.interfaces import ISpaceConnection, ISpaceListener
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.spaces.client import SpaceClient
 

@@ -26,12 +26,12 @@ from twisted_exec.apiserver import service as apiserver
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
-from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.poollet import service as poollet
+from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.runtimes import host as runtime
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.directory import FORWARDING_USER, create_pki, write_kubeconfig
+from twisted_exec.tls.pki import FORWARDING_USER, create_pki, write_kubeconfig
 
 STATE = os.path.abspath(os.environ.get("LAB_STATE", "lab-state"))
 PORT = int(os.environ.get("LAB_PORT", "6444"))

@@ -16,9 +16,9 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
-from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.tls.pki.directory import create_pki
+from twisted_exec.tls.pki import create_pki
 
 POOLS = IRONCORE.pool
 

@@ -18,7 +18,7 @@ from twisted_exec.api.kinds import NODE_PODS, NODES
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.testing.kubelet import Container, Kubelet
 from twisted_exec.tls.files import read_file

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted_exec.api import strategy
+from twisted_exec.api import fieldset, managedfields, strategy
+from twisted_exec.api import managedfields as managers
 from twisted_exec.api.kinds import MACHINEPOOLS, Object
-from twisted_exec.api.managedfields import entries as managers
-from twisted_exec.api.managedfields import fieldset, updates
-from twisted_exec.api.managedfields.entries import Writer
+from twisted_exec.api.managedfields import Writer
 
 KIND = MACHINEPOOLS
 VERSION = KIND.resource.api_version
@@ -37,18 +36,18 @@ def with_entries(obj: Object, entries: list[Object]) -> Object:
 
 
 def created(body: Object, manager: str = "maker") -> Object:
-    return with_entries(body, updates.updated(KIND, None, body, None, writer(manager)))
+    return with_entries(body, managedfields.updated(KIND, None, body, None, writer(manager)))
 
 
 def updated(old: Object, new: Object, manager: str, after: int = 0, told: Any = None) -> Object:
-    entries = updates.updated(KIND, old, new, told, writer(manager, after=after))
+    entries = managedfields.updated(KIND, old, new, told, writer(manager, after=after))
     return with_entries(new, entries)
 
 
 def applied(old: Object | None, config: Object, manager: str, force: bool = False) -> Object:
-    result = updates.applied(KIND, old, config, writer(manager, after=1), force=force)
+    result = managedfields.applied(KIND, old, config, writer(manager, after=1), force=force)
     return with_entries(
-        strategy.shaped(KIND, result.body), managers.encode(result.managed, VERSION)
+        strategy.shaped(KIND, result.body), managers.encode_entries(result.managed, VERSION)
     )
 
 

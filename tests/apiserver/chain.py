@@ -34,9 +34,8 @@ from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_json
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,

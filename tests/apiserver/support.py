@@ -15,20 +15,20 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.api.formats.encoded import json_of
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import Kind, Object, served
 from twisted_exec.api.resource import Resource
+from twisted_exec.api.users import EXPOSED
 from twisted_exec.apiserver.assembly import Parts, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.identity.credentials import Credentials, Identities
 from twisted_exec.apiserver.serving.filters import APIRequest, Limits
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
-from twisted_exec.auth.groups import EXPOSED
-from twisted_exec.auth.rbac.authorizer import bootstrap_objects
-from twisted_exec.observe.metrics import new_registry
+from twisted_exec.auth.rbac import bootstrap_objects
+from twisted_exec.program.metrics import new_registry
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.testing.http import MemoryClient, MemoryServer, Response
+from twisted_exec.testing.network import MemoryClient, MemoryServer, Response
 from twisted_exec.tls.client import ClientCredentials
 
 EPOCH = 1_700_000_000

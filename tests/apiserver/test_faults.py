@@ -23,7 +23,7 @@ from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.serving.filters import Limits
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
-from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki import Authority
 from twisted_exec.tls.server import ServerTLS
 
 SECRETS = "/api/v1/namespaces/default/secrets"

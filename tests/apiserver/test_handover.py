@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
 from tests.apiserver.chain import MachineTestCase
-from tests.apiserver.consoles.sessions.support import SharedStorage
+from tests.apiserver.consoles.support import SharedStorage
 from tests.audits import AuditList
 from tests.chain import reactor
 from tests.retained import instances, objects

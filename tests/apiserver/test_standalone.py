@@ -10,13 +10,13 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.apiserver.controllers.signer import CAPair
 from twisted_exec.apiserver.identity.credentials import Credentials, Identities
+from twisted_exec.apiserver.identity.signers import CLIENT
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.apiserver.signing.csr import CLIENT
-from twisted_exec.apiserver.signing.signer import CAPair
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.tls.pki.directory import create_pki
+from twisted_exec.tls.pki import create_pki
 
 
 class LoadTests(SynchronousTestCase):

@@ -17,7 +17,7 @@ from tests.tls.support import authority, server_identity, write
 from twisted_exec.auth.credentials import PresentedCredentials, presented
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.pki.authority import Issued
+from twisted_exec.tls.pki import Issued
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.upgrade import HeaderSet
 

@@ -10,14 +10,14 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.auth.rbac.test_authorizer import Source, binding, role, user
+from tests.auth.test_rbac_authorizer import Source, binding, role, user
 from tests.contracts.authorizer import GET, AuthorizerContract
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import NotFound, ServiceUnavailable
 from twisted_exec.apiserver.identity.reviews import attributes_of_review
 from twisted_exec.auth.delegated import DelegatedAuthorizer
 from twisted_exec.auth.interfaces import IAuthorizer, User
-from twisted_exec.auth.rbac.authorizer import RBACAuthorizer, RBACObjects
+from twisted_exec.auth.rbac import RBACAuthorizer, RBACObjects
 
 
 class RBACAuthorizerContractTests(AuthorizerContract, SynchronousTestCase):

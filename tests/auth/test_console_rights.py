@@ -15,7 +15,7 @@ from twisted_exec.auth.console_rights import VERBS, ConsoleAccess, ConsoleVerbs
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
-from twisted_exec.auth.rbac.rules import Rule
+from twisted_exec.auth.rules import Rule
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import CONSOLE as INPUT
 from twisted_exec.wire.stream_options import StreamOptions

@@ -13,6 +13,7 @@ from zope.interface import implementer
 from tests.auth.support import CredentialsCase, credentials
 from tests.tls.support import client_identity
 from twisted_exec.api.status import Unauthorized
+from twisted_exec.api.users import with_authenticated
 from twisted_exec.auth.credentials import (
     NO_HEADERS,
     CredentialHeaders,
@@ -20,7 +21,6 @@ from twisted_exec.auth.credentials import (
     RequestAuthenticator,
     UnionAuthenticator,
 )
-from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.wire.upgrade import HeaderSet

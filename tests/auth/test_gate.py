@@ -27,11 +27,10 @@ from twisted_exec.api.status import (
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
-from twisted_exec.auth.gate import Evidence, Gate, GatePolicy, Impersonation
+from twisted_exec.auth.gate import Evidence, Gate, GatePolicy, ImpersonationPolicy
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator
-from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
-from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
@@ -165,9 +164,9 @@ class GateTests(CredentialsCase):
 
     def test_impersonation_elsewhere(self) -> None:
         """Refused by a poollet; dropped unread by a node server."""
-        gate = self.gate(impersonation=Impersonation.REFUSED)
+        gate = self.gate(impersonation=ImpersonationPolicy.REFUSED)
         self.refused(gate, Forbidden, {**self.token, **AS_JANE})
-        gate = self.gate(impersonation=Impersonation.DROPPED)
+        gate = self.gate(impersonation=ImpersonationPolicy.DROPPED)
         context = self.identified(gate, {**self.token, **AS_JANE})
         self.assertEqual(context.user.name, "ann")
         self.assertFalse(context.request.requestHeaders.hasHeader("Impersonate-User"))

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.impersonation`.
+Tests for :mod:`twisted_exec.auth.gate`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import BadRequest
 from twisted_exec.auth.credentials import PresentedCredentials
-from twisted_exec.auth.impersonation import Impersonation, impersonation
+from twisted_exec.auth.gate import Impersonation, impersonation
 from twisted_exec.auth.interfaces import Attributes, User
 
 ADMIN = User("admin", ("system:masters",))

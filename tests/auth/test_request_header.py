@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.request_header`.
+Tests for :mod:`twisted_exec.auth.x509`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tests.retained import instances
 from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IProxyAuthenticator, User
-from twisted_exec.auth.request_header import HeaderNames, RequestHeaderAuthenticator
+from twisted_exec.auth.x509 import HeaderNames, RequestHeaderAuthenticator
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki.authority import Issued
+from twisted_exec.tls.pki import Issued
 from twisted_exec.tls.server import PeerCertificate
 
 PROXY = client_identity("exec-apiserver", ca="forwarding")

@@ -19,7 +19,6 @@ from tests.tls.support import client_identity
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.auth.credentials import LONGEST_TOKEN_BYTES, NO_HEADERS, UnionAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.tokens import (
     BearerAuthenticator,
     IAudienceAuthenticator,
@@ -27,7 +26,7 @@ from twisted_exec.auth.tokens import (
     Known,
     TokenFileAuthenticator,
 )
-from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.upgrade import BEARER_SUBPROTOCOL
 

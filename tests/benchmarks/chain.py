@@ -20,7 +20,7 @@ from tests import procfs
 from tests.flows.deployment import Deployment, run_reactor
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revisions.registry import revision
+from twisted_exec.iri.revisions import revision
 
 from .console import Console, user_context
 

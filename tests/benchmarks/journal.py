@@ -29,7 +29,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.retention import StoreLimits
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.journal.writer import WRITE_SECONDS
-from twisted_exec.observe.disk_thread import AtOnce
+from twisted_exec.program.disk_thread import AtOnce
 from twisted_exec.testing.console import FakeConsole
 
 MACHINES = 1000
@@ -250,7 +250,7 @@ def serve(path: str, *, disk: bool) -> None:
 
     from tests.contracts.machine_runtime import machine
     from twisted_exec.iri.protos import machine_pb2 as pb
-    from twisted_exec.observe.audit import JSONLinesAudit
+    from twisted_exec.program.audit import JSONLinesAudit
     from twisted_exec.runtimes.config import parse
     from twisted_exec.runtimes.host import RuntimeHost, Settings
 

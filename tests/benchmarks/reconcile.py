@@ -24,8 +24,8 @@ from tests.flows.deployment import Deployment, machine, machine_class, run_react
 from tests.flows.programs import Program, start
 from twisted_exec.api import kinds
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revisions.registry import revision
-from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.iri.revisions import revision
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import Object
 
 HELD = 2000

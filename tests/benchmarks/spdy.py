@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from twisted_exec.wire.spdy.connection import Connection, DataReceived, StreamOpened
+from twisted_exec.wire.spdy_connection import Connection, DataReceived, StreamOpened
 
 TOTAL = 64 << 20
 CHUNK = 64 << 10

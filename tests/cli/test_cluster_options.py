@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.cluster_options`.
+Tests for :mod:`twisted_exec.cli.options`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ import argparse
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.cluster_options import config_of, duration, since_time
 from twisted_exec.cli.console.options import parse_options
+from twisted_exec.cli.options import config_of, duration, since_time
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, KubeConfigError
 
 

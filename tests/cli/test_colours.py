@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.colours`.
+Tests for :mod:`twisted_exec.cli.messages`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import io
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.colours import Colour, painter
+from twisted_exec.cli.messages import Colour, painter
 
 
 class Terminal(io.StringIO):

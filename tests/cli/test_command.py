@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.command`, in processes of their own: each has one reactor.
+Tests for :mod:`twisted_exec.cli.runner`, in processes of their own: each has one reactor.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.heard import hear_signals
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
-from twisted_exec.cli.cluster_options import add_cluster_options
-from twisted_exec.cli.command import ask_server
+from twisted_exec.cli.options import add_cluster_options
+from twisted_exec.cli.runner import ask_server
 
 
 class AskOnceTests(SynchronousTestCase):
@@ -29,7 +29,7 @@ class AskOnceTests(SynchronousTestCase):
 
     def ends(self, asking: str, code: int, told: str) -> None:
         """Run a program; check its exit code and its standard error."""
-        program = f"import os, signal\nfrom twisted_exec.cli.command import run_in_reactor\n{dedent(asking)}"
+        program = f"import os, signal\nfrom twisted_exec.cli.runner import run_in_reactor\n{dedent(asking)}"
         program += "raise SystemExit(run_in_reactor('x', ask))\n"
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False

@@ -14,7 +14,7 @@ from tests.apiserver.chain import ChainTestCase
 from tests.cli.console.test_program_process import COMMAND, TerminalCase
 from tests.cli.foreign import MACOS, WINDOWS
 from tests.flows import programs
-from twisted_exec.testing.attachment import EchoAttachment
+from twisted_exec.testing.console import EchoAttachment
 
 TWISTED_EXEC = "import sys; from twisted_exec.cli.main import main; sys.exit(main())"
 TWISTD = "from twisted.scripts.twistd import run; run()"
@@ -107,7 +107,7 @@ class LocalTests(SynchronousTestCase):
 
     def test_windows(self) -> None:
         """On Windows the commands say what to use instead."""
-        for module in ("main", "console.program", "completion.command"):
+        for module in ("main", "console.program", "commands.completion"):
             code, out, err = self.run_python(f"{WINDOWS}import twisted_exec.cli.{module}")
             self.assertEqual((code, out, err.count("\n")), (1, "", 1))
             self.assertIn("Windows", err)

@@ -11,9 +11,9 @@ from twisted.internet import reactor
 from tests.apiserver.chain import ChainTestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
-from twisted_exec.cli.cluster_options import config_of
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.console.program import _Console
+from twisted_exec.cli.options import config_of
 from twisted_exec.wire.stream_options import CONSOLE
 
 _NOBODY: Any = None

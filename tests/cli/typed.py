@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.cli import command as asking
+from twisted_exec.cli import runner as asking
 from twisted_exec.cli.main import make_parser
 
 

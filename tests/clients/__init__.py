@@ -8,7 +8,7 @@ is said with the reason, not tried.
 
 * :mod:`.table` is the table, as it is found and as the documentation has it.
 * :mod:`.place` is what a row is tried on.
-* :mod:`.kubectl` and :mod:`.scripts` are the clients; the programs that use a
+* :mod:`.kubectl` and :mod:`twisted_exec.cli.commands.completion` are the clients; the programs that use a
   library are in ``python``, ``javascript``, ``rust``, ``java`` and ``browser``.
 * :mod:`.matrix` tries all of them: ``python -m tests.clients.matrix`` writes
   ``docs/reference/clients.rst``.

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.answers`: a machine asks, and no user could answer.
+Tests for :mod:`twisted_exec.console.shared_console`: a machine asks, and no user could answer.
 """
 
 from __future__ import annotations
@@ -8,10 +8,15 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.wire.terminal_model import answered
-from twisted_exec.console.answers import MOST_PER_SECOND, SESSION, SIZE, Answers
-from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console import (
+    MOST_PER_SECOND,
+    SESSION,
+    SIZE,
+    Answers,
+    SharedConsole,
+)
 from twisted_exec.streaming.interfaces import Role, TerminalSize
-from twisted_exec.testing.attachment import MarkStream
+from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.stream_options import CONSOLE
 
 from .doubles import MemoryConsole

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.interruption` and :mod:`twisted_exec.console.lifecycle`.
+Tests for :mod:`twisted_exec.console.shared_console` and :mod:`twisted_exec.console.shared_console`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import instances
 from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, notice
-from twisted_exec.console.limits import Limits
 from twisted_exec.console.line import LineEnded
-from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console import Limits, SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
@@ -27,8 +26,8 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.testing.attachment import MarkStream
-from twisted_exec.wire.marks import At, Notice
+from twisted_exec.testing.console import MarkStream
+from twisted_exec.wire.resume import At, Notice
 from twisted_exec.wire.stream_options import CONSOLE
 
 from .doubles import MemoryConsole, MemoryStream

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.log_stream`, in memory.
+Tests for :mod:`twisted_exec.console.log`, in memory.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.audits import AuditList
 from tests.retained import instances
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.console.log_stream import LogStream
+from twisted_exec.console.log import LogStream
 from twisted_exec.journal.journal import Journal
-from twisted_exec.observe.audit import Trail
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, REVOKED, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.testing.network import MemoryClient, MemoryServer
 from twisted_exec.wire.log_frames import FrameDecoder, Framing
 
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.limits import Limits
 from twisted_exec.console.output import HarmlessOutput
-from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console import Limits, SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
@@ -28,11 +27,11 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.testing.attachment import MarkStream
-from twisted_exec.wire.marks import At, Notice
+from twisted_exec.testing.console import MarkStream
+from twisted_exec.wire.escape_sequences import QueryFilter
+from twisted_exec.wire.resume import At, Notice
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
-from twisted_exec.wire.terminal_queries import QueryFilter
 
 from ..journal.support import ManualDisk, close_segments
 from .doubles import MemoryConsole, MemoryStream, OpenConsoleCase

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.presence`: the marks that name the number of sessions.
+Tests for :mod:`twisted_exec.console.viewers`: the marks that name the number of sessions.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from twisted_exec.streaming.interfaces import Role
-from twisted_exec.testing.attachment import MarkStream
-from twisted_exec.wire.marks import Attendance
+from twisted_exec.testing.console import MarkStream
+from twisted_exec.wire.resume import Attendance
 
 from .viewer_case import DELETED, READ_ONLY, ViewerCase
 

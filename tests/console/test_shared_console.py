@@ -26,7 +26,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
-from twisted_exec.wire.remotecommand.messages import encode_gap
+from twisted_exec.wire.control_messages import encode_gap
 
 from .doubles import (
     BreakableConsole,

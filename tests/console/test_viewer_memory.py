@@ -4,12 +4,11 @@ Tests for :mod:`twisted_exec.console.viewer`: retained output in memory and on d
 
 from __future__ import annotations
 
-from twisted_exec.console.limits import Limits
-from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console import Limits, SharedConsole
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import Position
-from twisted_exec.testing.attachment import MarkStream
-from twisted_exec.wire.marks import At
+from twisted_exec.testing.console import MarkStream
+from twisted_exec.wire.resume import At
 
 from ..journal.support import ManualDisk, close_segments
 from .doubles import MemoryConsole

@@ -10,7 +10,7 @@ from twisted_exec.api.status import TooManyRequests
 from twisted_exec.console.floor import ANNOUNCE_SECONDS, HINT, WAIT, notice
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.marks import At, Notice
+from twisted_exec.wire.resume import At, Notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

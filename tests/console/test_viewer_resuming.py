@@ -9,8 +9,8 @@ from twisted_exec.console import acts
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import Position, Role
-from twisted_exec.testing.attachment import MarkStream
-from twisted_exec.wire.marks import At
+from twisted_exec.testing.console import MarkStream
+from twisted_exec.wire.resume import At
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

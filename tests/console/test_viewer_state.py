@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.viewer_state`, and for consoles that are suspended.
+Tests for :mod:`twisted_exec.console.viewer`, and for consoles that are suspended.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import LINE_AGAIN
-from twisted_exec.console.limits import Limits
-from twisted_exec.console.shared_console import SharedConsole
-from twisted_exec.console.viewer import Viewer
-from twisted_exec.console.viewer_state import export_viewer, restore_viewer
+from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.viewer import Viewer, export_viewer, restore_viewer
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
     CONSOLE_IN_USE,
@@ -24,8 +22,8 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.testing.attachment import MarkStream
-from twisted_exec.wire.marks import Notice
+from twisted_exec.testing.console import MarkStream
+from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 

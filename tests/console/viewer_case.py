@@ -12,7 +12,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Position,
 )
-from twisted_exec.testing.attachment import MarkStream
+from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

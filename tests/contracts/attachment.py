@@ -28,11 +28,9 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import Limits
-from twisted_exec.streaming.remotecommand.server import NO_BREAK, NO_ROLES, READ_ONLY
-from twisted_exec.streaming.remotecommand.user_input import UserInput
-from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
-from twisted_exec.testing.flow import RecordingProducer
-from twisted_exec.testing.http import MemoryClient
+from twisted_exec.streaming.remotecommand.server import NO_BREAK, NO_ROLES, READ_ONLY, UserInput
+from twisted_exec.testing.console import EchoAttachment, RecordingAttachment, RecordingProducer
+from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.session_terms import FULL, Terms
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from twisted_exec.auth.interfaces import (
     IVisibility,
     User,
 )
-from twisted_exec.auth.rbac.rules import Rule
+from twisted_exec.auth.rules import Rule
 
 JANE = User("jane", ("dev", "system:authenticated"))
 _MACHINES = MACHINES.resource

@@ -35,11 +35,11 @@ from twisted_exec.apiserver import service as apiserver
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.consoles.endpoint import ConsoleEndpoint, ConsoleLost
+from twisted_exec.kube.console_endpoint import ConsoleEndpoint, ConsoleLost
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.poollet import service as poollet
+from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.runtimes import host
 from twisted_exec.runtimes.config import parse
 from twisted_exec.storage.memory import MemoryStorage

@@ -17,9 +17,9 @@ from twisted_exec.recording.stores.interfaces import (
     ReadText,
     Stored,
     StoreError,
+    digest,
     reader,
 )
-from twisted_exec.recording.stores.verification import digest
 
 LIMIT = 1 << 20
 

@@ -20,7 +20,7 @@ from tests.auth.support import FakeRequest
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer, User
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POOL_DELETED,
@@ -30,10 +30,8 @@ from twisted_exec.streaming.interfaces import (
     ISessionReviewer,
     Subject,
 )
-from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import HINT_SECONDS, REVIEW_SECONDS, SessionGuard
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.session import Session
+from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
 
 if TYPE_CHECKING:
     from twisted.trial.unittest import SynchronousTestCase

@@ -1,5 +1,5 @@
 """
-Contract of every :class:`~twisted_exec.apiserver.signing.csr.ISigner`.
+Contract of every :class:`~twisted_exec.apiserver.identity.signers.ISigner`.
 
 Inherit :class:`SignerContract` beside ``SynchronousTestCase``, set ``signed`` and implement
 ``make_signer``.
@@ -19,8 +19,8 @@ from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from twisted_exec.apiserver.signing.csr import ISigner, subject_of
-from twisted_exec.auth.groups import MASTERS
+from twisted_exec.api.users import MASTERS
+from twisted_exec.apiserver.identity.signers import ISigner, subject_of
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer
 
 SERVER = ("digital signature", "server auth")

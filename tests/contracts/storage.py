@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList, gatherResults
 
 from twisted_exec.api import kinds
-from twisted_exec.api.formats.encoded import json_of
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,

@@ -2,9 +2,9 @@
 Generate the parts of ``docs/deploy/kubernetes`` that follow from the code: API groups and roles.
 
 A standalone exec-apiserver creates the roles of people and poollets itself
-(``twisted_exec.auth.rbac.bootstrap``).  Behind a kube-apiserver they are manifests: the same rules,
+(``twisted_exec.auth.rbac``).  Behind a kube-apiserver they are manifests: the same rules,
 without those for kinds that the host cluster has roles for, and with names of ours where
-Kubernetes' own are taken.  ``twisted_exec.apiserver.aggregated.rbac_rules`` has the server's own
+Kubernetes' own are taken.  ``twisted_exec.apiserver.aggregated.control_plane`` has the server's own
 permissions at the host.
 
 ``python -m tests.docs.deploy_roles`` writes a kustomize component for each dialect, and the roles
@@ -24,8 +24,8 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.kinds import crds, spaces
 from twisted_exec.api.spaces import DEFAULT_PROVIDER, namespace_of
-from twisted_exec.apiserver.aggregated import rbac_rules
-from twisted_exec.auth.rbac.bootstrap import (
+from twisted_exec.apiserver.aggregated import control_plane
+from twisted_exec.auth.rbac import (
     CONSOLE_APPROVER,
     CONSOLE_OBSERVER,
     CONSOLE_POLICY_EDITOR,
@@ -33,7 +33,7 @@ from twisted_exec.auth.rbac.bootstrap import (
     PERMISSION_WATCHER,
     bootstrap_objects,
 )
-from twisted_exec.auth.rbac.rules import Rule
+from twisted_exec.auth.rules import Rule
 from twisted_exec.nodeserver import rbac_rules as node_needs
 from twisted_exec.spacemanager import rbac_rules as space_needs
 
@@ -194,7 +194,7 @@ def _leases(dialect: Dialect, rules: list[Object]) -> list[Object]:
         "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
     }
     created = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    server_rules = dict(rbac_rules.namespaced_rules((dialect,)))[namespace]
+    server_rules = dict(control_plane.namespaced_rules((dialect,)))[namespace]
     poollets = [_role(name, rules, namespace), binding]
     return [created, *poollets, *_granted(server_rules, namespace)]
 
@@ -203,12 +203,14 @@ def rights() -> list[Object]:
     """Return the permissions of the API server at kube-apiserver that all dialects share."""
     account = _account(SERVER, NAMESPACE)
     objects: list[Object] = [account]
-    objects += _granted(rbac_rules.cluster_rules())
-    for namespace, rules in rbac_rules.namespaced_rules(()):
+    objects += _granted(control_plane.cluster_rules())
+    for namespace, rules in control_plane.namespaced_rules(()):
         objects += _granted(rules, namespace)
-    objects.append(_bound(f"{SERVER}:{rbac_rules.DELEGATOR}", "ClusterRole", rbac_rules.DELEGATOR))
     objects.append(
-        _bound(f"{SERVER}:{rbac_rules.READER}", "Role", rbac_rules.READER, "kube-system")
+        _bound(f"{SERVER}:{control_plane.DELEGATOR}", "ClusterRole", control_plane.DELEGATOR)
+    )
+    objects.append(
+        _bound(f"{SERVER}:{control_plane.READER}", "Role", control_plane.READER, "kube-system")
     )
     return objects
 

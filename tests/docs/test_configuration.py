@@ -14,13 +14,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.kube.kubeconfig.test_loader import WHOLE as _WHOLE
 from twisted.plugins import twisted_exec_drivers as plugins
 from twisted_exec.api import kinds
-from twisted_exec.kube.credentials.plugin import parse_credential
 from twisted_exec.kube.kubeconfig import loader
 from twisted_exec.kube.kubeconfig.client_config import ExecPlugin
+from twisted_exec.kube.kubeconfig.plugin import parse_credential
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes import config
 from twisted_exec.runtimes.drivers import DriverMaker
-from twisted_exec.tls.pki.directory import create_pki
+from twisted_exec.tls.pki import create_pki
 
 from . import pages
 

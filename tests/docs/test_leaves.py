@@ -11,7 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.kube.kubeconfig.loader import _OUTSIDE, MAX_INLINE_BYTES
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver import ownership
-from twisted_exec.nodeserver.kubelet_api import logs, streams
+from twisted_exec.nodeserver.kubelet_api import streams
+from twisted_exec.nodeserver.kubelet_api import streams as logs
 from twisted_exec.nodeserver.leaves.file import LOOK_SECONDS, load
 from twisted_exec.nodeserver.leaves.leaf import ASK_SECONDS
 from twisted_exec.nodeserver.root_pods import MAX_NODE_WATCHES

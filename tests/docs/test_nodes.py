@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec import nodeserver
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
-from twisted_exec.nodeserver.nodes.conditions import OURS, POLICIES
 from twisted_exec.nodeserver.nodes.plan import KEPT_BY, LEAF, NODE_SOURCES
+from twisted_exec.nodeserver.nodes.status import OURS, READY_POLICIES
 from twisted_exec.nodeserver.rbac_rules import probe_rules
 
 PAGE = Path(__file__).parents[2] / "docs/reference/nodes.rst"
@@ -26,13 +26,20 @@ class PageTests(SynchronousTestCase):
 
     def test_words(self) -> None:
         """The page names every condition, label and policy."""
-        for word in (*OURS, *POLICIES, *NODE_SOURCES, KEPT_BY.split("/")[1], LEAF, KOSMOS_LEAF):
+        for word in (
+            *OURS,
+            *READY_POLICIES,
+            *NODE_SOURCES,
+            KEPT_BY.split("/")[1],
+            LEAF,
+            KOSMOS_LEAF,
+        ):
             self.assertIn(word, self.text)
 
     def test_reasons(self) -> None:
         """The page names every reason of a failing condition and of an Event."""
         reasons: set[str] = set()
-        for module in ("probe", "conditions"):
+        for module in ("probe", "status"):
             code = (CODE / "nodes" / f"{module}.py").read_text()
             reasons.update(re.findall(r'\("(?:False|Unknown)", "(\w+)"', code))
             reasons.update(re.findall(r'_away\("(\w+)"', code))

@@ -16,18 +16,19 @@ from tests.nodeserver.support import simple
 from tests.shipping.doubles import MemorySink
 from tests.spacemanager.support import Hub
 from twisted_exec.api.dialects import DEFAULT
-from twisted_exec.api.kinds.alerts.presets import AlertPattern
+from twisted_exec.api.kinds.consolealerts import AlertPattern
 from twisted_exec.api.patterns import Pattern
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
-from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, load
-from twisted_exec.auth.rbac.changes import PermissionWatch
-from twisted_exec.journal.metrics import JournalMetrics
-from twisted_exec.journal.store import JournalStore
-from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
-from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
-from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import (
+from twisted_exec.apiserver.auditing import DEFAULT_POLICY, load
+from twisted_exec.auth.delegated import PermissionWatch
+from twisted_exec.journal.store import JournalMetrics, JournalStore
+from twisted_exec.nodeserver.leaves.registry import LeafMetrics
+from twisted_exec.poollet.alerts import AlertMetrics
+from twisted_exec.poollet.machines import actor, config, plan
+from twisted_exec.program.audit import SUBJECT_KEYS, Trail
+from twisted_exec.program.interfaces import IAuditSink
+from twisted_exec.program.metrics import (
     ExpiryMetrics,
     LatencyMetrics,
     MetricsRegistry,
@@ -35,20 +36,16 @@ from twisted_exec.observe.metrics import (
     SessionMetrics,
     register_build,
 )
-from twisted_exec.poollet.alerts.controller import AlertMetrics
-from twisted_exec.poollet.machines import actor, plan, references
 from twisted_exec.recording.stores.uploads import UploadMetrics
-from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
+from twisted_exec.runtimes.recordings.service import RecordingMetrics
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
-from twisted_exec.shipping.metrics import ShippingMetrics
-from twisted_exec.shipping.shipper import Shipper
-from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
+from twisted_exec.shipping.shipper import Shipper, ShippingMetrics
+from twisted_exec.spacemanager.service import ProviderCallMetrics, SpaceMetrics
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.interfaces import Subject
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
+from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
 from twisted_exec.testing.cluster import MemoryCluster
-from twisted_exec.wire.remotecommand import messages
+from twisted_exec.wire import control_messages
 
 from . import pages
 
@@ -154,10 +151,10 @@ class ObservingPageTests(SynchronousTestCase):
         """The page lists every reason of a poollet's Events."""
         table = pages.table(self.page, "Events of poollets")
         lacking = (
-            references.VOLUME_NOT_READY,
-            references.INTERFACE_NOT_READY,
-            references.IGNITION_NOT_READY,
-            references.UNSUPPORTED,
+            config.VOLUME_NOT_READY,
+            config.INTERFACE_NOT_READY,
+            config.IGNITION_NOT_READY,
+            config.UNSUPPORTED,
             plan.CLASS_NOT_READY,
         )
         for reason in (*actor.FAILURES.values(), *lacking):
@@ -170,5 +167,5 @@ class AnswersPageTests(SynchronousTestCase):
     def test_causes(self) -> None:
         """The section lists exactly the reasons that a Status may have."""
         section = pages.section(pages.page("reference/answers"), "The end of a session")
-        failures = set(messages.FAILURES)
-        self.assertEqual(pages.first_column(section), failures | {messages.EXIT_REASON})
+        failures = set(control_messages.FAILURES)
+        self.assertEqual(pages.first_column(section), failures | {control_messages.EXIT_REASON})

@@ -20,15 +20,15 @@ from twisted.trial.unittest import TestCase
 
 from tests.flows.programs import Program, script, start
 from tests.kube.console_cases import ConsolesCase
-from tests.kube.consoles.test_endpoint import Collector
+from tests.kube.test_endpoint import Collector
 from tests.ports import reserved_port
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.consoles.endpoint import ConsoleEndpoint
+from twisted_exec.kube.console_endpoint import ConsoleEndpoint
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.testing.attachment import RecordingAttachment
+from twisted_exec.testing.console import RecordingAttachment
 
 reactor: Any = _reactor
 

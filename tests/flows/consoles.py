@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from twisted_exec.kube.consoles.endpoint import ConsoleEndpoint
+from twisted_exec.kube.console_endpoint import ConsoleEndpoint
 from twisted_exec.kube.kubeconfig.loader import load
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.task import LoopingCall
 
-from twisted_exec.kube.consoles.exec import open_console
+from twisted_exec.kube.console import open_console
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.wire.remotecommand.messages import Ending
+from twisted_exec.wire.control_messages import Ending
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 from . import busy_machine

@@ -26,7 +26,7 @@ from tests import needs
 from tests.chain import POOL, pki, reactor
 from tests.storage.etcds import any_prefix, put_by_hand, shared
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.directory import PKI, write_kubeconfig
+from twisted_exec.tls.pki import PKI, write_kubeconfig
 
 from . import programs
 from .deployment import CLASSES, pause

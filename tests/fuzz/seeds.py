@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from twisted_exec.testing.collectors import encode_partial_success
-from twisted_exec.wire.remotecommand import messages as rc
-from twisted_exec.wire.spdy.frames import FrameWriter, data, go_away, ping, rst_stream
+from twisted_exec.wire import control_messages as rc
+from twisted_exec.wire.spdy import FrameWriter, data, go_away, ping, rst_stream
 
 from .targets import seed
 

@@ -21,29 +21,35 @@ from twisted.web.http import parse_qs
 from zope.interface import implementer
 
 from tests.auth import forge
-from tests.auth.oidc.support import user_of
+from tests.auth.oidc_support import user_of
 from tests.retained import weight
-from twisted_exec.api import logs, patch, quantity, selectors, times
-from twisted_exec.api.formats import protobuf
+from twisted_exec.api import logs, patch, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.aggregated.admission import review
+from twisted_exec.apiserver.aggregated import admission_review
 from twisted_exec.apiserver.consoles.poollets import forwarded_headers
 from twisted_exec.apiserver.serving import query as options
-from twisted_exec.auth.jose import jwt
-from twisted_exec.auth.jose.keys import jwks_keys, signing_key
-from twisted_exec.auth.oidc.configuration import read_configuration
-from twisted_exec.auth.oidc.issuer import Claim, Issuer
+from twisted_exec.auth import jwt
+from twisted_exec.auth.issuers import read_configuration
+from twisted_exec.auth.jwt import jwks_keys, signing_key
+from twisted_exec.auth.oidc import Claim, Issuer
 from twisted_exec.shipping.otlp import read_receipt, status_message
 from twisted_exec.streaming.http import upgrade_client
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.wire import channel, com_port, stream_options, telnet, terminal_queries, upgrade
+from twisted_exec.wire import (
+    channel,
+    control_messages,
+    escape_sequences,
+    stream_options,
+    telnet,
+    upgrade,
+)
+from twisted_exec.wire import spdy as spdy_frames
+from twisted_exec.wire import spdy as spdy_headers
+from twisted_exec.wire import spdy_connection as spdy
+from twisted_exec.wire import spdy_connection as streams
+from twisted_exec.wire import telnet as com_port
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand import messages
-from twisted_exec.wire.remotecommand import spdy_streams as streams
-from twisted_exec.wire.spdy import connection as spdy
-from twisted_exec.wire.spdy import frames as spdy_frames
-from twisted_exec.wire.spdy import headers as spdy_headers
 
 Outcome = tuple[list[Any], str]
 """What came out, and what the peer was blamed for at the end, if it was."""
@@ -249,7 +255,7 @@ def sizes(split: int, data: bytes) -> None:
     """Sizes and wishes are the same on any split, can be said again, and little of them is kept."""
 
     def read(parts: Iterable[bytes]) -> Outcome:
-        decoder, found = messages.SizeDecoder(), []
+        decoder, found = control_messages.SizeDecoder(), []
         for part in parts:
             found += decoder.feed(part)
             assert weight(decoder) < 4096
@@ -260,11 +266,11 @@ def sizes(split: int, data: bytes) -> None:
 
 
 def _said_again(told: Any) -> Any:
-    if isinstance(told, messages.TerminalSize):
-        again = messages.encode_size(told)
+    if isinstance(told, control_messages.TerminalSize):
+        again = control_messages.encode_size(told)
     else:
-        again = messages.encode_wish(told, None)
-    (read,) = messages.SizeDecoder().feed(again)
+        again = control_messages.encode_wish(told, None)
+    (read,) = control_messages.SizeDecoder().feed(again)
     return read
 
 
@@ -272,10 +278,10 @@ def endings(split: int, document: bytes) -> None:
     """A Status is read or blamed for, and what was read can be said again."""
     protocol = (channel.V5, channel.V4, channel.V1, channel.V2)[split % 4]
     try:
-        ending = messages.decode_ending(document, protocol)
+        ending = control_messages.decode_ending(document, protocol)
     except RemoteProtocolError:
         return
-    again = messages.decode_status(messages.encode_status(ending))
+    again = control_messages.decode_status(control_messages.encode_status(ending))
     # NonZeroExitCode with 0 contradicts itself; client-go takes it for success, too.
     assert (again.ok, again.exit_code or 0) == (ending.ok, ending.exit_code or 0)
 
@@ -491,7 +497,7 @@ def terminals(split: int, data: bytes) -> None:
     """Output keeps its length; whole or in pieces, the same queries are changed, and none is left."""
 
     def filtered(parts: Iterable[bytes]) -> bytes:
-        each = terminal_queries.QueryFilter()
+        each = escape_sequences.QueryFilter()
         return b"".join(map(each.feed, parts))
 
     whole = filtered([data])
@@ -563,14 +569,14 @@ def reviews(split: int, data: bytes) -> None:
     """
     What a webhook answers is no answer, or one that can be carried out or refused, and shown.
     """
-    version = review.VERSIONS[split % 2]
+    version = admission_review.VERSIONS[split % 2]
     try:
-        told = review.read_answer(data, "u", version, mutating=bool(split & 2))
-    except review.InvalidAnswer as problem:
+        told = admission_review.read_answer(data, "u", version, mutating=bool(split & 2))
+    except admission_review.InvalidAnswer as problem:
         assert str(problem).isprintable() and len(str(problem)) < 5000
         return
     assert len(told.warnings) <= 64 and len(told.annotations) <= 64
-    status = review.denial("w", told.status).to_status()
+    status = admission_review.denial("w", told.status).to_status()
     assert 400 <= status["code"] <= 599, status
     assert all(line.isprintable() for line in status["message"].split("\n")), status
     json.dumps(status)

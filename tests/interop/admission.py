@@ -33,8 +33,8 @@ from tests.tls.support import reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.aggregated.admission import sources
-from twisted_exec.apiserver.aggregated.admission.host import HostAdmission
+from twisted_exec.apiserver.aggregated import admission_objects
+from twisted_exec.apiserver.aggregated.admission import HostAdmission
 from twisted_exec.apiserver.interfaces import Opening
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
@@ -199,7 +199,10 @@ class SameTests(AdmissionCase):
 
     async def gone(self, name: str) -> None:
         """Delete the configurations of this name."""
-        for versions in (sources.MUTATING_WEBHOOKS, sources.VALIDATING_WEBHOOKS):
+        for versions in (
+            admission_objects.MUTATING_WEBHOOKS,
+            admission_objects.VALIDATING_WEBHOOKS,
+        ):
             await self.client.delete(versions[0], name)
 
     async def test_denied(self) -> None:
@@ -229,7 +232,10 @@ class SameTests(AdmissionCase):
 
     async def test_policies(self) -> None:
         """Refusals by policies have the same messages."""
-        policies, bindings = sources.VALIDATING_POLICIES[0], sources.VALIDATING_BINDINGS[0]
+        policies, bindings = (
+            admission_objects.VALIDATING_POLICIES[0],
+            admission_objects.VALIDATING_BINDINGS[0],
+        )
         for told, spec in POLICIES.items():
             name = f"policy-{next(self.numbers)}"
             # Of its own name, as kube-apiserver forgets other policies when it comes to that.

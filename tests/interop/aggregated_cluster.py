@@ -23,8 +23,7 @@ from tests.interop.chains import ours
 from tests.interop.hosts import HostCluster, kubectl
 from tests.interop.ironcore import Make, ironcore
 from tests.interop.programs import free_port
-from twisted_exec.tls.pki.authority import Authority
-from twisted_exec.tls.pki.directory import Pair
+from twisted_exec.tls.pki import Authority, Pair
 
 KUBERNETES = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes"
 NAMESPACE = "twisted-exec"

@@ -22,9 +22,9 @@ from tests.interop import chains
 from tests.interop.aggregated_cluster import AggregatedCluster
 from tests.interop.hosts import kubectl
 from tests.interop.programs import answers
-from twisted_exec.kube.consoles.exec import open_console
+from twisted_exec.kube.console import open_console
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.wire.channel import V5
 
 reactor: Any = _reactor

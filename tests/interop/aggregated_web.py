@@ -25,9 +25,9 @@ from tests.interop.hosts import kubectl
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.consoles.exec import open_console
+from twisted_exec.kube.console import open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.transport.http import HTTPTransport, Request
+from twisted_exec.kube.transport import HTTPTransport, Request
 
 reactor: Any = _reactor
 

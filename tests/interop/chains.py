@@ -21,7 +21,7 @@ from tests.interop.ironcore import PROXY, Make
 from tests.interop.programs import Programs, answers, free_port
 from twisted_exec.api import dialects
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.directory import PKI, Pair, create_pki, write_kubeconfig
+from twisted_exec.tls.pki import PKI, Pair, create_pki, write_kubeconfig
 
 LEASES = "ironcore-machinepool-lease"
 CLASS = "small"

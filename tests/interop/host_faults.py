@@ -25,8 +25,7 @@ from tests.interop.aggregated_cluster import FRONT, AggregatedCluster
 from tests.interop.hosts import kubectl
 from tests.interop.programs import free_port
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.authority import Authority
-from twisted_exec.tls.pki.directory import write_kubeconfig
+from twisted_exec.tls.pki import Authority, write_kubeconfig
 
 POOL, MACHINE = "shells", "vm"
 EXEC = {

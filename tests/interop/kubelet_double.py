@@ -22,8 +22,8 @@ from tests.flows import programs
 from tests.testing.callers import Caller, call, forward, until
 from tests.tls.support import LoopbackCase, authority, client_identity, reactor, server_identity
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
-from twisted_exec.testing.kubelet.server import Container, Kubelet
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
+from twisted_exec.testing.kubelet import Container, Kubelet
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.wire.channel import V4, V4_BASE64, Channel
 

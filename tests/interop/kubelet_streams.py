@@ -19,12 +19,12 @@ from twisted.web.client import Agent
 from tests import needs
 from tests.flows import kubectls, programs
 from tests.flows.kubectl.translated import ProxiedPods, Runtime, Served
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import connect
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
-from twisted_exec.testing.attachment import RecordingUser
+from twisted_exec.testing.console import RecordingUser
 
 DATA = b"".join(b"%015d\n" % number for number in range(1 << 16))
 

@@ -29,7 +29,7 @@ from tests.interop.leaf_clusters import KUBELET_CLIENT, NODE_SERVER, LeafCluster
 from tests.interop.leaf_table import missing, version
 from tests.interop.recorder import Exchange, Recorder
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.directory import write_kubeconfig
+from twisted_exec.tls.pki import write_kubeconfig
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 BYTES = 1024

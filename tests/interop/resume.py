@@ -115,4 +115,4 @@ class ResumeTests(TestCase):
 
 def _resumes(release: str) -> bool:
     """Return whether the client of an older release can resume sessions."""
-    return (Path(release) / "twisted_exec/wire/marks.py").exists()
+    return (Path(release) / "twisted_exec/wire/resume.py").exists()

@@ -28,11 +28,15 @@ from tests.flows import programs
 from tests.flows.deployment import Deployment, pause
 from tests.flows.resuming import Typist
 from twisted_exec.api.kinds import CONSOLERECORDINGS, Object
-from twisted_exec.recording.stores.s3.answers import page
-from twisted_exec.recording.stores.s3.bucket import Bucket, Call, transport_of
-from twisted_exec.recording.stores.s3.signing import Credentials
-from twisted_exec.recording.stores.s3.store import PART_BYTES, S3Store
-from twisted_exec.recording.stores.s3.target import Target, parse_target
+from twisted_exec.recording.stores.bucket import (
+    Bucket,
+    Call,
+    Credentials,
+    Target,
+    parse_target,
+    transport_of,
+)
+from twisted_exec.recording.stores.s3 import PART_BYTES, S3Store, page
 from twisted_exec.runtimes.processes import ProcessFamily, ProcessTable
 from twisted_exec.runtimes.service import MARK
 

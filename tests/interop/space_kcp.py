@@ -31,14 +31,14 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.loader import load, load_inline
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.providers.common.accounts import (
+from twisted_exec.spacemanager.providers.credentials import (
     NAMESPACE,
     account_name,
     ensure_account,
+    of_config,
     request_token,
 )
-from twisted_exec.spacemanager.providers.common.kubeconfigs import of_config
-from twisted_exec.spacemanager.providers.kcp.workspaces import workspaces
+from twisted_exec.spacemanager.providers.workspaces import workspaces
 
 reactor: Any = _reactor
 PLACES = ("root:one", "root:two")

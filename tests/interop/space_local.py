@@ -14,8 +14,8 @@ from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld
 from tests.spacemanager.providers.local_world import LocalWorld
 from twisted_exec.spacemanager.interfaces import ProviderContext, ProviderSpec
-from twisted_exec.spacemanager.providers.local import provider
-from twisted_exec.spacemanager.providers.local.space import SpaceEnvironment
+from twisted_exec.spacemanager.providers import local
+from twisted_exec.spacemanager.providers.local import SpaceEnvironment
 from twisted_exec.testing.cluster import MemoryCluster
 
 
@@ -29,7 +29,7 @@ class RealLocalWorld(LocalWorld):
     def make_means(self) -> SpaceEnvironment:
         hub = MemoryCluster().client()
         around = ProviderContext(hub, reactor, os.path.dirname(self.path), time.time)
-        made = provider.space_environment(ProviderSpec("default", "local"), around)
+        made = local.space_environment(ProviderSpec("default", "local"), around)
         self.enrolled = made.enrol  # type: ignore[method-assign]
         return SpaceEnvironment(reactor, time.time, made.argv, made.environment, self.enrol)
 

@@ -33,11 +33,10 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.spacemanager.interfaces import Physical, ProviderContext
-from twisted_exec.spacemanager.provider_views.bounded import NoMetrics
-from twisted_exec.spacemanager.provider_views.registry import ProviderRegistry
-from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
+from twisted_exec.spacemanager.registry import ProviderRegistry
 from twisted_exec.spacemanager.spaces.loop import SpaceLoop
 from twisted_exec.spacemanager.spaces.publishing import PROFILES
+from twisted_exec.spacemanager.views import NoMetrics, ProviderEnvironment
 from twisted_exec.testing.space_provider import MemorySpace, MemorySpaces
 
 reactor: Any = _reactor

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from zope.interface import implementer
 
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
-from twisted_exec.iri.revisions.registry import CONSOLE, IRONCORE
+from twisted_exec.iri.revisions import CONSOLE, IRONCORE
 
 _ALL = (*IRONCORE.calls.values(), *CONSOLE.calls.values())
 

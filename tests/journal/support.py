@@ -16,8 +16,8 @@ from twisted_exec.journal.files import Files, Place
 from twisted_exec.journal.front import Unwritten
 from twisted_exec.journal.interfaces import Event, Kind
 from twisted_exec.journal.journal import Journal
-from twisted_exec.journal.sealed_segment import seal
-from twisted_exec.observe.disk_thread import AtOnce, Unanswered
+from twisted_exec.journal.segments import seal
+from twisted_exec.program.disk_thread import AtOnce, Unanswered
 
 
 def close_segments() -> None:

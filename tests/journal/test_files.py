@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.journal.files`, :mod:`~twisted_exec.journal.open_segment` and
-:mod:`~twisted_exec.journal.sealed_segment`: what is left after every kind of accident.
+Tests for :mod:`twisted_exec.journal.files`, :mod:`~twisted_exec.journal.segments` and
+:mod:`~twisted_exec.journal.segments`: what is left after every kind of accident.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tests.journal.support import ManualDisk, close_segments
 from tests.retained import instances
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.journal.journal import Journal
-from twisted_exec.observe.disk_thread import AtOnce, Unanswered
+from twisted_exec.program.disk_thread import AtOnce, Unanswered
 
 
 class DiskJournalTests(JournalContract, SynchronousTestCase):

@@ -19,7 +19,7 @@ from tests import soak
 from tests.journal import test_store
 from tests.journal.support import check, close_segments, contents
 from tests.journal.test_store import KEY, OTHER
-from tests.observe.disks import FreezableThread
+from tests.program.disks import FreezableThread
 from twisted_exec.journal import front
 from twisted_exec.journal.interfaces import Event, Kind, missing_bytes
 from twisted_exec.journal.store import STOP_SECONDS

@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.journal.store`, :mod:`~twisted_exec.journal.sealing`,
-:mod:`~twisted_exec.journal.directories` and :mod:`~twisted_exec.journal.runs`.
+Tests for :mod:`twisted_exec.journal.store`, :mod:`~twisted_exec.journal.writer`,
+:mod:`~twisted_exec.journal.directories` and :mod:`~twisted_exec.journal.directories`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.retention import Retention, StoreLimits
 from twisted_exec.journal.store import FormatError, JournalStore
 from twisted_exec.journal.writer import WRITE_SECONDS
-from twisted_exec.observe.disk_thread import AtOnce, Files
+from twisted_exec.program.disk_thread import AtOnce, Files
 from twisted_exec.program.tasks import REST_SECONDS
 
 DAY = 86_400

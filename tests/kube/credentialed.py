@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
-from twisted_exec.kube.credentials.late import LateCredentials
+from twisted_exec.kube.client import LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 

@@ -23,13 +23,13 @@ from tests.clocks import expire
 from tests.kube.plugins import PluginScript
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Expired, Forbidden, ServiceUnavailable
+from twisted_exec.kube import answers
 from twisted_exec.kube import client as client_module
-from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.credentials.late import LateCredentials
+from twisted_exec.kube import transport as http
+from twisted_exec.kube.answers import Head
+from twisted_exec.kube.client import KubeClient, LateCredentials
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation
-from twisted_exec.kube.transport import answers, http
-from twisted_exec.kube.transport.http import IDLE_CONNECTIONS
-from twisted_exec.kube.transport.limits import Head
+from twisted_exec.kube.transport import IDLE_CONNECTIONS
 
 MACHINES = kinds.MACHINES.resource
 REVIEWS = kinds.SUBJECTACCESSREVIEWS.resource

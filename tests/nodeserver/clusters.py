@@ -36,20 +36,18 @@ from tests.chain import (
     until,
 )
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
-from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
+from twisted_exec.apiserver.node_pods import KubeletAccess
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.nodeserver.kubelet_api.logs import log_routes
 from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
-from twisted_exec.nodeserver.kubelet_api.run import run_routes
-from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
+from twisted_exec.nodeserver.kubelet_api.streams import log_routes, run_routes, stream_routes
 from twisted_exec.nodeserver.leaves.registry import Registry, RegistrySettings
 from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.service import Settings as NodeSettings
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.testing.kubelet.server import Container, Kubelet
+from twisted_exec.testing.kubelet import Container, Kubelet
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.server import ServerTLS
 

@@ -28,13 +28,11 @@ from twisted_exec.auth.interfaces import (
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess
-from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
-from twisted_exec.nodeserver.kubelet_api.routes import NodeRoutes
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.metrics import new_registry
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.nodeserver.kubelet_api.routes import HOP, Hop, NodeRoutes
+from twisted_exec.program.audit import Trail
+from twisted_exec.program.metrics import new_registry
 from twisted_exec.streaming.http.responses import Dispatcher, respond
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads

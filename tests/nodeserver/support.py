@@ -22,13 +22,12 @@ from tests.kube.credentialed import CredentialedClient
 from twisted_exec.api.kinds.core import LEASES, NAMESPACES
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.kind import Kind
+from twisted_exec.api.kinds.machine_pods import PODS as MACHINE_PODS
 from twisted_exec.api.kinds.nodes import NODES
-from twisted_exec.api.kinds.pods.machine_pods import PODS as MACHINE_PODS
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.credentials.late import LateCredentials
+from twisted_exec.kube.client import KubeClient, LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod

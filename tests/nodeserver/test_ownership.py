@@ -11,15 +11,15 @@ from twisted_exec.api.selectors import parse_labels
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafPod
 from twisted_exec.nodeserver.kubelet_api.pods import running
-from twisted_exec.nodeserver.leaves.names import Names
 from twisted_exec.nodeserver.ownership import (
     SAME_NAME,
     STATUSES,
+    Names,
     OwnershipRule,
     trim_root_pod,
     trimmed,
 )
-from twisted_exec.nodeserver.syncer.status import desired_status
+from twisted_exec.nodeserver.syncer.plan import desired_status
 
 KOSMOS = {"kosmos-io/pod": "true"}
 

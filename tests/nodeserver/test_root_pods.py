@@ -10,7 +10,7 @@ from zope.interface.verify import verifyObject
 from tests.nodeserver.support import PODS, SimpleLeaf, SimpleLeaves, memory_cluster, put_pod
 from tests.retained import instances
 from twisted_exec.api.status import BadGateway, Expired, GatewayTimeout, NotFound, from_code
-from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import IRootPods, LeafNode

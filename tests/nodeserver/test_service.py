@@ -11,8 +11,7 @@ from twisted.internet.protocol import Factory, Protocol
 
 from tests.chain import reactor
 from tests.nodeserver.support import put_pod
-from twisted_exec.nodeserver.kubelet_api.hop import Hop
-from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
+from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, of_pod
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.streaming.context import RequestContext

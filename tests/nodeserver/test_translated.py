@@ -12,15 +12,15 @@ from tests.chain import reactor
 from tests.streaming.foreign import OLD, Foreign
 from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond_status
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY, UPGRADE_REQUIRED
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, UPGRADE_REQUIRED
-from twisted_exec.testing.attachment import EchoAttachment, RecordingUser
+from twisted_exec.testing.console import EchoAttachment, RecordingUser
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.remotecommand.messages import Ending
+from twisted_exec.wire.control_messages import Ending
 
 from .stream_chain import ROOT, ChainTestCase
 

@@ -22,7 +22,7 @@ import twisted
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
 from twisted_exec.program import start as program_module
 from twisted_exec.program.maker import ProgramMaker
-from twisted_exec.tls.pki.directory import create_pki, write_kubeconfig
+from twisted_exec.tls.pki import create_pki, write_kubeconfig
 
 PROGRAMS = [
     "exec-apiserver",
@@ -166,7 +166,12 @@ class PackagingTests(SynchronousTestCase):
             "       or name.startswith('twisted_exec') and name != 'twisted_exec._commit'])"
         )
         told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-        ours = ["twisted_exec", "twisted_exec.program", "twisted_exec.program.maker"]
+        ours = [
+            "twisted_exec._moved",
+            "twisted_exec",
+            "twisted_exec.program",
+            "twisted_exec.program.maker",
+        ]
         self.assertEqual(told.stdout.decode().strip(), str(ours))
 
     def test_no_init(self) -> None:

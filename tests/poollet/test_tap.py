@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.retained import instances
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.iri.client import IRIClient
-from twisted_exec.poollet.consoles.dialling import Place
+from twisted_exec.poollet.dialling import Place
 from twisted_exec.poollet.tap import Options, Program, makeService, settings
 
 KUBECONFIG = """

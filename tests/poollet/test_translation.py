@@ -18,7 +18,7 @@ from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
-from twisted_exec.testing.attachment import RecordingUser
+from twisted_exec.testing.console import RecordingUser
 from twisted_exec.wire.channel import V5
 
 

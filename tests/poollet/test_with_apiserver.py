@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.apiserver.signing.test_poollets import request
+from tests.apiserver.identity.test_signers_poollets import request
 from tests.chain import (
     POOL,
     apiserver_settings,
@@ -36,7 +36,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
-from twisted_exec.tls.pki.authority import Issued
+from twisted_exec.tls.pki import Issued
 
 ADMIN, POOLLET = "user-admin", f"poollet-{POOL}-client"
 PATH = "/apis/compute.ironcore.dev/v1alpha1/namespaces/lab/machines/vm/exec"

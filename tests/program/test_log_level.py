@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.program.log_level`.
+Tests for :mod:`twisted_exec.program.options`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import warnings
 from twisted.logger import LogBeginner, Logger, LogPublisher, textFileLogObserver
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.log_level import limit_log, read_level
-from twisted_exec.program.options import ProgramOptions
+from twisted_exec.program.options import ProgramOptions, limit_log, read_level
 
 _PROGRAM = """
 import sys

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.program.loop`.
+Tests for :mod:`twisted_exec.program.clock`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from twisted.internet.selectreactor import SelectReactor
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.loop import TURN_EVENTS, shorten_turns
+from twisted_exec.program.clock import TURN_EVENTS, shorten_turns
 
 
 class Readable(FileDescriptor):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.program.notify`.
+Tests for :mod:`twisted_exec.program.systemd`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.notify import READY, STOPPING, VARIABLE, notify
+from twisted_exec.program.systemd import READY, STOPPING, VARIABLE, notify
 
 
 class NotifyTests(SynchronousTestCase):

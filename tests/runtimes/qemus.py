@@ -16,8 +16,7 @@ from tests import needs
 from tests.contracts.console import Line
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.qemu.command_line import Board
-from twisted_exec.runtimes.qemu.driver import QemuDriver, QemuOptions
-from twisted_exec.runtimes.qemu.run import QemuRun
+from twisted_exec.runtimes.qemu.driver import QemuDriver, QemuOptions, QemuRun
 
 from .support import RuntimeCase
 

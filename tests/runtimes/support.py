@@ -26,7 +26,7 @@ from tests.streaming.readers import Reader, read
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.runtimes.config import parse
-from twisted_exec.runtimes.handover.machines import MachinesHandOver
+from twisted_exec.runtimes.handover import MachinesHandOver
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
 from twisted_exec.runtimes.processes import Leader, ProcessTable, read_process
@@ -35,7 +35,7 @@ from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import connect
 from twisted_exec.tls.endpoints import unix_client_endpoint
-from twisted_exec.wire.marks import Mark
+from twisted_exec.wire.resume import Mark
 from twisted_exec.wire.stream_options import StreamOptions
 
 SHELL = {

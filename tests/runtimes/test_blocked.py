@@ -18,10 +18,9 @@ from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
+from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
-from twisted_exec.streaming.remotecommand.input_queue import InputQueue
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
+from twisted_exec.streaming.remotecommand.server import InputQueue
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.channel import V5
 

@@ -67,5 +67,6 @@ class DriversTests(SynchronousTestCase):
         )
         output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertEqual(
-            output.stdout.strip(), "['twisted_exec.runtimes', 'twisted_exec.runtimes.drivers']"
+            output.stdout.strip(),
+            "['twisted_exec._moved', 'twisted_exec.runtimes', 'twisted_exec.runtimes.drivers']",
         )

@@ -31,9 +31,9 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.target import TargetError
 from twisted_exec.journal import writer
-from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit
-from twisted_exec.observe.disk_thread import Unanswered
-from twisted_exec.observe.metrics import metrics_text
+from twisted_exec.program.audit import AuditUnavailable, JSONLinesAudit
+from twisted_exec.program.disk_thread import Unanswered
+from twisted_exec.program.metrics import metrics_text
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost, Settings
 from twisted_exec.runtimes.processes import ProcessFamily
@@ -41,8 +41,7 @@ from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.shipping.config import parse as parse_shipping
 from twisted_exec.streaming.interfaces import RESUMED, SHUTTING_DOWN, Role, TerminalSize
-from twisted_exec.wire.marks import Ack, At, Notice
-from twisted_exec.wire.resume import MARKS, Position, Resume
+from twisted_exec.wire.resume import MARKS, Ack, At, Notice, Position, Resume
 
 from .support import SHELL, RuntimeCase, User, open_console, runtime_id
 

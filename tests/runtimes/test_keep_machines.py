@@ -22,7 +22,7 @@ from twisted_exec.runtimes.keeper.client import Keeper
 from twisted_exec.runtimes.processes import ProcessFamily, read_process
 from twisted_exec.runtimes.qemu.driver import QemuDriver
 from twisted_exec.runtimes.service import MachineRuntime
-from twisted_exec.runtimes.storage import RetainedMachinesError
+from twisted_exec.runtimes.state import RetainedMachinesError
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, TerminalSize
 
 

@@ -24,7 +24,7 @@ from twisted_exec.runtimes.processes import (
     read_process,
 )
 from twisted_exec.runtimes.service import MARK
-from twisted_exec.runtimes.storage import identity
+from twisted_exec.runtimes.state import identity
 
 from .support import RuntimeCase, no_descriptors
 

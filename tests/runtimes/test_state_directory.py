@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.storage`.
+Tests for :mod:`twisted_exec.runtimes.state`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.storage import ID, StateInUse, identity, lock
+from twisted_exec.runtimes.state import ID, StateInUse, identity, lock
 
 
 class StateDirectoryTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.storage`.
+Tests for :mod:`twisted_exec.runtimes.state`.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.observe.disks import FreezableThread
+from tests.program.disks import FreezableThread
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.runtimes.machines import Record
-from twisted_exec.runtimes.storage import MachineStorage, RetainedMachinesError
+from twisted_exec.runtimes.state import MachineStorage, RetainedMachinesError
 
 A, B = "a" * 32, "b" * 32
 

@@ -28,7 +28,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.runtimes.processes import read_process
-from twisted_exec.runtimes.storage import StateInUse
+from twisted_exec.runtimes.state import StateInUse
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Role
 
 from .support import RACK, SHELL, MachineCase, RuntimeCase, runtime_id

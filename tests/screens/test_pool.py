@@ -13,8 +13,7 @@ from tests.program.memory_processes import MemoryProcess, MemoryReactor
 from twisted_exec.api.status import APIError, NotImplementedByBackend, ServiceUnavailable
 from twisted_exec.program.job_messages import SIZES
 from twisted_exec.program.job_processes import IDLE_SECONDS, PROCESSES, WAITING
-from twisted_exec.screens.interfaces import IRenderer, Job, Rendered
-from twisted_exec.screens.messages import encode_rendered, job_of
+from twisted_exec.screens.interfaces import IRenderer, Job, Rendered, encode_rendered, job_of
 from twisted_exec.screens.pool import SECONDS, ScreenProcesses, command
 
 

@@ -9,9 +9,8 @@ from xml.etree import ElementTree
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.screens.emulator import AvtScreen
-from twisted_exec.screens.rendering import RENDERERS, as_ansi, as_json, as_svg, as_text
-from twisted_exec.screens.screen import Screen
+from twisted_exec.screens.process import AvtScreen
+from twisted_exec.screens.rendering import RENDERERS, Screen, as_ansi, as_json, as_svg, as_text
 
 SVG = "{http://www.w3.org/2000/svg}"
 

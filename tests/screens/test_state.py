@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.screens.state`: terminals that take over from a console's.
+Tests for :mod:`twisted_exec.screens.rendering`: terminals that take over from a console's.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from tests.retained import instances
 from tests.screens.test_emulator import PIECES
 from tests.wire.terminal_model import answered
 from tests.wire.test_terminal_queries import all_cases
-from twisted_exec.screens.emulator import AvtScreen
 from twisted_exec.screens.interfaces import Job
-from twisted_exec.screens.process import MAX_COLUMNS, MAX_ROWS, render
-from twisted_exec.screens.screen import line_text
+from twisted_exec.screens.process import MAX_COLUMNS, MAX_ROWS, AvtScreen, render
+from twisted_exec.screens.rendering import line_text
 from twisted_exec.wire.terminal_modes import Modes
 
 MODES = (

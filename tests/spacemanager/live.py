@@ -21,12 +21,11 @@ from twisted_exec.spacemanager.interfaces import (
     ProviderSpec,
     SpaceInfo,
 )
-from twisted_exec.spacemanager.probes.probe import Contents, digest_of
-from twisted_exec.spacemanager.probes.verdicts import ANSWERS, VALID, ProbeResult, unreachable
-from twisted_exec.spacemanager.provider_views.bounded import NoMetrics
-from twisted_exec.spacemanager.provider_views.registry import ProviderRegistry
-from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
+from twisted_exec.spacemanager.registry import ProviderRegistry
 from twisted_exec.spacemanager.spaces.loop import SpaceLoop
+from twisted_exec.spacemanager.spaces.observation import ANSWERS, VALID, ProbeResult, unreachable
+from twisted_exec.spacemanager.spaces.probes import Contents, digest_of
+from twisted_exec.spacemanager.views import NoMetrics, ProviderEnvironment
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.space_provider import MemorySpaces
 

@@ -13,7 +13,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.spaces import LOCAL, PROVIDERS, SPACES, namespace_of
-from twisted_exec.kube.informers.listeners import Listeners
+from twisted_exec.kube.informers import Listeners
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import (
     ISpaceProvider,
@@ -23,9 +23,8 @@ from twisted_exec.spacemanager.interfaces import (
     ProviderContext,
     ProviderSpec,
 )
-from twisted_exec.spacemanager.provider_views.bounded import NoMetrics
-from twisted_exec.spacemanager.provider_views.registry import ProviderRegistry
-from twisted_exec.spacemanager.provider_views.view import ProviderEnvironment
+from twisted_exec.spacemanager.registry import ProviderRegistry
+from twisted_exec.spacemanager.views import NoMetrics, ProviderEnvironment
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.space_provider import MemoryProvider, MemorySpaces
 

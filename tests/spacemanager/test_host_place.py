@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.spacemanager.host_place`."""
+"""Tests for :mod:`twisted_exec.spacemanager.views`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import alsoProvides
 
-from tests.spacemanager.provider_views.test_registry import ProvidersCase
+from tests.spacemanager.test_registry import ProvidersCase
 from twisted_exec.api.spaces import PROVIDER_REACHABLE, PROVIDERS, SYNCED
-from twisted_exec.spacemanager.host_place import is_same, location_of, place_of
 from twisted_exec.spacemanager.interfaces import (
     IHostLocal,
     ISpaceProvider,
     ProviderContext,
     ProviderSpec,
 )
+from twisted_exec.spacemanager.views import is_same, location_of, place_of
 from twisted_exec.testing.space_provider import MemoryProvider
 from twisted_exec.tls.unix import private_directory
 

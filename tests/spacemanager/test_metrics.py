@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.spacemanager.metrics`."""
+"""Tests for :mod:`twisted_exec.spacemanager.service`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.spacemanager.support import EPOCH, Hub
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import BadGateway
 from twisted_exec.api.times import timestamp
-from twisted_exec.observe.metrics import metrics_text, new_registry
-from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
+from twisted_exec.program.metrics import metrics_text, new_registry
+from twisted_exec.spacemanager.service import ProviderCallMetrics, SpaceMetrics
 
 
 class FiguresTests(SynchronousTestCase):

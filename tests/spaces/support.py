@@ -20,8 +20,7 @@ from twisted_exec.api.kinds.core import NAMESPACES
 from twisted_exec.api.kinds.spaces import SPACES
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import from_code
-from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.credentials.late import LateCredentials
+from twisted_exec.kube.client import KubeClient, LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.standalone.first_commands`.
+Tests for :mod:`twisted_exec.standalone.standard_streams`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.logger import Logger, LogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.standalone.first_commands import LONGEST_SECONDS, QUIET_SECONDS, FirstCommands
+from twisted_exec.standalone.standard_streams import LONGEST_SECONDS, QUIET_SECONDS, FirstCommands
 
 TEXT = "\nReady. In another terminal, type:\n\nkubectl get machines\nkubectl console vm\n\n"
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.standalone.handover`, and the hand-over of ``exec-standalone``.
+Tests for :mod:`twisted_exec.standalone.service`, and the hand-over of ``exec-standalone``.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import ListeningSockets
-from twisted_exec.standalone.handover import (
+from twisted_exec.standalone.service import (
     APISERVER,
     POOLLET,
     RUNTIME,
     SPACES,
     PartsHandOver,
+    Settings,
+    Standalone,
 )
-from twisted_exec.standalone.pki import POOL
-from twisted_exec.standalone.service import Settings, Standalone
-from twisted_exec.standalone.state import StateDirectory
+from twisted_exec.standalone.state import POOL, StateDirectory
 from twisted_exec.storage.memory import MemoryStorage
 
 reactor: Any = _reactor

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.standalone.parent_watch`.
+Tests for :mod:`twisted_exec.standalone.standard_streams`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.standalone.parent_watch import stop_with_parent
+from twisted_exec.standalone.standard_streams import stop_with_parent
 
 
 class Stopped:

@@ -19,7 +19,7 @@ from tests.flows.consoles import Screen, watch
 from twisted_exec.api.status import APIError
 from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.tls.errors import TLSError
-from twisted_exec.tls.pki.directory import create_pki
+from twisted_exec.tls.pki import create_pki
 
 reactor: Any = _reactor
 

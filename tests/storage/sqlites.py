@@ -9,9 +9,8 @@ import sqlite3
 from twisted.internet import reactor
 
 from twisted_exec.storage import sqlite
-from twisted_exec.storage.database import open_database
+from twisted_exec.storage.database import RESERVED_BYTES, open_database
 from twisted_exec.storage.quota import NO_LIMITS
-from twisted_exec.storage.reserve import RESERVED_BYTES
 from twisted_exec.storage.sqlite import SQLiteStorage
 
 

@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, StorageContract, changed, machine
 from tests.storage.sqlites import SQLiteStores
-from twisted_exec.api.formats.encoded import json_of
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.status import (
     Expired,
     InternalError,

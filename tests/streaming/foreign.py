@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_text
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, Limits
 from twisted_exec.streaming.remotecommand.server import serve
-from twisted_exec.testing.attachment import RecordingAttachment
+from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.upgrade import tokens
 
 OLD = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io")

@@ -21,7 +21,7 @@ from wsproto.events import (
 )
 from wsproto.frame_protocol import FrameProtocol
 
-from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.testing.network import MemoryClient, MemoryServer
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 

@@ -5,8 +5,8 @@ A dispatcher's handling of a session request, without a gate.
 from __future__ import annotations
 
 from twisted_exec.streaming.context import RequestContext, on_record
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.routes import WrongMethod, split_path
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.text.relay import Relay
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted_exec.testing.http import MemoryClient, MemoryServer
-from twisted_exec.wire.spdy import frames
-from twisted_exec.wire.spdy.frames import (
+from twisted_exec.testing.network import MemoryClient, MemoryServer
+from twisted_exec.wire import spdy
+from twisted_exec.wire.spdy import (
     Data,
     Frame,
     FrameReader,
@@ -72,7 +72,7 @@ class SPDYPeer:
 
     def send(self, name: str, data: bytes, fin: bool = False) -> None:
         """Data on one of the streams."""
-        self.raw(b"".join(frames.data(self.ids[name], data, fin)))
+        self.raw(b"".join(spdy.data(self.ids[name], data, fin)))
 
     def raw(self, data: bytes) -> None:
         self.client.send(data)

@@ -21,12 +21,10 @@ from tests import soak
 from tests.audits import AuditList
 from tests.streaming.passing import carry
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.channel import Channel
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Channel, Request, Site
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -38,15 +36,18 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.remotecommand.bridge import LOST as MACHINE_LOST
-from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY, Limits, choose_protocol
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS, LOST, ConsoleClient, connect
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, choose_protocol
 from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.remotecommand.translate import LOST as MACHINE_LOST
 from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
-from twisted_exec.testing.flow import RecordingProducer
+from twisted_exec.testing.console import (
+    EchoAttachment,
+    RecordingAttachment,
+    RecordingProducer,
+    RecordingUser,
+)
 from twisted_exec.wire.channel import V5
 
 from .places import PlacesTestCase, turn

@@ -27,9 +27,9 @@ from tests.streaming.remotecommand.test_client import HEAD, Backends
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.server import Limits
-from twisted_exec.testing.attachment import EchoAttachment, RecordingUser
+from twisted_exec.testing.console import EchoAttachment, RecordingUser
 from twisted_exec.wire.channel import V4, V4_BASE64, V5
-from twisted_exec.wire.remotecommand.messages import decode_status, encode_status
+from twisted_exec.wire.control_messages import decode_status, encode_status
 
 
 class Other:

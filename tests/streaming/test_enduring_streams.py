@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.enduring_streams`."""
+"""Tests for :mod:`twisted_exec.streaming.enduring`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Conflict, NotFound
-from twisted_exec.streaming.enduring_streams import EnduringStreams, Owner
+from twisted_exec.streaming.enduring import EnduringStreams, Owner
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
-from twisted_exec.wire.rejoin import Rejoin, Rejoinable
+from twisted_exec.wire.resume import Rejoin, Rejoinable
 
 from .test_rejoining import Peer
 

@@ -24,15 +24,9 @@ from twisted_exec.streaming.enduring import (
 from twisted_exec.streaming.rejoining import KEPT_BYTES, EnduringSplice, Rejoiner
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
+from twisted_exec.wire.control_messages import INTERNAL, Ending, decode_ending
 from twisted_exec.wire.frame_boundaries import frame_boundaries
-from twisted_exec.wire.rejoin import (
-    REJOIN_HEADER,
-    Rejoin,
-    Rejoinable,
-    parse_request,
-    received_text,
-)
-from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending, decode_ending
+from twisted_exec.wire.resume import REJOIN_HEADER, Rejoin, Rejoinable, parse_rejoin, received_text
 from twisted_exec.wire.upgrade import WEBSOCKET
 
 WAIT_SECONDS = 30.0
@@ -531,7 +525,7 @@ class RejoinerTests(SynchronousTestCase):
 
     async def reach(self, header: str) -> Any:
         self.requests.append(header)
-        request = parse_request(header)
+        request = parse_rejoin(header)
         assert request is not None
         answer = self.answers.pop(0) if self.answers else refuse(502)
         return answer(request)

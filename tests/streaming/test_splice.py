@@ -32,9 +32,9 @@ from twisted_exec.streaming.splice import MAX_REMAINDER_BYTES, Splice
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.tls.transport import socket_transport
 from twisted_exec.tls.turns import CONNECTION_SECONDS, Turns
+from twisted_exec.wire.control_messages import SHUTTING_DOWN, Ending
 from twisted_exec.wire.frame_boundaries import MAX_TRACKED_BYTES, frame_boundaries
-from twisted_exec.wire.remotecommand.messages import SHUTTING_DOWN, Ending
-from twisted_exec.wire.spdy.frames import FrameWriter
+from twisted_exec.wire.spdy import FrameWriter
 from twisted_exec.wire.upgrade import SPDY, WEBSOCKET
 
 from .places import PlacesTestCase

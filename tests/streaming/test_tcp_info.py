@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.tcp_info`.
+Tests for :mod:`twisted_exec.streaming.flow`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import socket
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.tcp_info import round_trip_seconds, tcp_info
+from twisted_exec.streaming.flow import round_trip_seconds, tcp_info
 
 
 class Plugged:

@@ -15,14 +15,13 @@ from tests.streaming.frames import handshake, masked
 from tests.streaming.places import PlacesTestCase, turn
 from tests.streaming.raw import Raw
 from tests.streaming.spdy_peer import handshake as spdy_handshake
-from twisted_exec.streaming.http.request import MAX_CHUNKS, Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import MAX_CHUNKS, Request, Site
 from twisted_exec.streaming.remotecommand.server import serve
-from twisted_exec.testing.attachment import RecordingAttachment
+from twisted_exec.testing.console import RecordingAttachment
+from twisted_exec.wire import spdy
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.spdy import frames
-from twisted_exec.wire.spdy.frames import FrameWriter
+from twisted_exec.wire.spdy import FrameWriter
 
 END = b"!"
 """The last input of a flood."""
@@ -202,7 +201,7 @@ class SPDYTests(Consoles):
         return attachment
 
     def data(self, stream: str, data: bytes) -> bytes:
-        return b"".join(frames.data(2 * STREAMS.index(stream) + 1, data))
+        return b"".join(spdy.data(2 * STREAMS.index(stream) + 1, data))
 
     async def test_input(self) -> None:
         """Input byte by byte."""
@@ -215,7 +214,7 @@ class SPDYTests(Consoles):
 
     async def test_pings(self) -> None:
         """Pings, all of which are answered."""
-        await self.flood(filled(frames.ping(1)))
+        await self.flood(filled(spdy.ping(1)))
 
     async def test_settings(self) -> None:
         """A flood of SPDY settings."""
@@ -227,7 +226,7 @@ class SPDYTests(Consoles):
 
     async def test_resets(self) -> None:
         """Resets of streams that do not exist."""
-        await self.flood(filled(frames.rst_stream(99, frames.CANCEL)))
+        await self.flood(filled(spdy.rst_stream(99, spdy.CANCEL)))
 
 
 POST = b"POST /echo HTTP/1.1\r\nHost: server\r\n"

@@ -13,8 +13,8 @@ from typing import Any
 from wsproto.connection import ConnectionState
 
 from tests.contracts.attachment import ContractUser, Heard
-from twisted_exec.testing.http import MemoryServer
-from twisted_exec.wire.spdy import frames
+from twisted_exec.testing.network import MemoryServer
+from twisted_exec.wire import spdy
 
 from .frames import BytesMessage, CloseConnection, Peer, Ping, Pong, TextMessage, masked
 from .spdy_peer import SPDYPeer
@@ -119,10 +119,10 @@ class SPDYUser(ContractUser):
         self.peer.send("stdin", b"", fin=True)
 
     def pings(self, number: int) -> None:
-        self.peer.raw(frames.ping(2 * number + 1))
+        self.peer.raw(spdy.ping(2 * number + 1))
 
     def leaves(self) -> None:
-        self.peer.raw(frames.go_away(0))
+        self.peer.raw(spdy.go_away(0))
 
     def hears(self) -> list[Heard]:
         return [told for each in self.peer.said() for told in self._told(each)]

@@ -18,11 +18,10 @@ from twisted.python.failure import Failure
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.carrier import ClientCarrier
-from twisted_exec.streaming.remotecommand.carriers import over
-from twisted_exec.streaming.remotecommand.negotiation import STREAM_PROTOCOL, Attempt
+from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, Attempt, over
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.remotecommand.messages import decode_ending, encode_size
-from twisted_exec.wire.spdy.connection import Connection, DataReceived, StreamEnded, StreamReset
+from twisted_exec.wire.control_messages import decode_ending, encode_size
+from twisted_exec.wire.spdy_connection import Connection, DataReceived, StreamEnded, StreamReset
 
 reactor: Any = _reactor
 

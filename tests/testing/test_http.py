@@ -1,13 +1,13 @@
-"""Tests for :mod:`twisted_exec.testing.http`."""
+"""Tests for :mod:`twisted_exec.testing.network`."""
 
 from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.testing.network import MemoryServer
 
 
 class Slow(Dispatcher):

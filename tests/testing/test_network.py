@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from twisted_exec.testing.flow import RecordingProducer
+from twisted_exec.testing.console import RecordingProducer
 from twisted_exec.testing.network import BUFFER_BYTES, MemoryNetwork
 
 

@@ -28,7 +28,7 @@ from tests.tls.support import (
 from twisted_exec.tls import client
 from twisted_exec.tls.client import ClientCredentials, ClientTLS
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
-from twisted_exec.tls.pki.authority import Authority, Issued
+from twisted_exec.tls.pki import Authority, Issued
 from twisted_exec.tls.server import ServerTLS, peer_certificate, verify
 
 

@@ -11,12 +11,10 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 
 from tests.apiserver.support import APITestCase
-from twisted_exec.auth.oidc.issuer import Claim, Issuer
-from twisted_exec.auth.oidc.keys import PAUSE_SECONDS, Unpublished
-from twisted_exec.testing.http import MemoryClient, Response
+from twisted_exec.auth.oidc import PAUSE_SECONDS, Claim, Issuer, Unpublished
+from twisted_exec.testing.network import MemoryClient, Response
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.web.hosted import HostedPage
-from twisted_exec.web.oidc import IssuerLogin, WebClient
+from twisted_exec.web.oidc import HostedPage, IssuerLogin, WebClient
 
 URL = "https://id.example/staff"
 ISSUER = Issuer(URL, ("exec", "page"), Claim("sub"), ca_pem=b"ca")

@@ -9,11 +9,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
-from twisted_exec.testing.http import MemoryServer, Response
-from twisted_exec.web.headers import CONTENT_SECURITY_POLICY
-from twisted_exec.web.static import CONTENT_TYPES, DIRECTORY, Page
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.testing.network import MemoryServer, Response
+from twisted_exec.web.static import CONTENT_SECURITY_POLICY, CONTENT_TYPES, DIRECTORY, Page
 
 LONG = "const a = 1;\n" * 1000
 

@@ -29,14 +29,14 @@ from twisted_exec.wire.channel import (
     is_text,
     messages,
 )
-from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
-from twisted_exec.wire.remotecommand.messages import (
+from twisted_exec.wire.control_messages import (
     COMPLETED,
     Ending,
     SizeDecoder,
     TerminalSize,
     decode_status,
 )
+from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 

@@ -1,12 +1,13 @@
 """
-Tests for :mod:`twisted_exec.wire.com_port`.
+Tests for :mod:`twisted_exec.wire.telnet`.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.com_port import (
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.telnet import (
     Applied,
     Ask,
     Carrier,
@@ -19,7 +20,6 @@ from twisted_exec.wire.com_port import (
     encode_control,
     encode_purge,
 )
-from twisted_exec.wire.errors import RemoteProtocolError
 
 
 class AskTests(SynchronousTestCase):

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.wire import spdy as spdy_frames
+from twisted_exec.wire.control_messages import SHUTTING_DOWN, Ending
 from twisted_exec.wire.frame_boundaries import (
     MAX_TRACKED_BYTES,
     MOST_FRAMES,
@@ -17,9 +19,7 @@ from twisted_exec.wire.frame_boundaries import (
     ends_with_close,
     frame_boundaries,
 )
-from twisted_exec.wire.remotecommand.messages import SHUTTING_DOWN, Ending
-from twisted_exec.wire.spdy import frames as spdy_frames
-from twisted_exec.wire.spdy.frames import Data, Frame, FrameReader, FrameWriter, GoAway
+from twisted_exec.wire.spdy import Data, Frame, FrameReader, FrameWriter, GoAway
 from twisted_exec.wire.upgrade import SPDY, WEBSOCKET
 
 ENDING = Ending(SHUTTING_DOWN, "the node server is going down")

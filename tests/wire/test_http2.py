@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.wire.http2`."""
+"""Tests for :mod:`twisted_exec.wire.frame_boundaries`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from unittest import TestCase
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twisted_exec.wire.http2 import Frames, GoneAway
+from twisted_exec.wire.frame_boundaries import Frames, GoneAway
 
 
 def frame(kind: int, payload: bytes) -> bytes:

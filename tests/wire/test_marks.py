@@ -1,4 +1,4 @@
-"""Tests of :mod:`twisted_exec.wire.marks`."""
+"""Tests of :mod:`twisted_exec.wire.resume`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.marks import (
+from twisted_exec.wire.resume import (
     LONGEST_MARK_BYTES,
     Ack,
     Answer,
@@ -18,13 +18,14 @@ from twisted_exec.wire.marks import (
     MarkDecoder,
     Notice,
     OpenRecording,
+    Position,
     Question,
+    Resumable,
     Taken,
     encode_mark,
     encode_session,
     parse_report,
 )
-from twisted_exec.wire.resume import Position, Resumable
 
 KEY = "k" * 43
 EPOCH = "0123456789abcdef"

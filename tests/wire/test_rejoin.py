@@ -1,16 +1,16 @@
-"""Tests of :mod:`twisted_exec.wire.rejoin`."""
+"""Tests of :mod:`twisted_exec.wire.resume`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.rejoin import (
+from twisted_exec.wire.resume import (
     Rejoin,
     Rejoinable,
     parse_offer_answer,
     parse_received,
-    parse_request,
+    parse_rejoin,
     received_text,
 )
 
@@ -21,14 +21,14 @@ class HeaderTests(SynchronousTestCase):
     """The header of the requests and of their answers."""
 
     def test_offer(self) -> None:
-        self.assertIsNone(parse_request("offer"))
+        self.assertIsNone(parse_rejoin("offer"))
         answer = Rejoinable(KEY, 30)
         self.assertEqual(parse_offer_answer(answer.text()), answer)
         self.assertEqual(parse_offer_answer(f"key={KEY}; seconds=99999").seconds, 3600)
 
     def test_rejoin(self) -> None:
         rejoin = Rejoin(KEY, 4096)
-        self.assertEqual(parse_request(rejoin.text()), rejoin)
+        self.assertEqual(parse_rejoin(rejoin.text()), rejoin)
         self.assertEqual(parse_received(received_text(7)), 7)
 
     def test_keys_are_not_printed(self) -> None:
@@ -37,7 +37,7 @@ class HeaderTests(SynchronousTestCase):
     def test_invalid(self) -> None:
         for text in ("", "offers", f"key={KEY}", "received=1", f"key={KEY}; received=x", "x" * 600):
             with self.assertRaises(RemoteProtocolError, msg=text):
-                parse_request(text)
+                parse_rejoin(text)
         for text in (
             "",
             "received=-1",

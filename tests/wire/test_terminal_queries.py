@@ -1,5 +1,5 @@
 """
-Tests for L{twisted_exec.wire.terminal_queries}.
+Tests for L{twisted_exec.wire.escape_sequences}.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import weight
-from twisted_exec.wire.terminal_queries import QueryFilter
+from twisted_exec.wire.escape_sequences import QueryFilter
 
 from .terminal_model import answered
 

@@ -8,7 +8,7 @@ from twisted_exec.runtimes.drivers import DriverMaker
 
 command = DriverMaker("command", "twisted_exec.runtimes.lines.command")
 ipmi = DriverMaker("ipmi", "twisted_exec.runtimes.lines.ipmi")
-libvirt = DriverMaker("libvirt", "twisted_exec.runtimes.libvirt")
+libvirt = DriverMaker("libvirt", "twisted_exec.runtimes.lines.libvirt")
 pty = DriverMaker("pty", "twisted_exec.runtimes.pty")
 qemu = DriverMaker("qemu", "twisted_exec.runtimes.qemu.driver")
 serial = DriverMaker("serial", "twisted_exec.runtimes.lines.serial")

@@ -75,7 +75,7 @@ class _ConsoleParser:
     prefix = "console"
 
     def parseStreamClient(self, reactor: Any, *args: Any, **kwargs: Any) -> IStreamClientEndpoint:
-        from twisted_exec.kube.consoles.endpoint import parse_console
+        from twisted_exec.kube.console_endpoint import parse_console
 
         return parse_console(reactor, *args, **kwargs)
 

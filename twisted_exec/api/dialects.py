@@ -97,7 +97,7 @@ class Dialect:
     local_disks: bool = False
     """Disks may be ``localDisk``, optionally created from an image."""
     routings: bool = False
-    """Objects describe the routes to interfaces: :mod:`twisted_exec.api.kinds.network.routing`."""
+    """Objects describe the routes to interfaces: :mod:`twisted_exec.api.kinds.routing`."""
     subnets: bool = False
     """Network interfaces name a subnet; otherwise they are objects of their own."""
     guest_config: bool = False

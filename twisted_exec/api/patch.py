@@ -5,7 +5,7 @@ merges.
 No function changes its arguments.  A strategic merge patch is treated as a merge patch with two
 exceptions: lists whose items have a key are merged item by item, and so is
 ``metadata.finalizers``, which kubectl patches element by element.  Other lists are replaced.
-:mod:`twisted_exec.api.managedfields.updates` computes the result of a server-side apply; only its
+:mod:`twisted_exec.api.managedfields` computes the result of a server-side apply; only its
 body is decoded here.
 
 Errors have kube-apiserver's codes (``k8s.io/apiserver/pkg/endpoints/handlers/patch.go``): 400 for
@@ -21,9 +21,8 @@ from typing import Any
 import jsonpatch
 import jsonpointer
 
-from twisted_exec.api import fields
-from twisted_exec.api.formats import body
-from twisted_exec.api.formats.encoded import json_bytes
+from twisted_exec.api import bodies, fields
+from twisted_exec.api.encoded import json_bytes
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.status import APIError, BadRequest, RequestEntityTooLarge
 
@@ -38,7 +37,7 @@ TYPES = (JSON, MERGE, STRATEGIC, APPLY)
 _LIMIT_OPERATIONS = 10_000
 _LIMIT_COPIED_BYTES = 3 << 20
 # Objects are not nested deeper, and each step of a path takes time.
-_LIMIT_STEPS = body.LIMIT_DEPTH
+_LIMIT_STEPS = bodies.LIMIT_DEPTH
 
 _Object = dict[str, Any]
 
@@ -55,7 +54,7 @@ def reader(
     :param media_type: :data:`MERGE`, :data:`JSON` or :data:`STRATEGIC`.
     :param raw: the request's body.  It is only decoded when the patch is applied, because a
         missing object is reported first.
-    :param duplicates: as for :func:`twisted_exec.api.formats.body.decode`; filled when the patch is
+    :param duplicates: as for :func:`twisted_exec.api.bodies.decode`; filled when the patch is
         applied.
     :param schema: schema of the objects, for lists with keys; ``None`` means that there are none.
     :return: a function from an object, which it leaves unchanged, to the new object.  It raises
@@ -65,7 +64,7 @@ def reader(
 
     def patched(old: _Object) -> _Object:
         repeated: list[str] = []
-        limit = body.JSON_PATCH if media_type == JSON else body.OBJECT
+        limit = bodies.JSON_PATCH if media_type == JSON else bodies.OBJECT
         content = _read(media_type, raw, "patch", repeated, limit)
         if duplicates is not None:
             duplicates[:] = repeated
@@ -85,10 +84,10 @@ def _read(
     raw: bytes,
     what: str,
     duplicates: list[str],
-    limit: body.Limit = body.OBJECT,
+    limit: bodies.Limit = bodies.OBJECT,
 ) -> Any:
     try:
-        return body.decode_any(media_type, raw, duplicates, limit)
+        return bodies.decode_any(media_type, raw, duplicates, limit)
     except BadRequest as error:
         raise BadRequest(f"error decoding {what}: {error.message}") from None
 
@@ -112,7 +111,7 @@ def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
     large as any object.  Values are counted differently in JSON and YAML, so text that is not
     JSON at first sight is not tried.
 
-    :param duplicates: as for :func:`twisted_exec.api.formats.body.decode`.
+    :param duplicates: as for :func:`twisted_exec.api.bodies.decode`.
     :raises BadRequest: the body is malformed or not an object.
     """
     duplicates = [] if duplicates is None else duplicates
@@ -261,16 +260,16 @@ def json_patch(target: Any, operations: Any) -> Any:
         # Copying a document into itself doubles it each time, so what is copied is limited.
         copied = _copied(result, operation)
         copied_bytes += len(copied)
-        copied_values += body.count_values(copied) if copied else 0
+        copied_values += bodies.count_values(copied) if copied else 0
         if copied_bytes > _LIMIT_COPIED_BYTES:
             raise RequestEntityTooLarge("the JSON patch copies more than 3 MiB")
-        if copied_values > body.OBJECT.values:
+        if copied_values > bodies.OBJECT.values:
             raise RequestEntityTooLarge(
-                f"the JSON patch copies more than {body.OBJECT.values} values"
+                f"the JSON patch copies more than {bodies.OBJECT.values} values"
             )
         result = _apply(result, _completed(operation, result), number)
     # Not the limit of an object: that is checked when it is complete, without managedFields if need be.
-    body.check(result, body.JSON_PATCH.values)
+    bodies.check(result, bodies.JSON_PATCH.values)
     return result
 
 

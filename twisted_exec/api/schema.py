@@ -8,7 +8,7 @@ Kubernetes does for custom resources.  The supported keywords are those that the
 ``minimum``, ``maximum``, ``minLength``, ``maxLength``, ``maxItems``, ``maxProperties``,
 ``pattern``, ``format: date-time``, ``x-kubernetes-int-or-string``, and those that control merging:
 ``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and ``x-kubernetes-map-type`` (see
-:mod:`twisted_exec.api.managedfields.merge`), and ``x-kubernetes-patch-strategy`` with
+:mod:`twisted_exec.api.fieldset`), and ``x-kubernetes-patch-strategy`` with
 ``x-kubernetes-patch-merge-key`` (see :mod:`twisted_exec.api.patch`).
 """
 

@@ -22,78 +22,74 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
-from twisted_exec.api.kinds.policies.consolerecordings import CONTENT
-from twisted_exec.apiserver.auditing.policy import Policy
-from twisted_exec.apiserver.auditing.records import AuditedDispatcher
-from twisted_exec.apiserver.consoles import contents, screens
-from twisted_exec.apiserver.consoles.connect import MachineLocator
-from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
-from twisted_exec.apiserver.consoles.logs import LOG, DeletedLogLocator, LogLocator
-from twisted_exec.apiserver.consoles.poollets import Backend
-from twisted_exec.apiserver.consoles.recordings import OpenRecordings
-from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
-from twisted_exec.apiserver.consoles.routes import (
+from twisted_exec.api.kinds.consolerecordings import CONTENT
+from twisted_exec.apiserver.auditing import AuditedDispatcher, Policy
+from twisted_exec.apiserver.consoles import texts
+from twisted_exec.apiserver.consoles.admission import PolicyLabels, RecordingRules, RequestRights
+from twisted_exec.apiserver.consoles.connect import (
+    ConsoleRefusals,
+    MachineLocator,
     add_consoles,
     add_machine_texts,
     add_retained_texts,
 )
-from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
-from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
-from twisted_exec.apiserver.controllers.console_recordings import ConsoleRecordings
-from twisted_exec.apiserver.controllers.console_requests import ConsoleRequests
-from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS, DeletedConsoles
-from twisted_exec.apiserver.controllers.event_recorder import Reports
-from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
-from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
-from twisted_exec.apiserver.controllers.scheduler import Scheduler
-from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission, Strictness
-from twisted_exec.apiserver.machine_pods.authorization import (
-    PodNames,
-    is_pod,
-    machine_attributes,
-)
-from twisted_exec.apiserver.machine_pods.storage import PodStorage
-from twisted_exec.apiserver.machine_pods.streams import (
+from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
+from twisted_exec.apiserver.consoles.pods import (
     MachineOfPod,
     PodLocator,
     add_pod_consoles,
     add_refusals,
 )
-from twisted_exec.apiserver.node_pods.kubelets import Kubelets
-from twisted_exec.apiserver.node_pods.streams import NodeProxyLocator, add_node_pods, add_node_proxy
-from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
-from twisted_exec.apiserver.policies.index import ConsolePolicies
-from twisted_exec.apiserver.policies.labels import PolicyLabels
-from twisted_exec.apiserver.policies.recordings import RecordingRules
-from twisted_exec.apiserver.policies.requests import RequestRights
+from twisted_exec.apiserver.consoles.policies import ConsolePolicies
+from twisted_exec.apiserver.consoles.poollets import Backend
+from twisted_exec.apiserver.consoles.recordings import OpenRecordings
+from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
+from twisted_exec.apiserver.consoles.texts import LOG, DeletedLogLocator, LogLocator
+from twisted_exec.apiserver.controllers.console_objects import (
+    DEFAULT_DAYS,
+    ConsoleRecordings,
+    ConsoleRequests,
+    DeletedConsoles,
+)
+from twisted_exec.apiserver.controllers.event_recorder import Reports
+from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
+from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
+from twisted_exec.apiserver.controllers.scheduler import Scheduler
+from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission, Strictness
+from twisted_exec.apiserver.machine_pods import PodNames, PodStorage, is_pod, machine_attributes
+from twisted_exec.apiserver.node_pods import (
+    Bindings,
+    Kubelets,
+    NodePodVerbs,
+    NodeProxyLocator,
+    add_node_pods,
+    add_node_proxy,
+)
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
 from twisted_exec.apiserver.serving.filters import Limits
-from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.rest import REST
-from twisted_exec.apiserver.serving.site import Documents
+from twisted_exec.apiserver.serving.site import Documents, Probes
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watch import Watches
 from twisted_exec.auth.console_rights import ConsoleVerbs
-from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
-from twisted_exec.auth.gate import Gate, GatePolicy, users_of
+from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, GatePolicy, users_of
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
-from twisted_exec.kube.leader_election.controllers import LeaderServices
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.health import Health
-from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import MetricsRegistry, QueueMetrics, SessionMetrics
+from twisted_exec.kube.leases import LeaderServices
+from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.health import Health
+from twisted_exec.program.interfaces import IAuditSink
+from twisted_exec.program.metrics import MetricsRegistry, QueueMetrics, SessionMetrics
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
+from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
-from twisted_exec.web.hosted import HostedPage
+from twisted_exec.web.oidc import HostedPage
 
 REVIEW_SECONDS = 10.0
 """On an aggregated server, cached reviews of the host count for up to 10 s more."""
@@ -415,15 +411,13 @@ def assemble(
     for dialect in dialects:
         add_consoles(routes, dialect, proxy(locators[dialect]))
         add_machine_texts(routes, dialect, LOG, relay(logs[dialect]))
-        screen = relay(
-            screens.ScreenLocator(dialect, *places), answer_seconds=screens.ANSWER_SECONDS
-        )
-        add_machine_texts(routes, dialect, screens.SCREEN, screen)
+        screen = relay(texts.ScreenLocator(dialect, *places), answer_seconds=texts.SCREEN_SECONDS)
+        add_machine_texts(routes, dialect, texts.SCREEN, screen)
     deleted_logs = relay(DeletedLogLocator(gate, storage, logs.values(), limits))
     add_retained_texts(routes, kinds.DELETEDCONSOLES, LOG, deleted_logs)
     recorded = relay(
-        contents.ContentLocator(gate, storage, locators.values(), limits),
-        answer_seconds=contents.ANSWER_SECONDS,
+        texts.ContentLocator(gate, storage, locators.values(), limits),
+        answer_seconds=texts.CONTENT_SECONDS,
         downloads=ANY_DOWNLOADS,
     )
     add_retained_texts(routes, kinds.CONSOLERECORDINGS, CONTENT, recorded)

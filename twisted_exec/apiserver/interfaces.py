@@ -17,7 +17,7 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.wire.session_terms import Right, Terms
 
 if TYPE_CHECKING:
-    from twisted_exec.apiserver.policies.demands import Demand
+    from twisted_exec.apiserver.consoles.policy_evaluation import Demand
 
 CREATE = "create"
 UPDATE = "update"

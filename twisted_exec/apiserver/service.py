@@ -31,45 +31,43 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.assembly import ControlPlane, assemble
-from twisted_exec.apiserver.auditing.policy import Policy
+from twisted_exec.apiserver.auditing import Policy
 from twisted_exec.apiserver.consoles.poollets import Backend
-from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS
+from twisted_exec.apiserver.controllers.console_objects import DEFAULT_DAYS
+from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.identity.credentials import Credentials, Identities
-from twisted_exec.apiserver.interfaces import IAPIServer
-from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
-from twisted_exec.apiserver.serving.fairness import WorkerThread
-from twisted_exec.apiserver.serving.filters import APIRequest
-from twisted_exec.apiserver.signing.csr import (
+from twisted_exec.apiserver.identity.signers import (
     CLIENT,
     NODE_CLIENT,
     NODE_SERVING,
     SERVING,
     server_names,
 )
-from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, CAPair
+from twisted_exec.apiserver.interfaces import IAPIServer
+from twisted_exec.apiserver.node_pods import KubeletAccess
+from twisted_exec.apiserver.serving.fairness import WorkerThread
+from twisted_exec.apiserver.serving.filters import APIRequest
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
-from twisted_exec.auth.oidc.keys import HTTPSFetcher
-from twisted_exec.observe.health import Health
-from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import MetricsRegistry, new_registry
+from twisted_exec.auth.oidc import HTTPSFetcher
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.draining import let_sessions_end, pause
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
+from twisted_exec.program.health import Health
+from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
-from twisted_exec.program.service import AsyncService
+from twisted_exec.program.metrics import MetricsRegistry, new_registry
+from twisted_exec.program.service import AsyncService, let_sessions_end, pause
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, can_hand_over
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.sessions.lingering import LAST_WORD_SECONDS, linger
+from twisted_exec.streaming.sessions.guard import LAST_WORD_SECONDS, linger
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import ServerTLS
-from twisted_exec.web.hosted import HostedPage
-from twisted_exec.web.oidc import IssuerLogin, WebClient
+from twisted_exec.web.oidc import HostedPage, IssuerLogin, WebClient
 
 _STOPPING = "the API server is shutting down"
 _REPLACED = "the API server was replaced, and this session has taken all its time to end (--linger)"

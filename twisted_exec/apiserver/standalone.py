@@ -18,36 +18,33 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.events import event_from_core, event_to_core
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
-from twisted_exec.apiserver.controllers.bootstrap import SystemObjects, bootstrap
+from twisted_exec.apiserver.controllers.bootstrap import RoleAggregation, SystemObjects, bootstrap
 from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from twisted_exec.apiserver.controllers.namespaces import NamespaceGuard, NamespaceLifecycle
-from twisted_exec.apiserver.controllers.role_aggregation import RoleAggregation
-from twisted_exec.apiserver.identity.console_rules import ConsoleRules
+from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
 from twisted_exec.apiserver.identity.credentials import Credentials
 from twisted_exec.apiserver.identity.rbac import Escalation, StoredRules
-from twisted_exec.apiserver.identity.reviews import Reviews
+from twisted_exec.apiserver.identity.reviews import ConsoleRules, Reviews
 from twisted_exec.apiserver.identity.service_accounts import (
     IssuerDocuments,
     TokenInvalidation,
     TokenRequests,
 )
+from twisted_exec.apiserver.identity.signers import CLIENT
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness
-from twisted_exec.apiserver.machine_pods.authorization import PodNames, PodsAuthorizer
+from twisted_exec.apiserver.machine_pods import PodNames, PodsAuthorizer
 from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.renamed_storage import RenamedStorage
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.apiserver.signing.csr import CLIENT
-from twisted_exec.apiserver.signing.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
-from twisted_exec.auth.dispatcher import GatedRoutes
-from twisted_exec.auth.gate import Gate
+from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.interfaces import IRulesAuthorizer, User
-from twisted_exec.auth.rbac.authorizer import RBACAuthorizer, bootstrap_objects
-from twisted_exec.observe.health import Health
+from twisted_exec.auth.rbac import RBACAuthorizer, bootstrap_objects
+from twisted_exec.program.health import Health
 from twisted_exec.storage.interfaces import MEMORY, IStorage
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Reloading, read_file
-from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki import Authority
 
 
 class StandaloneControlPlane:

@@ -13,25 +13,35 @@ from twisted.python.usage import UsageError
 from twisted_exec.api.dialects import DEFAULT, NAMES, one_per_group
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
-from twisted_exec.apiserver.aggregated.options import AggregatedOptions, aggregated
-from twisted_exec.apiserver.aggregated.options import check as check_aggregated
-from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, Policy, load
-from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS
-from twisted_exec.apiserver.identity.oidc_options import web_client
-from twisted_exec.apiserver.identity.options import PATHS as IDENTITY_PATHS
-from twisted_exec.apiserver.identity.options import identities
-from twisted_exec.apiserver.node_pods.options import PATHS as KUBELET_PATHS
-from twisted_exec.apiserver.node_pods.options import KubeletOptions, kubelet_access
-from twisted_exec.apiserver.node_pods.options import check as check_kubelets
+from twisted_exec.apiserver.auditing import DEFAULT_POLICY, Policy, load
+from twisted_exec.apiserver.controllers.console_objects import DEFAULT_DAYS
+from twisted_exec.apiserver.controllers.signer import CAPair
+from twisted_exec.apiserver.options import IDENTITY_PATHS as IDENTITY_PATHS
+from twisted_exec.apiserver.options import KUBELET_PATHS as KUBELET_PATHS
+from twisted_exec.apiserver.options import (
+    AggregatedOptions,
+    KubeletOptions,
+    aggregated,
+    identities,
+    kubelet_access,
+    web_client,
+)
+from twisted_exec.apiserver.options import check_aggregated as check_aggregated
+from twisted_exec.apiserver.options import check_kubelets as check_kubelets
 from twisted_exec.apiserver.service import APIServer, Settings
-from twisted_exec.apiserver.signing.signer import CAPair
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.observe.disk_thread import DiskThread
-from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
-from twisted_exec.program.audit_options import AuditOptions
 from twisted_exec.program.config_file import ConfigError
-from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
-from twisted_exec.program.options import Required, days, duration, seconds
+from twisted_exec.program.disk_thread import DiskThread
+from twisted_exec.program.metrics import ExpiryMetrics, new_registry
+from twisted_exec.program.options import (
+    CONSOLE_VERBS,
+    STRICT,
+    AuditOptions,
+    Required,
+    days,
+    duration,
+    seconds,
+)
 from twisted_exec.program.start import make_service
 from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
 from twisted_exec.tls.errors import TLSConfigError

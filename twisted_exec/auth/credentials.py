@@ -36,7 +36,7 @@ NO_HEADERS = HeaderSet()
 """Of an authenticator that reads the client certificate or the bearer token only."""
 
 IMPERSONATION_HEADERS = HeaderSet.of(prefixes=["Impersonate-"])
-"""As whom the user asks to act, see :mod:`twisted_exec.auth.impersonation`."""
+"""As whom the user asks to act, see :mod:`twisted_exec.auth.gate`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -29,7 +29,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from twisted_exec.auth.credentials import PresentedCredentials
-    from twisted_exec.auth.rbac.rules import Rule
+    from twisted_exec.auth.rules import Rule
     from twisted_exec.tls.server import PeerCertificate
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.streaming.interfaces import Subject
 

@@ -1,8 +1,27 @@
 """
+Authentication by bearer tokens: of files, of ServiceAccounts, and of future poollets.
+
 Authentication by bearer tokens, and by a token file.
 
 Tokens are looked up by their SHA-256, so that the timing of a look-up reveals nothing about
 existing tokens; no token is kept in memory or logged.
+
+ServiceAccount tokens: issue and authentication.
+
+A token is a JWT with Kubernetes' claims, so programs that verify its tokens can verify ours.
+Nothing is stored about it.  It is valid while its signature is by one of our keys, it has not
+expired, and its ServiceAccount and the object it is bound to still exist with the same UID.  So
+deleting one of them invalidates it at once, and a new object of the same name does not revive it.
+
+Sources: ``pkg/serviceaccount/{claims,jwt}.go`` and
+``pkg/registry/core/serviceaccount/storage/token.go`` of Kubernetes.
+
+Authentication of future poollets by bootstrap tokens.
+
+The id in a token is public: it names the Secret with the other part, which is compared in constant
+time.  An invalid token counts as unknown, as in Kubernetes
+(``plugin/pkg/auth/authenticator/token/bootstrap``); the reason is logged only where an
+administrator needs it, and without any part of the token.
 """
 
 from __future__ import annotations
@@ -10,19 +29,55 @@ from __future__ import annotations
 import contextlib
 import csv
 import hashlib
+import hmac
 import io
+import math
 import os
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import Interface, implementer
 
-from twisted_exec.api.status import Unauthorized
+from twisted_exec.api.kinds import NODES, SECRETS, SERVICEACCOUNTS
+from twisted_exec.api.kinds.kind import Kind
+from twisted_exec.api.kinds.secrets import (
+    AUTHENTICATION,
+    GROUP,
+    ID,
+    NAMESPACE,
+    PREFIX,
+    SECRET,
+    SECRET_TYPE,
+    USER_PREFIX,
+    expires,
+    extra_groups,
+    is_expired,
+    parts_of,
+    values_of,
+)
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import NotFound, Unauthorized
+from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX, with_authenticated
 from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials, files_of
-from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.jwt import (
+    ALGORITHMS,
+    InvalidToken,
+    SigningKey,
+    VerifyingKey,
+    claimed,
+    claims_of,
+    moment_of,
+    pem_keys,
+    signed,
+    signing_key,
+)
+from twisted_exec.auth.x509 import CREDENTIAL_ID
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading, Replaceable, warn_if_public
@@ -189,3 +244,323 @@ def _row(row: Sequence[str], where: str) -> tuple[bytes, User]:
 
 def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
+
+
+Object = Mapping[str, Any]
+
+
+class Look(Protocol):
+    """Reads an object from a store."""
+
+    def __call__(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Any]:
+        """
+        :param stale: accept a cached object.
+        :return: fires with the object; fails with :class:`NotFound`.
+        """
+
+
+BOUND: Mapping[str, Kind] = {"secret": SECRETS, "node": NODES}
+"""Kinds that tokens can be bound to, by claim."""
+
+LEEWAY_SECONDS = 60.0
+"""Tolerance for clock skew between servers, as in Kubernetes."""
+
+_CLAIM, _ACCOUNT = "kubernetes.io", "serviceaccount"
+_EVERYONE = "system:serviceaccounts"
+_NODE = ("authentication.kubernetes.io/node-name", "authentication.kubernetes.io/node-uid")
+"""Kubernetes' extra keys for the Node that a token is bound to."""
+
+
+class AccountKeys:
+    """
+    The keys of tokens, read again when their files change.
+
+    :param key_files: PEM files of accepted keys, besides the signing key.
+    :param signing_key_file: PEM file of the private key for new tokens; empty to issue none.
+    """
+
+    def __init__(
+        self, key_files: Sequence[str], signing_key_file: str, clock: IReactorTime
+    ) -> None:
+        self._known = [
+            Reloading([path], partial(_known_keys, path), clock)
+            for path in dict.fromkeys(key_files)
+        ]
+        self._signing: Reloading[SigningKey] | None = None
+        if signing_key_file:
+            parse = partial(_own_key, signing_key_file)
+            self._signing = Reloading([signing_key_file], parse, clock)
+
+    def load(self) -> None:
+        """
+        Read the files now.
+
+        :raises TLSConfigError: a file is missing, or has no key or one that is too weak.
+        """
+        for each in self._known:
+            each.load()
+        if self._signing is not None:
+            self._signing.load()
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the files."""
+        own = [] if self._signing is None else [self._signing]
+        return [*own, *self._known]
+
+    def signing(self) -> SigningKey | None:
+        """The key of new tokens, if there is one."""
+        return None if self._signing is None else self._signing.get()
+
+    def verifying(self) -> tuple[VerifyingKey, ...]:
+        """Keys of accepted tokens, each once, the signing key first."""
+        own = self.signing()
+        keys = [own.public] if own is not None else []
+        keys += [key for each in self._known for key in each.get()]
+        by_id: dict[str, VerifyingKey] = {}
+        for key in keys:
+            by_id.setdefault(key.kid, key)
+        return tuple(by_id.values())
+
+
+def _known_keys(path: str, content: bytes) -> tuple[VerifyingKey, ...]:
+    return pem_keys(content, f"service account key file {path!r}")
+
+
+def _own_key(path: str, content: bytes) -> SigningKey:
+    return signing_key(content, f"service account signing key {path!r}")
+
+
+class TokenIssuer:
+    """
+    Issues tokens.
+
+    :param issuer: the issuer's name.
+    :param audiences: default audiences.
+    :param now: seconds since the epoch.
+    :param longest_seconds: longest lifetime of a token; 0 for no limit.
+    """
+
+    def __init__(
+        self,
+        issuer: str,
+        audiences: Sequence[str],
+        keys: AccountKeys,
+        now: Callable[[], float],
+        longest_seconds: int = 0,
+    ) -> None:
+        self.issuer, self.audiences, self.keys = issuer, tuple(audiences), keys
+        self.now, self.longest_seconds = now, longest_seconds
+
+    def issue(
+        self,
+        account: Object,
+        key: SigningKey,
+        audiences: Sequence[str],
+        seconds: int,
+        bound: tuple[str, Object] | None = None,
+    ) -> str:
+        """
+        Issue a token.
+
+        :param account: the ServiceAccount.
+        :param seconds: its lifetime.
+        :param bound: a claim of :data:`BOUND`, and the object to bind to.
+        """
+        now, metadata = int(self.now()), account["metadata"]
+        private: dict[str, Any] = {
+            "namespace": metadata["namespace"],
+            _ACCOUNT: _reference(account),
+        }
+        if bound is not None:
+            private[bound[0]] = _reference(bound[1])
+        claims = {
+            "aud": list(audiences),
+            "exp": now + seconds,
+            "iat": now,
+            "iss": self.issuer,
+            "jti": str(uuid.uuid4()),
+            _CLAIM: private,
+            "nbf": now,
+            "sub": user_name(metadata["namespace"], metadata["name"]),
+        }
+        return signed(claims, key)
+
+
+def _reference(obj: Object) -> dict[str, str]:
+    return {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
+
+
+def user_name(namespace: str, name: str) -> str:
+    """The user name of a ServiceAccount."""
+    return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
+
+
+@implementer(IAudienceAuthenticator)
+class ServiceAccountAuthenticator:
+    """
+    Authenticates programs by ServiceAccount tokens.
+
+    A token that claims one of our issuers is decided here: if it is invalid it is refused, and no
+    other authenticator gets it.
+
+    :param issuers: accepted issuers; the first issues new tokens.
+    :param audiences: audiences of this server.
+    :param look: reads ServiceAccounts, and objects that tokens are bound to.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        issuers: Collection[str],
+        audiences: Sequence[str],
+        keys: AccountKeys,
+        look: Look,
+        now: Callable[[], float],
+    ) -> None:
+        self._issuers, self._audiences, self._keys = frozenset(issuers), tuple(audiences), keys
+        self._look, self._now = look, now
+
+    def load(self) -> None:
+        """As :meth:`AccountKeys.load`."""
+        self._keys.load()
+
+    def files(self) -> list[Reloading[Any]]:
+        """Return the files of keys, for the guard of sessions."""
+        return self._keys.files()
+
+    def authenticate_token(self, token: bytes) -> Deferred[User | None]:
+        """As :meth:`ITokenAuthenticator.authenticate_token`, for this server's audiences."""
+        answer = self.authenticate_for(token, self._audiences)
+        return answer.addCallback(lambda identity: None if identity is None else identity.user)
+
+    @as_deferred
+    async def authenticate_for(self, token: bytes, audiences: Sequence[str]) -> Known | None:
+        """As :meth:`IAudienceAuthenticator.authenticate_for`."""
+        unverified = claimed(token)
+        if unverified is None or unverified.issuer not in self._issuers:
+            return None
+        try:
+            claims = claims_of(
+                token,
+                self._keys.verifying(),
+                ALGORITHMS,
+                issuer=unverified.issuer,
+                audiences=audiences,
+                now=self._now(),
+                leeway_seconds=LEEWAY_SECONDS,
+            )
+            user = await self._user(claims)
+        except InvalidToken as problem:
+            raise Unauthorized(f"the service account token is refused: {problem}") from None
+        token_audiences = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+        return Known(user, tuple(each for each in audiences if each in token_audiences))
+
+    async def _user(self, claims: Object) -> User:
+        """
+        Return the user of verified claims, if the objects they name exist.
+
+        :raises InvalidToken: one of them does not.
+        """
+        private = claims.get(_CLAIM)
+        if not isinstance(private, Mapping) or not isinstance(private.get("namespace"), str):
+            raise InvalidToken("it is of no service account")
+        namespace = private["namespace"]
+        name, uid = await self._there(SERVICEACCOUNTS, namespace, private.get(_ACCOUNT))
+        user = user_name(namespace, name)
+        if claims.get("sub") != user:
+            raise InvalidToken("its subject is another")
+        if "pod" in private:
+            raise InvalidToken("it is bound to what this server does not have")
+        extra: dict[str, tuple[str, ...]] = {}
+        for claim, kind in BOUND.items():
+            if claim in private:
+                node = await self._there(kind, namespace, private[claim])
+                if kind is NODES:
+                    extra |= {key: (value,) for key, value in zip(_NODE, node, strict=True)}
+        groups = with_authenticated(user, (_EVERYONE, f"{_EVERYONE}:{namespace}"))
+        jti = claims.get("jti")
+        if isinstance(jti, str) and jti:
+            extra[CREDENTIAL_ID] = (f"JTI={jti}",)
+        return User(user, groups, uid, extra, expires=moment_of(claims, "exp"))
+
+    async def _there(self, kind: Kind, namespace: str, reference: object) -> tuple[str, str]:
+        """
+        Return name and UID of an object that a token names.
+
+        :raises InvalidToken: it does not exist, or has another UID.
+        """
+        name, uid = (
+            (reference.get("name"), reference.get("uid"))
+            if isinstance(reference, Mapping)
+            else (None, None)
+        )
+        if not isinstance(name, str) or not isinstance(uid, str) or not name:
+            raise InvalidToken(f"it names no {kind.singular}")
+        namespace = namespace if kind.resource.namespaced else ""
+        # A cached object is enough to accept: deletions arrive at once.  A new object may be missing
+        # in the cache, so an uncached read follows.
+        for stale in (True, False):
+            try:
+                obj = await self._look(kind.resource, namespace, name, stale=stale)
+            except NotFound:
+                continue
+            metadata = obj["metadata"]
+            if metadata["uid"] == uid and "deletionTimestamp" not in metadata:
+                return name, uid
+        raise InvalidToken(f"its {kind.singular} has been deleted")
+
+
+@implementer(ITokenAuthenticator)
+class BootstrapTokenAuthenticator:
+    """
+    Authenticates users by bootstrap token.
+
+    :param look: reads Secrets.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(self, look: Look, now: Callable[[], float]) -> None:
+        self._look, self._now = look, now
+
+    @as_deferred
+    async def authenticate_token(self, token: bytes) -> User | None:
+        """As :meth:`ITokenAuthenticator.authenticate_token`."""
+        parts = parts_of(token)
+        if parts is None:
+            return None
+        try:
+            # Any client can cause this read, so a stale one has to do; an early client retries.
+            secret = await self._look(
+                SECRETS.resource, NAMESPACE, f"{PREFIX}{parts[0]}", stale=True
+            )
+        except NotFound:
+            return None
+        return user_of(secret, *parts, self._now())
+
+
+def user_of(
+    secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
+) -> User | None:
+    """
+    The user of a token, if both parts are right.
+
+    :param secret: the Secret named by the id.
+    """
+    values = values_of(secret)
+    if secret.get("type") != SECRET_TYPE or "deletionTimestamp" in secret["metadata"]:
+        return None
+    if not hmac.compare_digest(values.get(SECRET, b""), token_secret):
+        return None
+    if values.get(ID) != token_id.encode() or values.get(AUTHENTICATION) != b"true":
+        return None
+    if is_expired(values, now):
+        return None
+    try:
+        groups, end = (GROUP, *extra_groups(values)), expires(values)
+    except ValueError:
+        return None
+    name = f"{USER_PREFIX}{token_id}"
+    end = math.inf if end is None else end
+    return User(name, with_authenticated(name, groups), expires=end)

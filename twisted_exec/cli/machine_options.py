@@ -64,13 +64,13 @@ def run_with_machine(
     :param name: of the command, for messages.
     :param main: gets the options, with the possible dialects as ``among``, and the reactor.
     """
-    from twisted_exec.cli import command  # not for kubectl console, which starts faster without it
+    from twisted_exec.cli import runner  # not for kubectl console, which starts faster without it
 
     try:
         options.among = possible_dialects(options)
     except ValueError as problem:
-        return command.failed(name, str(problem), error_code)
-    return command.run_in_reactor(name, lambda reactor: main(options, reactor), error_code)
+        return runner.failed(name, str(problem), error_code)
+    return runner.run_in_reactor(name, lambda reactor: main(options, reactor), error_code)
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from twisted_exec import build
-from twisted_exec.cli import man, pki, request, store, token
-from twisted_exec.cli.audit import command as audit
-from twisted_exec.cli.completion import command as completion
-from twisted_exec.cli.console.messages import one_line
-from twisted_exec.cli.doctor import command as doctor
-from twisted_exec.cli.iri import commands as iri
-from twisted_exec.cli.logs import command as logs
-from twisted_exec.cli.recording import command as recording
-from twisted_exec.cli.screen import command as screen
-from twisted_exec.cli.space import commands as space
-from twisted_exec.cli.web import command as web
+from twisted_exec.cli.commands import audit as audit
+from twisted_exec.cli.commands import completion as completion
+from twisted_exec.cli.commands import doctor as doctor
+from twisted_exec.cli.commands import iri as iri
+from twisted_exec.cli.commands import logs as logs
+from twisted_exec.cli.commands import man, pki, request, store, token
+from twisted_exec.cli.commands import recording as recording
+from twisted_exec.cli.commands import screen as screen
+from twisted_exec.cli.commands import space as space
+from twisted_exec.cli.commands import web as web
+from twisted_exec.cli.messages import one_line
 
 
 class _Parser(argparse.ArgumentParser):

@@ -34,7 +34,7 @@ def kubectl_complete_console() -> int:
     """Run ``kubectl_complete-console``."""
 
     def load() -> Callable[[], int]:
-        from twisted_exec.cli.completion.command import main
+        from twisted_exec.cli.commands.completion import main
 
         return main
 

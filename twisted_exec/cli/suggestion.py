@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.kube.consoles.exec import AGENT
+from twisted_exec.kube.console import AGENT
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 

@@ -45,7 +45,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.names import display_name
 from twisted_exec.streaming.interfaces import Role
-from twisted_exec.wire.remotecommand.messages import encode_notice
+from twisted_exec.wire.control_messages import encode_notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 ANNOUNCE_SECONDS = 0.2

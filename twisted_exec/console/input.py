@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IDelayedCall
 
+from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.names import display_name
-from twisted_exec.api.recordings import CANNOT_BE_RECORDED
+from twisted_exec.console import acts
+from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, not_sent, notice
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -26,14 +28,11 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
-from . import acts
-from .floor import LINE_AGAIN, TYPED_BEFORE, not_sent, notice
-
 _NOT_WRITTEN = f"the console {CANNOT_BE_RECORDED}: its input cannot be written"
 
 if TYPE_CHECKING:
-    from .shared_console import SharedConsole
-    from .viewer import Viewer
+    from twisted_exec.console.shared_console import SharedConsole
+    from twisted_exec.console.viewer import Viewer
 
 
 @dataclass(frozen=True)

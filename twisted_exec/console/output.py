@@ -9,7 +9,7 @@ A user may lose the stream and come back over another one.  It is unknown how mu
 output has arrived, so the next stream begins at the position that the client says.  From the loss
 until the user has read everything again, output is not skipped to catch up.
 
-A terminal gets what was printed before its stream without the queries in it (:mod:`~twisted_exec.wire.terminal_queries`):
+A terminal gets what was printed before its stream without the queries in it (:mod:`~twisted_exec.wire.escape_sequences`):
 its answers would be typed into whatever reads input now.  Later output has its queries at one
 terminal, which answers them.
 """
@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
-from twisted_exec.streaming.remotecommand.notices import text_of
-from twisted_exec.wire.marks import At, Attendance, Notice
-from twisted_exec.wire.remotecommand.messages import encode_gap
-from twisted_exec.wire.terminal_queries import LOOKBACK_BYTES, QueryFilter
+from twisted_exec.streaming.remotecommand.server import text_of
+from twisted_exec.wire.control_messages import encode_gap
+from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
+from twisted_exec.wire.resume import At, Attendance, Notice
 
 _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16

@@ -4,32 +4,76 @@ A line and its viewers.
 A shared console opens its line and keeps it open while viewers come and go.  Output goes into one
 journal, from which each viewer reads at its own pace:
 
-* A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind (:mod:`.pacing`).  A
+* A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind (:mod:`twisted_exec.console.shared_console`).  A
   machine's serial line is never paused.
 * A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number
   of missed bytes.  It delays no other viewer and has no buffer of its own.
 * A viewer whose stream is lost does not skip, neither while it is away nor, when it is back, until
   it has read everything.  A journal on disk has all of that; one in memory retains 1 MiB for it.
 
-Input of writers (:mod:`.floor`) goes to the line if enough people are connected (:mod:`.attendance`).
+Input of writers (:mod:`.floor`) goes to the line if enough people are connected (:mod:`twisted_exec.console.viewers`).
 All viewers' input is paused while the line accepts no more, before the line is open, and during a
 BREAK.
 
 When the machine of a line ends and starts again, the console gets another line.  Meanwhile users at
-terminals wait (:mod:`.interruption`).
+terminals wait (:mod:`twisted_exec.console.shared_console`).
+
+The state machine of a console's line.
+
+A console may have several lines, one after the other.  Between two of them it waits, and its viewers
+stay.
+
+The time between two lines of a console: its machine has ended, and starts again.
+
+The sessions of users at terminals wait for the next line.  What they type meanwhile was meant for the
+machine that has ended, so it is discarded: a shell that comes up must not execute it.  All other
+sessions, and those that wait too long, end as the last line did.
+
+The pace of a line that can be paused, such as a pty.
+
+The fastest viewer sets the pace, so a sole viewer loses nothing.  A line without viewers is read at a
+limited rate, because a process that prints without end would take half of a processor.
+
+The time that a machine takes to answer input.
+
+Answers of the runtime to a machine that asks for the size of a terminal while no user could answer.
+
+Programs on a serial line ask the terminal for its size.  Without a terminal each of them waits: systemd
+257 and later a third of a second for each of two questions, at every boot.
+
+A machine, or a file that it prints, may ask as well in order to have the answer typed into a program
+that reads input.  So the answers are few and fixed: no answer has a letter that a user would type, ends
+a line, or is itself a query.  They are limited in rate, and go only to the machine that has asked,
+while no user has the floor.  Output from before this process is not answered.
+
+The recorder of a console that cannot be recorded.
+
+Limits of a console's output, and of the sessions that wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ref
 
+from automat import TypeMachineBuilder
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, message_of
+from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
+from twisted_exec.api.status import APIError, NotImplementedByBackend, message_of
+from twisted_exec.console.acts import Act, ActReports, ignore
+from twisted_exec.console.floor import WAITS, Floor, notice
+from twisted_exec.console.interfaces import IConsoleRecorder, ILineTransport, IRecoveringTransport
+from twisted_exec.console.line import Line, LineEnded, ReadRateLimit
+from twisted_exec.console.viewer import Viewer, ViewerState
+from twisted_exec.console.viewers import Viewers
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
@@ -40,21 +84,388 @@ from twisted_exec.streaming.interfaces import (
     IConsole,
     TerminalSize,
 )
+from twisted_exec.wire.escape_sequences import QueryFilter
+from twisted_exec.wire.resume import OpenRecording
 
-from .acts import Act, ActReports, ignore
-from .answers import SESSION, Answers
-from .echo import Echo
-from .floor import Floor
-from .interfaces import IRecoveringTransport
-from .interruption import Interruption
-from .lifecycle import build
-from .limits import DEFAULT_LIMITS, Limits
-from .line import Line, LineEnded
-from .pacing import Pacing
-from .recorder import UnrecordedConsole
-from .viewer import Viewer
-from .viewer_state import ViewerState
-from .viewers import Viewers
+if TYPE_CHECKING:
+    from twisted_exec.console.viewer import Viewer
+
+
+class Lifecycle(Protocol):
+    """Inputs of the state machine."""
+
+    def open(self) -> None:
+        """Connect the line, or the next one."""
+
+    def opened(self, line: Line) -> None:
+        """The line is connected."""
+
+    def let_go(self) -> None:
+        """Give up the line, which goes on."""
+
+    def failed(self, ending: Ending) -> None:
+        """The line could not be opened."""
+
+    def interrupted(self, ending: Ending) -> None:
+        """The line ended or is to be closed, and another one may follow."""
+
+    def over(self, ending: Ending) -> None:
+        """The line ended, or the console is to end."""
+
+
+def build(console: type[SharedConsole]) -> Any:
+    """
+    Build the state machine: New, Opening, Live, Over; Waiting and Reopening between two lines.
+
+    A line that is let go of is new again.
+    """
+    builder = TypeMachineBuilder(Lifecycle, console)
+    new, opening, live, waiting, reopening, over = (
+        builder.state(name) for name in ("New", "Opening", "Live", "Waiting", "Reopening", "Over")
+    )
+
+    @new.upon(Lifecycle.open).to(opening)
+    @waiting.upon(Lifecycle.open).to(reopening)
+    def connect(_: Lifecycle, core: SharedConsole) -> None:
+        core._connect()
+
+    @opening.upon(Lifecycle.opened).to(live)
+    @reopening.upon(Lifecycle.opened).to(live)
+    def go_live(_: Lifecycle, core: SharedConsole, line: Line) -> None:
+        core._go_live(line)
+
+    @live.upon(Lifecycle.let_go).to(new)
+    def let_go(_: Lifecycle, core: SharedConsole) -> None:
+        core._let_go()
+
+    @new.upon(Lifecycle.interrupted).to(waiting)
+    @opening.upon(Lifecycle.interrupted).to(waiting)
+    @live.upon(Lifecycle.interrupted).to(waiting)
+    @waiting.upon(Lifecycle.interrupted).loop()
+    @reopening.upon(Lifecycle.interrupted).to(waiting)
+    def wait(_: Lifecycle, core: SharedConsole, ending: Ending) -> None:
+        core._wait(ending)
+
+    @reopening.upon(Lifecycle.failed).to(waiting)
+    def wait_on(_: Lifecycle, core: SharedConsole, ending: Ending) -> None:
+        core._drop_line(ending)
+
+    @opening.upon(Lifecycle.failed).to(over)
+    @new.upon(Lifecycle.over).to(over)
+    @opening.upon(Lifecycle.over).to(over)
+    @live.upon(Lifecycle.over).to(over)
+    @waiting.upon(Lifecycle.over).to(over)
+    @reopening.upon(Lifecycle.over).to(over)
+    def finish(_: Lifecycle, core: SharedConsole, ending: Ending) -> None:
+        core._finish(ending)
+
+    @waiting.upon(Lifecycle.opened).loop()
+    @over.upon(Lifecycle.opened).loop()
+    def too_late(_: Lifecycle, core: SharedConsole, line: Line) -> None:
+        line.transport.loseConnection()
+
+    @over.upon(Lifecycle.open).loop()
+    def refuse(_: Lifecycle, core: SharedConsole) -> None:
+        core._refuse()
+
+    for state in (new, waiting, over):
+        state.upon(Lifecycle.let_go).loop().returns(None)
+    waiting.upon(Lifecycle.failed).loop().returns(None)
+    over.upon(Lifecycle.failed).loop().returns(None)
+    over.upon(Lifecycle.interrupted).loop().returns(None)
+    over.upon(Lifecycle.over).loop().returns(None)
+    return builder.build()
+
+
+class Interruption:
+    """
+    The sessions of one console that wait for its next line.
+
+    The time counts from the end of the last line that was open.
+    """
+
+    def __init__(self, console: SharedConsole) -> None:
+        self._console = console
+        self._ending: Ending | None = None
+        self._timer: IDelayedCall | None = None
+
+    @property
+    def why(self) -> str:
+        """The reason for the end of the last line."""
+        return "" if self._ending is None else self._ending.message
+
+    def begin(self, ending: Ending) -> None:
+        """
+        Let the sessions wait.
+
+        :param ending: of the line.  It replaces that of an interruption that has begun already: a
+            machine that restarts may be switched off.
+        """
+        before, self._ending = self.why, ending
+        self.unsuspend()
+        for viewer in self._console.viewers:
+            if viewer.is_ending:
+                continue
+            if not viewer.may_wait:
+                viewer.finish(ending)
+            elif not viewer.input.is_interrupted or self.why != before:
+                self.join(viewer)
+
+    def join(self, viewer: Viewer) -> None:
+        """Let a session wait, too, whose user has seen the line that has ended."""
+        seconds = self._console.limits.restart_seconds
+        text = f"{self.why}; {WAITS} {seconds:g} s for the machine to start again"
+        viewer.input.is_interrupted = True
+        viewer.tell(notice(text))
+
+    def end(self) -> None:
+        """The next line is open."""
+        self.stop()
+        for viewer in self._waiting():
+            viewer.input.restarted(self._console.boot_offset)
+
+    def stop(self) -> None:
+        """Forget the ending and the time."""
+        self.suspend()
+        self._ending = None
+
+    def suspend(self) -> None:
+        """Stop the clock."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def unsuspend(self) -> None:
+        """Go on with the whole time."""
+        if self._ending is not None and self._timer is None:
+            seconds = self._console.limits.restart_seconds
+            self._timer = self._console.clock.callLater(seconds, self._expire)
+
+    @property
+    def ending(self) -> Ending | None:
+        """The ending of sessions that wait too long; ``None`` while the line is open."""
+        return self._ending
+
+    def restore(self, viewer: Viewer, ending: Ending) -> None:
+        """Let a session wait on that has waited in an earlier process."""
+        if self._console.is_live:
+            viewer.input.restarted(self._console.boot_offset)
+        else:
+            viewer.input.is_interrupted, self._ending = True, ending
+            self.unsuspend()
+
+    def _waiting(self) -> list[Viewer]:
+        return [each for each in self._console.viewers if each.input.is_interrupted]
+
+    def _expire(self) -> None:
+        """End the sessions; those that came meanwhile wait on, as long as the machine starts."""
+        assert self._ending is not None
+        self._timer = None
+        waiting = self._waiting()
+        self._console.floor.dismiss(waiting)
+        for viewer in waiting:
+            viewer.finish(self._ending)
+
+
+UNWATCHED_BYTES_PER_SECOND = 1 << 20
+"""Rate of reading a line without viewers."""
+
+
+class Pacing:
+    """
+    Pauses and resumes the line of one console.
+
+    :param viewers: those of the console; the collection changes.
+    :param pace_bytes: the line is paused while its fastest viewer is this far behind.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        journal: IJournal,
+        viewers: Collection[Viewer],
+        pace_bytes: int,
+    ) -> None:
+        self._journal, self._viewers, self._pace_bytes = journal, viewers, pace_bytes
+        self._line: ILineTransport | None = None
+        self._is_paused = False
+        self._unwatched = ReadRateLimit(clock, self.follow, self.follow, UNWATCHED_BYTES_PER_SECOND)
+
+    def use(self, line: ILineTransport) -> None:
+        """Set the line, which is not paused; :meth:`follow` follows."""
+        self._line = line
+
+    def stop(self) -> None:
+        """Forget the line.  Repeated calls do nothing."""
+        self._line, self._is_paused = None, False
+        self._unwatched.stop()
+
+    def printed(self, size: int) -> None:
+        """Count output against the limit of a line without viewers; :meth:`follow` follows."""
+        if not self._viewers:
+            self._unwatched.charge(size)
+
+    def follow(self) -> None:
+        """Pause or resume the line, after a change of the viewers or of what they have read."""
+        if self._line is None:
+            return
+        wait = self._fastest_is_behind() if self._viewers else self._unwatched.is_paused
+        if wait and not self._is_paused:
+            self._is_paused = True
+            self._line.pauseProducing()
+        elif self._is_paused and not wait:
+            self._is_paused = False
+            self._line.resumeProducing()
+
+    def _fastest_is_behind(self) -> bool:
+        """Return whether even the fastest viewer is too far behind, or has not caught up again."""
+        # A viewer that has just skipped is at the end without having read anything.
+        reading = [each for each in self._viewers if not each.output.skipped] or self._viewers
+        behind = self._journal.end - max(each.output.offset for each in reading)
+        if self._is_paused:
+            return bool(behind > self._pace_bytes // 2)
+        return bool(behind >= self._pace_bytes)
+
+
+LONGEST_SECONDS = 2.0
+"""Later output is no echo.  At a password prompt, for example, a machine prints nothing for what is typed."""
+
+
+class Echo:
+    """
+    Measures the time from input to the next output, for the session that typed.
+
+    Input that follows before the machine has answered is not measured.
+    """
+
+    __slots__ = ("_clock", "_typed_at", "_viewer")
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        # Its input is not answered yet.  It may leave before that, and is freed by reference counts.
+        self._viewer: ref[Viewer] | None = None
+        self._typed_at = 0.0
+
+    def typed(self, viewer: Viewer) -> None:
+        """Input of a session goes to the line."""
+        now = self._clock.seconds()
+        if self._viewer is None or now - self._typed_at > LONGEST_SECONDS:
+            self._viewer, self._typed_at = ref(viewer), now
+
+    def printed(self) -> None:
+        """The machine has printed something."""
+        if self._viewer is None:
+            return
+        viewer, self._viewer = self._viewer(), None
+        seconds = self._clock.seconds() - self._typed_at
+        if viewer is not None and seconds <= LONGEST_SECONDS:
+            viewer.echoed(seconds)
+
+    def forget(self) -> None:
+        """Expect no answer: the line is closed."""
+        self._viewer = None
+
+
+SESSION = "runtime"
+"""In place of a session's id, where input is recorded."""
+
+SIZE = TerminalSize(columns=80, rows=24)
+"""The size of a line that has had no terminal."""
+
+MOST_PER_SECOND = 8
+
+
+class Answers:
+    """
+    The answers to one machine.
+
+    :param size: returns the size of the last terminal; ``None`` if there was none.
+    :param send: sends an answer to the machine.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        size: Callable[[], TerminalSize | None],
+        send: Callable[[bytes], None],
+    ) -> None:
+        self._clock, self._size, self._send = clock, size, send
+        self._sent_at: deque[float] = deque(maxlen=MOST_PER_SECOND)
+        self._queries: list[bytes] = []
+        self._filter = QueryFilter(self._queries.append)
+
+    def printed(self, data: bytes) -> None:
+        """Answer the queries of some output."""
+        self._filter.feed(data)
+        queries, self._queries[:] = self._queries[:MOST_PER_SECOND], []
+        for query in queries:
+            answer = self._answer(query)
+            if answer and self._may_send():
+                self._send(answer)
+
+    def forget(self) -> None:
+        """Forget the first half of a query: the second one is no longer for this object."""
+        self._filter = QueryFilter(self._queries.append)
+
+    def _answer(self, query: bytes) -> bytes:
+        size = self._size() or SIZE
+        if query == b"18t":
+            return b"\x1b[8;%d;%dt" % (size.rows, size.columns)
+        if query == b"6n":
+            # Programs move the cursor as far as it goes before they ask.
+            return b"\x1b[%d;%dR" % (size.rows, size.columns)
+        return b"\x1b[?6c" if query in (b"c", b"0c") else b""  # a VT102, as the Linux console says
+
+    def _may_send(self) -> bool:
+        now = self._clock.seconds()
+        sent_at = self._sent_at
+        if len(sent_at) == MOST_PER_SECOND and now - sent_at[0] < 1:
+            return False
+        sent_at.append(now)
+        return True
+
+
+_WHY = f"this console {CANNOT_BE_RECORDED}, and a ConsolePolicy requires that"
+
+
+@implementer(IConsoleRecorder)
+class UnrecordedConsole:
+    """Refuses sessions that require a recording, and records no input."""
+
+    recordings: tuple[OpenRecording, ...] = ()
+
+    def require(self, recording: str) -> None:
+        raise NotImplementedByBackend(_WHY)
+
+    def problem(self, recording: str) -> str:
+        return _WHY
+
+    def typed(self, session: str, data: bytes) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Limits:
+    """
+    Limits of a shared console.
+
+    :param scrollback_bytes: past output that a new viewer gets.
+    :param lag_bytes: a viewer farther behind skips to the newest byte.
+    :param pace_bytes: a paced line is paused while its fastest viewer is this far behind.
+    :param quiet_seconds: time without output after which a viewer whose input ended is ended.
+    :param restart_seconds: how long viewers wait for the next line when one has ended; 0: they end
+        with it.
+    """
+
+    scrollback_bytes: int = 256 << 10
+    lag_bytes: int = 1 << 20
+    pace_bytes: int = 512 << 10
+    quiet_seconds: float = 2.0
+    restart_seconds: float = 0.0
+
+
+DEFAULT_LIMITS = Limits()
+
 
 _OLD_OUTPUT_SECONDS = 10.0
 """From the opening of a line until its output is new, unless the machine starts with it."""

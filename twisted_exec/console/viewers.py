@@ -1,24 +1,41 @@
 """
 The viewers of one console: their presence, the floor, and their input.
+
+The sessions at a console, the writer and the recordings, for users whose clients show them.
+
+Rules of ConsolePolicies about the users who are at one console.
+
+A policy may require several people before a machine gets input (the rule of four eyes).  Every
+session counts, whatever its right, but only by its user's name: two sessions of one user are one
+person, and users without a name do not count.  The number is that of the writers' terms; if they
+differ, the strictest count, since it is the machine that the policy protects.  The terms of
+observers do not count: they have no input to withhold.  A session whose connection is lost is not a
+person either: nobody sees what the machine prints.
+
+A policy may also limit the number of sessions.  The limit concerns new sessions: none that is open
+has to leave, neither for a user with a higher right nor after a change of the policy.  A session
+whose connection is lost keeps its place.  Only the terms
+of the new session count: any client can send stricter terms for its own session, and would keep all
+others out with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from twisted_exec.api.names import display_name
+from twisted_exec.console.floor import Floor, notice
+from twisted_exec.console.output import HarmlessOutput
+from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role
-from twisted_exec.wire.session_terms import Terms
-
-from .attendance import missing_people, missing_place
-from .floor import Floor, notice
-from .output import HarmlessOutput
-from .presence import Presence
-from .viewer import Viewer
-from .viewer_state import ViewerState
+from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.session_terms import FULL, Terms
 
 if TYPE_CHECKING:
-    from .shared_console import SharedConsole
+    from twisted_exec.console.shared_console import SharedConsole
 
 
 class Viewers:
@@ -240,3 +257,136 @@ class Viewers:
         self.update_input()
         for viewer in self:
             viewer.unsuspend()
+
+
+_DELAY_SECONDS = 0.5
+"""Many sessions may open or end at once."""
+
+
+class Present(Protocol):
+    """One session at a console."""
+
+    @property
+    def is_ending(self) -> bool:
+        """True if the session has ended or is about to."""
+
+    @property
+    def reads_marks(self) -> bool:
+        """True if the session's stream has marks."""
+
+    def tell_attendance(self, attendance: Attendance) -> None:
+        """Send the mark."""
+
+
+class Presence:
+    """
+    Tells the sessions of one console about changes of their number, of the writer, and of the recordings.
+
+    :param sessions: the open sessions, which change.
+    :param recordings: returns those that go on.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        floor: Floor,
+        sessions: Sequence[Present],
+        recordings: Callable[[], tuple[OpenRecording, ...]],
+    ) -> None:
+        self._clock, self._floor, self._sessions = clock, floor, sessions
+        self._recordings = recordings
+        self._told_recordings: tuple[OpenRecording, ...] = ()
+        self._writer, self._since = "", 0.0
+        self._call: IDelayedCall | None = None
+
+    @property
+    def attendance(self) -> Attendance:
+        """The present state."""
+        viewers = sum(not each.is_ending for each in self._sessions)
+        seconds = int(self._clock.seconds() - self._since) if self._writer else 0
+        return Attendance(viewers, self._writer, seconds, self._recordings())
+
+    def changed(self) -> None:
+        """A session has come, left or changed its role."""
+        writers = self._floor.writers
+        writer = display_name(writers[0].user) if writers else ""
+        if writer != self._writer:
+            self._writer, self._since = writer, self._clock.seconds()
+        if not self._sessions:
+            self.stop()
+        elif self._call is None and any(each.reads_marks for each in self._sessions):
+            self._call = self._clock.callLater(_DELAY_SECONDS, self._tell)
+
+    def recordings_changed(self) -> None:
+        """A recording has begun or ended, at this console or another one."""
+        if self._recordings() != self._told_recordings:
+            self.changed()
+
+    def stop(self) -> None:
+        """Keep the last changes from the sessions.  Repeated calls do nothing."""
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+    def _tell(self) -> None:
+        self._call = None
+        attendance = self.attendance
+        self._told_recordings = attendance.recordings or ()
+        for each in list(self._sessions):
+            each.tell_attendance(attendance)
+
+
+_UNKNOWN = frozenset({"", "system:anonymous"})
+"""Names of users who could be anybody: of a hop that sends no names, and without credentials."""
+
+
+class Attendant(Protocol):
+    """One session at a console."""
+
+    terms: Terms
+    """What the session is held to."""
+
+    @property
+    def role(self) -> Role:
+        """Writer or observer."""
+
+    @property
+    def user(self) -> str:
+        """The user's name; empty if unknown."""
+
+    @property
+    def is_ending(self) -> bool:
+        """True if the session has ended or is about to."""
+
+    @property
+    def is_away(self) -> bool:
+        """True if the session's connection is lost, and its user may come back."""
+
+
+def missing_people(sessions: Collection[Attendant]) -> str:
+    """Return why the machine gets no input while these sessions are open; empty if it does."""
+    strictest = FULL
+    for each in sessions:
+        if each.role is Role.WRITER and each.terms.people > strictest.people:
+            strictest = each.terms
+    if strictest is FULL:
+        return ""
+    here = {each.user for each in sessions if not each.is_ending and not each.is_away}
+    present = len(here - _UNKNOWN)
+    if present >= strictest.people:
+        return ""
+    connected = "1 is connected" if present == 1 else f"{present} are connected"
+    return f"{strictest.rule('need')} {strictest.people} people at this console, {connected}"
+
+
+def missing_place(sessions: Collection[Attendant], terms: Terms) -> str:
+    """Return why these sessions leave no place for another one with these terms; empty if they do."""
+    present = sum(not each.is_ending for each in sessions)
+    if not terms.viewers or present < terms.viewers:
+        return ""
+    allowed = "1 session" if terms.viewers == 1 else f"{terms.viewers} sessions"
+    is_open = "1 is open" if present == 1 else f"{present} are open"
+    return (
+        f"{terms.rule('allow')} {allowed} at this console, and {is_open};"
+        " try again when one of them has ended"
+    )

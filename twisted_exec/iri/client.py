@@ -47,9 +47,9 @@ from twisted_exec.iri.methods import (
 )
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revisions.registry import CONSOLE
-from twisted_exec.iri.revisions.registry import revision as revision_named
-from twisted_exec.iri.revisions.revision import Call
+from twisted_exec.iri.revision import Call
+from twisted_exec.iri.revisions import CONSOLE
+from twisted_exec.iri.revisions import revision as revision_named
 from twisted_exec.iri.target import (
     MutualTLS,
     ReloadingTLS,
@@ -145,7 +145,7 @@ class IRIClient(Service):
     :param trusted_uids: users besides root and this process's own that may own
         the runtime's UNIX socket.
     :param revision: name of the runtime's revision, one of
-        :data:`~twisted_exec.iri.revisions.registry.REVISIONS`.
+        :data:`~twisted_exec.iri.revisions.REVISIONS`.
     :param timeout_seconds: deadline of every call; by default that of its method
         (:data:`~twisted_exec.iri.methods.DEADLINE_SECONDS`).
     :ivar trouble: problem of the connection, for operators; empty while the runtime answers.

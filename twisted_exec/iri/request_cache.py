@@ -51,7 +51,7 @@ class Grant:
 
 
 class LiveStream(Protocol):
-    """An open stream, such as a :class:`~twisted_exec.streaming.sessions.session.Session`."""
+    """An open stream, such as a :class:`~twisted_exec.streaming.sessions.registry.Session`."""
 
     def end(self, ending: Ending) -> None:
         """End the stream with a reason."""

@@ -39,9 +39,9 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.methods import DEADLINE_SECONDS, TOKENS, read_exec_metadata, to_grpc
-from twisted_exec.iri.revisions.registry import CONSOLE, IRONCORE, SPHERIC
-from twisted_exec.iri.revisions.registry import revision as revision_named
-from twisted_exec.iri.revisions.revision import Call, Revision
+from twisted_exec.iri.revision import Call, Revision
+from twisted_exec.iri.revisions import CONSOLE, IRONCORE, SPHERIC
+from twisted_exec.iri.revisions import revision as revision_named
 from twisted_exec.iri.target import MutualTLS, ReloadingTLS, Target, TargetError, parse_target
 from twisted_exec.iri.unix_gate import (
     MOST_CONNECTIONS,
@@ -91,7 +91,7 @@ class IRIServer(Service):
     :param tls: required for TCP targets.
     :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
     :param revision: name of the revision of ``machine.v1alpha1.MachineRuntime``, one of
-        :data:`~twisted_exec.iri.revisions.registry.REVISIONS`.
+        :data:`~twisted_exec.iri.revisions.REVISIONS`.
     :param limits: of connections and calls.
     :raises TargetError: the target is malformed or unusable.
     :raises ValueError: there is no such revision.

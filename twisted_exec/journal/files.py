@@ -4,6 +4,8 @@ The directory of one journal: its epoch, its segments and its cursors.
 Segments are named by the offset of their first byte.  Between two segments there may be a gap: output
 that could not be written, or whose fate a power cut leaves open.  An offset is never used twice:
 after a power cut, offsets jump ahead of everything that viewers may have seen.
+
+The positions of a journal's readers.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from .cursors import FileCursor
-from .interfaces import Event, Kind
-from .layer import Refused, is_passing, opened, read_output, sync_directory
-from .open_segment import OpenSegment
-from .records import (
+from zope.interface import implementer
+
+from twisted_exec.journal.interfaces import Event, ICursor, Kind
+from twisted_exec.journal.records import (
     HEADER_BYTES,
     OPEN_MAGIC,
     SEALED_MAGIC,
@@ -33,7 +35,17 @@ from .records import (
     NewerFormat,
     decode_header,
 )
-from .sealed_segment import SealedSegment, Segment
+from twisted_exec.journal.segments import (
+    OpenSegment,
+    Refused,
+    SealedSegment,
+    Segment,
+    is_passing,
+    opened,
+    read_output,
+    sync_directory,
+)
+from twisted_exec.program.disk_thread import Unanswered
 
 UNSYNCED_BYTES = 64 << 20
 """At most so many bytes are written without being forced to the disk."""
@@ -592,3 +604,66 @@ def _check(layer: Any, path: str) -> None:
         raise Refused(errno.ENOTDIR, "it is not a directory", path)
     if entry.st_uid != os.geteuid() or stat.S_IMODE(entry.st_mode) & 0o077:
         raise Refused(errno.EPERM, "it is not a private directory of this program's user", path)
+
+
+_CONTENT = re.compile(rb"([0-9a-f]{16}) ([0-9]{1,19})\n")
+
+
+@implementer(ICursor)
+class MemoryCursor:
+    """A cursor that ends with its journal."""
+
+    def __init__(self) -> None:
+        self._offset: int | None = None
+
+    def load(self) -> int | None:
+        return self._offset
+
+    def save(self, offset: int) -> None:
+        self._offset = offset
+
+
+@implementer(ICursor)
+class FileCursor:
+    """
+    A small file beside the segments, with epoch and offset.
+
+    :param path: of the file.
+    :param call: calls a function that uses files.
+    """
+
+    def __init__(
+        self,
+        layer: Any,
+        path: str,
+        epoch: str,
+        call: Callable[[Callable[[], Any]], Any] = lambda function: function(),
+    ) -> None:
+        self._layer, self._path, self._epoch, self._call = layer, path, epoch, call
+
+    def load(self) -> int | None:
+        try:
+            match = self._call(self._load)
+        except Unanswered:
+            raise  # the file may have a position
+        except OSError:
+            return None
+        if match is None or match[1].decode() != self._epoch:
+            return None
+        return int(match[2])
+
+    def _load(self) -> re.Match[bytes] | None:
+        with opened(self._layer, self._path) as descriptor:
+            return _CONTENT.fullmatch(self._layer.pread(descriptor, 100, 0))
+
+    def save(self, offset: int) -> None:
+        self._call(partial(self._save, offset))
+
+    def _save(self, offset: int) -> None:
+        # A new file, because a full disk could leave the old one empty.
+        new = f"{self._path}.new"
+        content = f"{self._epoch} {offset}\n".encode()
+        with opened(self._layer, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+            if self._layer.write(descriptor, content) != len(content):
+                raise OSError(28, os.strerror(28), new)
+        self._layer.rename(new, self._path)

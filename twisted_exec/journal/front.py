@@ -19,9 +19,9 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from .interfaces import Event
-from .layer import open_file, opened
-from .records import Damaged, decode_event, encode, encode_event, records
+from twisted_exec.journal.interfaces import Event
+from twisted_exec.journal.records import Damaged, decode_event, encode, encode_event, records
+from twisted_exec.journal.segments import open_file, opened
 
 MEMORY = "/dev/shm"
 """A file system in memory, which the kernel has and every user may write."""

@@ -29,16 +29,14 @@ from typing import Any, Protocol
 
 from zope.interface import implementer
 
-from twisted_exec.observe.disk_thread import Files as DiskFiles
-from twisted_exec.observe.disk_thread import Unanswered
-
-from .cursors import FileCursor, MemoryCursor
-from .files import UNSYNCED_BYTES, Files, ahead_of_all
-from .front import Unwritten
-from .interfaces import Boot, Event, ICursor, IJournal, Kind, of_kind
-from .reading import Reading
-from .records import NewerFormat
-from .tail import Tail
+from twisted_exec.journal.files import UNSYNCED_BYTES, FileCursor, Files, MemoryCursor, ahead_of_all
+from twisted_exec.journal.front import Unwritten
+from twisted_exec.journal.interfaces import Boot, Event, ICursor, IJournal, Kind, of_kind
+from twisted_exec.journal.reading import Reading
+from twisted_exec.journal.records import NewerFormat
+from twisted_exec.journal.tail import Tail
+from twisted_exec.program.disk_thread import Files as DiskFiles
+from twisted_exec.program.disk_thread import Unanswered
 
 _MAX_EVENTS = 1000
 _MAX_BOOTS = 1000

@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
-from .blocks import Block
-from .files import Files
-from .interfaces import Boot, Event, Kind, of_kind
-from .layer import is_passing
-from .records import Damaged
-from .sealed_segment import Segment
-from .tail import after_newline
+from twisted_exec.journal.files import Files
+from twisted_exec.journal.interfaces import Boot, Event, Kind, of_kind
+from twisted_exec.journal.records import Block, Damaged
+from twisted_exec.journal.segments import Segment, is_passing
+from twisted_exec.journal.tail import after_newline
 
 _NEWLINE = b"\n"
 _Method = TypeVar("_Method", bound=Callable[..., Any])

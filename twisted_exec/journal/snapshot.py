@@ -13,10 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .interfaces import Event, Kind
-from .layer import Refused, opened
-from .open_segment import check_segment
-from .records import (
+from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.journal.records import (
     FIRST_RECORD,
     Damaged,
     RecordKind,
@@ -24,7 +22,7 @@ from .records import (
     open_header,
     records,
 )
-from .sealed_segment import SealedSegment
+from twisted_exec.journal.segments import Refused, SealedSegment, check_segment, opened
 
 _SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
 _EPOCH = re.compile(rb"[0-9a-f]{16}")

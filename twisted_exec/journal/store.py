@@ -1,10 +1,12 @@
 """
 The journals of one runtime on disk.
 
-Files are used in threads.  One reads and writes (:mod:`twisted_exec.observe.disk_thread`): output is collected for a tenth of
+Files are used in threads.  One reads and writes (:mod:`twisted_exec.program.disk_thread`): output is collected for a tenth of
 a second, and is in a file in memory meanwhile (:mod:`.front`).  Everything that takes long is done by
-another: forcing output to the disk, sealing full segments (:mod:`.sealing`), and looking for what can be
+another: forcing output to the disk, sealing full segments (:mod:`twisted_exec.journal.writer`), and looking for what can be
 removed.
+
+Metrics of the journals of a runtime.
 """
 
 from __future__ import annotations
@@ -18,27 +20,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.threadpool import ThreadPool
 
-from twisted_exec.observe.disk_thread import DiskThread
-from twisted_exec.observe.disk_thread import Files as DiskFiles
-from twisted_exec.program.descriptors import descriptor_limit
-from twisted_exec.program.tasks import ShortTurns, SingleRun
-from twisted_exec.tls.unix import private_directory
-
-from . import front
-from .directories import Directories, is_key
-from .files import Files, Place
-from .interfaces import Event
-from .journal import Journal
-from .layer import opened
-from .open_segment import OpenSegment
-from .records import Checkpoint
-from .retention import (
+from twisted_exec.journal import front
+from twisted_exec.journal.directories import (
+    Directories,
+    Run,
+    is_key,
+    kernel_boot,
+    next_run,
+    read_run,
+    write_run,
+)
+from twisted_exec.journal.files import Files, Place
+from twisted_exec.journal.interfaces import Event
+from twisted_exec.journal.journal import Journal
+from twisted_exec.journal.records import Checkpoint
+from twisted_exec.journal.retention import (
     DEFAULT_LIMITS,
     ClockTrust,
     Removal,
@@ -47,9 +52,13 @@ from .retention import (
     StoreLimits,
     plan,
 )
-from .runs import Run, kernel_boot, next_run, read_run, write_run
-from .sealing import Sealer
-from .writer import Writer
+from twisted_exec.journal.segments import OpenSegment, opened
+from twisted_exec.journal.writer import Sealer, Writer
+from twisted_exec.program.descriptors import descriptor_limit
+from twisted_exec.program.disk_thread import DiskThread
+from twisted_exec.program.disk_thread import Files as DiskFiles
+from twisted_exec.program.tasks import ShortTurns, SingleRun
+from twisted_exec.tls.unix import private_directory
 
 FORMAT = "1"
 SYNC_SECONDS = 5.0
@@ -657,3 +666,24 @@ def _sync_one(segment: OpenSegment, checkpoint: Checkpoint) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+class JournalMetrics(Collector):
+    """``twisted_exec_journals_failing`` and ``twisted_exec_journal_lost_bytes_total``."""
+
+    def __init__(self, registry: CollectorRegistry, store: JournalStore) -> None:
+        self._store = store
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the present values; called by the registry."""
+        yield GaugeMetricFamily(
+            "twisted_exec_journals_failing",
+            "Consoles whose output is in memory only, because their disk fails or does not answer.",
+            self._store.failing,
+        )
+        yield CounterMetricFamily(
+            "twisted_exec_journal_lost_bytes",
+            "Console output that was lost because the disk failed or did not answer.",
+            self._store.lost_bytes,
+        )

@@ -13,7 +13,7 @@ from zope.interface import Interface
 from twisted_exec.api.resource import Resource
 
 if TYPE_CHECKING:
-    from twisted_exec.wire.marks import OpenRecording
+    from twisted_exec.wire.resume import OpenRecording
 
 Object = dict[str, Any]
 """A Kubernetes object, as parsed from JSON."""
@@ -123,7 +123,7 @@ class IKubeClient(Interface):
 
 class ILeases(Interface):
     """
-    The Lease of one :class:`~twisted_exec.kube.leader_election.election.Election`, wherever it is
+    The Lease of one :class:`~twisted_exec.kube.leases.Election`, wherever it is
     stored.
 
     Deferreds fail with ``APIError``, as an API server answers.
@@ -156,7 +156,7 @@ class ILeader(Interface):
 
 class IRecordedProtocol(Interface):
     """
-    A protocol at a :class:`~twisted_exec.kube.consoles.endpoint.ConsoleEndpoint` that tells its user about
+    A protocol at a :class:`~twisted_exec.kube.console_endpoint.ConsoleEndpoint` that tells its user about
     recordings of the console.
 
     For a protocol without this interface they are logged.
@@ -174,7 +174,7 @@ class IRecordedProtocol(Interface):
 
 class IResumableProtocol(Interface):
     """
-    A protocol at a :class:`~twisted_exec.kube.consoles.endpoint.ConsoleEndpoint` that handles losses of the
+    A protocol at a :class:`~twisted_exec.kube.console_endpoint.ConsoleEndpoint` that handles losses of the
     connection, and messages, itself.
 
     Without this interface a protocol reads messages and gaps in the output, and notices nothing of a

@@ -20,15 +20,15 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from twisted_exec.kube.credentials.cache import settled
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation
-from twisted_exec.kube.transport.connection import (
+from twisted_exec.kube.connection import (
     Connecting,
     connection_stamp,
     endpoint,
     host_header,
     identity_headers,
 )
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation
+from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.streaming.text.shared_downloads import OFFERED, SharedDownloads
 from twisted_exec.tls.deadlines import LONGEST_SECONDS

@@ -12,15 +12,15 @@ from dataclasses import replace
 
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, EVENTS, LEASES, SECRETS
 from twisted_exec.api.kinds.core import NAMESPACES
+from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
-from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import SPACES
-from twisted_exec.auth.rbac.rules import Rule
-from twisted_exec.nodeserver.kubelet_api.usage import NODE_METRICS, POD_METRICS
+from twisted_exec.auth.rules import Rule
+from twisted_exec.nodeserver.kubelet_api.stats import NODE_METRICS, POD_METRICS
 from twisted_exec.nodeserver.leaves.kosmos import CLUSTERS
-from twisted_exec.nodeserver.nodes.options import LEASE
-from twisted_exec.nodeserver.nodes.options import NAMESPACE as ELECTION
+from twisted_exec.nodeserver.options import LEASE
+from twisted_exec.nodeserver.options import NAMESPACE as ELECTION
 from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS
 
 DELEGATOR = "system:auth-delegator"

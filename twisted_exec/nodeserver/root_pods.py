@@ -20,11 +20,10 @@ from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IDelayedCall
 from zope.interface import implementer
 
-from twisted_exec.api.kinds.pods.machine_pods import PODS
+from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
-from twisted_exec.kube.credentials.late import REFUSAL_CODES
-from twisted_exec.kube.informers.listeners import Listeners
-from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
+from twisted_exec.kube.client import REFUSAL_CODES
+from twisted_exec.kube.informers import Key, Listeners, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
 from twisted_exec.nodeserver.objects import Shared

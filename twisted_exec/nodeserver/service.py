@@ -1,9 +1,13 @@
 """
+The node server as a Twisted service: listening ports, access, endings of sessions, shutdown.
+
 The node server as a Twisted service: listening ports, access, shutdown.
 
 Shutdown ends no session without a message.  First readiness fails, so that the root sends new
 streams to another replica, and no new sessions are accepted.  Then running sessions end, each with
 the reason.  Only then do the ports close.
+
+Endings of the node server's sessions: the Pod is gone, or its Node stands for another leaf.
 """
 
 from __future__ import annotations
@@ -22,42 +26,46 @@ from zope.interface import implementer
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.auth.credentials import UnionAuthenticator
-from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
+from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
 from twisted_exec.auth.gate import users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
-from twisted_exec.auth.rbac.changes import PermissionWatch
 from twisted_exec.auth.x509 import X509Authenticator
-from twisted_exec.kube.credentials.serving_certificate import ServingCertificate
-from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.signed_certificates import ServingCertificate
 from twisted_exec.nodeserver import PROGRAM
-from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
-from twisted_exec.nodeserver.kubelet_api.endings import Endings
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator, NodeAccess
-from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
-from twisted_exec.nodeserver.kubelet_api.routes import NodeRoutes, Route
-from twisted_exec.nodeserver.recordings.options import MakeRecordings
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.health import Health
-from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.nodeserver.kubelet_api.routes import HOP, Hop, NodeRoutes, Route
+from twisted_exec.nodeserver.recordings import MakeRecordings
+from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.draining import pause
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
+from twisted_exec.program.health import Health
+from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
-from twisted_exec.program.service import AsyncService
-from twisted_exec.streaming.http.probes import ProbeRoutes
+from twisted_exec.program.metrics import SessionMetrics, new_registry
+from twisted_exec.program.service import AsyncService, pause
 from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.sessions.guard import SessionGuard
-from twisted_exec.streaming.sessions.idle import IDLE_SECONDS, Idleness
-from twisted_exec.streaming.sessions.lingering import leave_to_successor
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
+from twisted_exec.streaming.interfaces import POOL_DELETED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions.guard import (
+    IDLE_SECONDS,
+    Idleness,
+    SessionGuard,
+    leave_to_successor,
+)
+from twisted_exec.streaming.sessions.registry import (
+    POD_ENDINGS,
+    MachineKey,
+    PoolKey,
+    RoundTripMetrics,
+    Sessions,
+)
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki.authority import Issued, request_server
+from twisted_exec.tls.pki import Issued, request_server
 from twisted_exec.tls.server import ServerTLS
 
 SIGNER = "kubernetes.io/kubelet-serving"
@@ -418,3 +426,42 @@ def _known(copy: ILeaves | IRootPods, what: str) -> None:
     """:raises ServiceUnavailable: it was not read yet."""
     if not copy.synced:
         raise ServiceUnavailable(f"{what} are not known yet")
+
+
+class Endings:
+    """Ends the sessions of Pods that are gone in the root, and of Nodes that stand for another leaf."""
+
+    def __init__(self, guard: SessionGuard, root_pods: IRootPods, leaves: ILeaves) -> None:
+        self._guard, self._root_pods, self._leaves = guard, root_pods, leaves
+        self._leaf_of: dict[str, ILeaf] = {}
+        self._ends: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Follow Pods and leaves, until :meth:`stop`."""
+        self._leaf_of = self._current()
+        self._ends = [
+            self._root_pods.follow(self._pod_changed),
+            self._leaves.follow(self._leaves_changed),
+        ]
+
+    def stop(self) -> None:
+        """Stop following them."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            end()
+
+    def _current(self) -> dict[str, ILeaf]:
+        return {name: self._leaves.get(node.leaf) for name, node in self._leaves.nodes().items()}
+
+    def _pod_changed(self, before: Object | None, after: Object | None) -> None:
+        ending = POD_ENDINGS.machine_ending(before, after)
+        if ending is not None and before is not None:
+            self._guard.end(MachineKey(before["metadata"]["uid"]), ending)
+
+    def _leaves_changed(self) -> None:
+        before, self._leaf_of = self._leaf_of, self._current()
+        for node, leaf in before.items():
+            if self._leaf_of.get(node) is not leaf:
+                why = f": {leaf.gone}" if leaf.gone else ""
+                message = f'node "{node}" does not stand for leaf "{leaf.name}" now{why}'
+                self._guard.end(PoolKey(node), Ending(POOL_DELETED, message))

@@ -15,28 +15,30 @@ from twisted.application.service import IService, Service
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.kube.leader_election.controllers import LeaderElected
+from twisted_exec.kube.leases import LeaderElected
 from twisted_exec.nodeserver import PROGRAM
-from twisted_exec.nodeserver.kubelet_api.logs import log_routes
 from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
-from twisted_exec.nodeserver.kubelet_api.run import run_routes
 from twisted_exec.nodeserver.kubelet_api.stats import stats_routes
-from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
-from twisted_exec.nodeserver.leaves.metrics import LeafMetrics, ends
-from twisted_exec.nodeserver.leaves.registry import Registry
+from twisted_exec.nodeserver.kubelet_api.streams import log_routes, run_routes, stream_routes
+from twisted_exec.nodeserver.leaves.registry import LeafMetrics, Registry, ends
 from twisted_exec.nodeserver.machine_pods import MachinePods
 from twisted_exec.nodeserver.nodes.controller import NodeController
-from twisted_exec.nodeserver.nodes.options import NodeOptions
 from twisted_exec.nodeserver.nodes.plan import NONE
 from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
-from twisted_exec.nodeserver.options import FILES, LeafOptions, ServerOptions, SyncOptions
-from twisted_exec.nodeserver.recordings.options import FILES as RECORDING_FILES
-from twisted_exec.nodeserver.recordings.options import RecordingOptions
+from twisted_exec.nodeserver.options import (
+    FILES,
+    LeafOptions,
+    NodeOptions,
+    ServerOptions,
+    SyncOptions,
+)
+from twisted_exec.nodeserver.recordings import FILES as RECORDING_FILES
+from twisted_exec.nodeserver.recordings import RecordingOptions
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.syncer.service import Syncer
-from twisted_exec.observe.disk_thread import DiskThread
-from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.program.config_file import ConfigError
+from twisted_exec.program.disk_thread import DiskThread
+from twisted_exec.program.metrics import ExpiryMetrics
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError

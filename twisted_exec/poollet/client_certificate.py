@@ -24,7 +24,7 @@ from twisted.internet.task import deferLater
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds.certificates import CLIENT_AUTH
 from twisted_exec.api.status import APIError, Unauthorized
-from twisted_exec.kube.credentials.signed_certificate import SignedCertificate
+from twisted_exec.kube.connection import tls
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
@@ -33,8 +33,8 @@ from twisted_exec.kube.kubeconfig.client_config import (
     Material,
 )
 from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
-from twisted_exec.kube.transport.connection import tls
-from twisted_exec.tls.pki.authority import Issued, request_client
+from twisted_exec.kube.signed_certificates import SignedCertificate
+from twisted_exec.tls.pki import Issued, request_client
 
 SIGNER = "kubernetes.io/kube-apiserver-client"
 

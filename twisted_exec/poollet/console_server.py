@@ -1,10 +1,12 @@
 """
 The consoles of one pool: the rights of their users, their sessions, and the HTTP server.
+
+The HTTP resource of a poollet: consoles, logs, screens, recordings, probes and metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,46 +14,51 @@ from twisted.internet.defer import DeferredList, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
 
+from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
+from twisted_exec.api.kinds.consolerecordings import CONTENT, content_path
+from twisted_exec.api.kinds.sessions import log_path
 from twisted_exec.auth.console_rights import ConsoleVerbs
-from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
-from twisted_exec.auth.gate import Gate, users_of
-from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
-from twisted_exec.auth.rbac.changes import PermissionWatch
-from twisted_exec.auth.request_header import RequestHeaderAuthenticator
-from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
+from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, users_of
+from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer
+from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.credentials.serving_certificate import ServingCertificate
-from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.health import Health
-from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import MetricsRegistry, SessionMetrics
-from twisted_exec.poollet.consoles.content_route import ContentLocator
-from twisted_exec.poollet.consoles.denials import Denials
-from twisted_exec.poollet.consoles.dialling import Dialler
-from twisted_exec.poollet.consoles.exec_route import (
+from twisted_exec.kube.signed_certificates import ServingCertificate
+from twisted_exec.poollet.consoles import (
     CONTINUE_SECONDS,
+    Denials,
     ExecLocator,
     PoolAccess,
+    PoolPolicies,
     gate_of,
     proxy_of,
 )
-from twisted_exec.poollet.consoles.log_route import DeletedLogLocator, LogLocator
-from twisted_exec.poollet.consoles.policies import PoolPolicies
-from twisted_exec.poollet.consoles.routes import PoolletRoutes
-from twisted_exec.poollet.consoles.screen_route import ScreenLocator
+from twisted_exec.poollet.dialling import Dialler
 from twisted_exec.poollet.settings import Settings
+from twisted_exec.poollet.texts import ContentLocator, DeletedLogLocator, LogLocator, ScreenLocator
+from twisted_exec.program.audit import Trail
+from twisted_exec.program.health import Health
+from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
+from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry, SessionMetrics
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.responses import respond, respond_text
+from twisted_exec.streaming.http.routes import Match, respond_ready
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
 from twisted_exec.streaming.sessions.guard import LATER_HOP_SECONDS, SessionGuard
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
+from twisted_exec.streaming.sessions.registry import (
+    EndingRules,
+    MachineKey,
+    PoolKey,
+    RoundTripMetrics,
+    Sessions,
+)
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
@@ -284,3 +291,97 @@ class ConsoleServer:
         ending = self._ending_rules.pool_ending(before, after)
         if ending is not None:
             self.guard.end(PoolKey(self._settings.pool), ending)
+
+
+class PoolletRoutes(GatedDispatcher):
+    """
+    The resource of a poollet.
+
+    Probes are open to all clients.  Metrics need permission to ``get`` the path ``/metrics``.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        access: PoolAccess,
+        proxy: Proxy,
+        logs: Relay,
+        screens: Relay,
+        deleted_logs: Relay,
+        recordings: Relay,
+        health: Health,
+        registry: MetricsRegistry,
+    ) -> None:
+        routes = GatedRoutes()
+        super().__init__(gate, routes, proxy.sessions)
+        self._access, self._health, self._registry = access, health, registry
+        dialect = access.dialect
+        machine = (
+            f"/apis/{dialect.group}/namespaces/{{namespace}}/{dialect.workload.plural}/{{name}}"
+        )
+        for subresource, methods, handler in (
+            ("exec", ("GET", "POST"), proxy.handle),
+            ("log", ("GET",), logs.handle),
+            ("screen", ("GET",), screens.handle),
+        ):
+            facts = partial(self._facts, subresource)
+            path = f"{machine}/{subresource}"
+            routes.add_session(methods, path, handler, target=_values, session=facts)
+        routes.add_session(
+            ["GET"],
+            log_path("{namespace}", "{name}"),
+            deleted_logs.handle,
+            target=_values,
+            session=self._deleted_facts,
+        )
+        routes.add_session(
+            ["GET"],
+            content_path("{namespace}", "{name}"),
+            recordings.handle,
+            target=_values,
+            session=self._recording_facts,
+        )
+        routes.add(["DELETE"], f"{machine}/exec", proxy.end, is_open=True)
+        routes.add(["PATCH"], f"{machine}/exec", proxy.limit, is_open=True)
+        routes.add(["GET"], "/healthz", self._healthz, is_open=True)
+        routes.add(["GET"], "/livez", self._healthz, is_open=True)
+        routes.add(["GET"], "/readyz", self._readyz, is_open=True)
+        routes.add(["GET"], "/metrics", self._metrics)
+
+    def _facts(self, subresource: str, values: Mapping[str, str]) -> dict[str, str]:
+        return {
+            "namespace": values["namespace"],
+            "machine": values["name"],
+            "subresource": subresource,
+            "resource": self._access.dialect.workload.qualified,
+            "noun": self._access.dialect.noun,
+            "pool": self._access.pool,
+        }
+
+    def _deleted_facts(self, values: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **self._facts("log", values),
+            "resource": DELETEDCONSOLES.resource.qualified,
+            "noun": DELETEDCONSOLES.singular,
+        }
+
+    def _recording_facts(self, values: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **self._facts(CONTENT, values),
+            "resource": CONSOLERECORDINGS.resource.qualified,
+            "noun": CONSOLERECORDINGS.singular,
+        }
+
+    async def _healthz(self, context: RequestContext) -> None:
+        respond_text(context.request, 200, "ok")
+
+    async def _readyz(self, context: RequestContext) -> None:
+        await respond_ready(context.request, self._health)
+
+    async def _metrics(self, context: RequestContext) -> None:
+        await self._gate.authorize(Attributes(context.user, "get", path="/metrics"))
+        respond(context.request, 200, await self._registry.scrape(), CONTENT_TYPE)
+
+
+def _values(match: Match[Any]) -> Mapping[str, str]:
+    return match.values

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface.interface import InterfaceClass
 
 from twisted_exec.api.status import APIError, NotImplementedByBackend
-from twisted_exec.kube.informers.reflector import Backoff, Reflector
+from twisted_exec.kube.informers import Backoff, Reflector
 
 SEND_DELAY_SECONDS = 0.2
 """Changes within this time are sent together."""

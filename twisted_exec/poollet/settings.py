@@ -8,10 +8,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.poollet.consoles.dialling import Place
-from twisted_exec.poollet.machines.downward import Downward
-from twisted_exec.poollet.machines.references import Domain
-from twisted_exec.poollet.pool.controller import Address
+from twisted_exec.poollet.dialling import Place
+from twisted_exec.poollet.machines.config import Domain, Downward
+from twisted_exec.poollet.pool import Address
 from twisted_exec.program.descriptors import SessionLimits
 
 SIGNER = "twisted-exec.dev/poollet-serving"

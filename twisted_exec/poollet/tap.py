@@ -20,26 +20,30 @@ from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.iri.client import IRIClient
-from twisted_exec.iri.revisions.registry import REVISIONS, revision
+from twisted_exec.iri.revisions import REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.observe.disk_thread import DiskThread
-from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.poollet.client_certificate import ClientCertificate
-from twisted_exec.poollet.consoles.dialling import place
+from twisted_exec.poollet.dialling import place
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.poollet.machines import downward
-from twisted_exec.poollet.machines.downward import Downward
-from twisted_exec.poollet.machines.references import Domain
+from twisted_exec.poollet.machines import config as downward
+from twisted_exec.poollet.machines.config import Domain, Downward
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import SIGNER, Settings
-from twisted_exec.program.audit_options import AuditOptions
-from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
+from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.handover.interfaces import IHandsOver
-from twisted_exec.program.options import BrowserOptions, Required, seconds
+from twisted_exec.program.metrics import ExpiryMetrics
+from twisted_exec.program.options import (
+    CONSOLE_VERBS,
+    STRICT,
+    AuditOptions,
+    BrowserOptions,
+    Required,
+    seconds,
+)
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry

@@ -1,3 +1,3 @@
 """
-Parts of every program under twistd: options, start and stop, background work, configuration files.
+Parts of every program under twistd: options, start and stop, background work, audit, metrics, health.
 """

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from twisted_exec.api import quantity
-from twisted_exec.api.formats.yaml_text import yaml_events
+from twisted_exec.api.yaml_text import yaml_events
 
 MAX_FILE_BYTES = 4 << 20
 MAX_DEPTH = 64

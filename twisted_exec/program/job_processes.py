@@ -21,7 +21,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from .job_messages import decode
+from twisted_exec.program.job_messages import decode
 
 T = TypeVar("T")
 

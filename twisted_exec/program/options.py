@@ -4,31 +4,179 @@ Options of programs under twistd: command line, configuration file and help.
 Errors take one line and exit code 1.  By default twistd prints the whole help before a usage error.
 
 A configuration file is TOML with the names of options as keys; the command line takes precedence.
+
+Configuration files with options: TOML, with the names of options as keys.
+
+Level of the log of a program under twistd, which has no option for it.
+
+The option ``--console-verbs`` of programs that authorize consoles.
+
+Options of the audit log, named as kube-apiserver's.
 """
 
 from __future__ import annotations
 
+import difflib
+import getopt
 import os
 import re
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, NoReturn
 
+from twisted.logger import (
+    FilteringLogObserver,
+    LogBeginner,
+    LogLevel,
+    LogLevelFilterPredicate,
+    globalLogBeginner,
+)
 from twisted.python.usage import Options, UsageError
 
 from twisted import __version__ as twisted_version
 from twisted_exec import build
 from twisted_exec.api import quantity
+from twisted_exec.program.audit import JSONLinesAudit, Rotation
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.disk_thread import Files
 from twisted_exec.program.handover.interfaces import HANDOVER_SECONDS, LINGER_SECONDS
 from twisted_exec.program.handover.predecessor import predecessor, tell_failure
 from twisted_exec.program.handover.twistd import prepare_successor
-from twisted_exec.program.log_level import DEFAULT, LEVELS, QUIET, limit_log, read_level
-from twisted_exec.program.options_file import CONFIG, arguments_from, path_in
 from twisted_exec.wire.upgrade import read_origin
+
+CONFIG = "config"
+_LEVEL_OPTIONS = {"log-level", "quiet"}
+"""Two options for the level of the log: one on the command line replaces both of a file."""
+_MOST_CONFIG_BYTES = 1 << 20
+
+
+def path_in(options: Options, arguments: Sequence[str]) -> str:
+    """Return the value of ``--config`` on a command line; empty if it has none."""
+    paths = [text for name, text in _option_pairs(options, arguments) if name == CONFIG]
+    return paths[-1] if paths else ""
+
+
+def arguments_from(path: str, options: Options, arguments: Sequence[str]) -> list[str]:
+    """
+    Return the options of a file as arguments.
+
+    Options that the command line has are left out: those that may be repeated would otherwise have
+    the values of both.
+
+    :param options: the options of the program.
+    :param arguments: the command line.
+    :raises UsageError: the file cannot be used.
+    """
+    replaced = {name for name, _ in _option_pairs(options, arguments)}
+    replaced |= {_opposite_flag(name) for name in replaced}
+    if not replaced.isdisjoint(_LEVEL_OPTIONS):
+        replaced |= _LEVEL_OPTIONS
+    result: list[str] = []
+    for key, value in _read_config(path).items():
+        words = _arguments(options, f"--{CONFIG} {path}", key, value)
+        if key not in replaced:
+            result += words
+    return result
+
+
+def _option_pairs(options: Options, arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the options of a command line by their long names, with their values."""
+    try:
+        pairs, _ = getopt.getopt(list(arguments), options.shortOpt, [*options.longOpt])
+    except getopt.error:
+        return []  # the program parses the same arguments, and reports it
+    names = [(name.lstrip("-"), text) for name, text in pairs]
+    return [(options.synonyms.get(name, name), text) for name, text in names]
+
+
+def _arguments(options: Options, where: str, key: str, value: object) -> list[str]:
+    """
+    Return a key as arguments.
+
+    :param where: start of messages.
+    :raises UsageError: the key is unknown, or its value has another type.
+    """
+    parameters = {name.removesuffix("=") for name in options.longOpt if name.endswith("=")}
+    flags = {name for name in options.longOpt if not name.endswith("=")} - {"help", "version"}
+    keys = (parameters | flags) - {CONFIG}
+    if key not in keys:
+        near = difflib.get_close_matches(key, sorted(keys), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"{where}: unknown key {key!r}{hint}")
+    if key in flags:
+        if not isinstance(value, bool):
+            raise UsageError(f"{where}: {key} must be true or false, not {value!r}")
+        return [f"--{key}"] if value else []
+    is_repeatable = hasattr(options, f"opt_{key.replace('-', '_')}")
+    values = value if is_repeatable and isinstance(value, list) else [value]
+    for each in values:
+        if isinstance(each, bool) or not isinstance(each, (str, int, float)):
+            kind = "a list of strings" if is_repeatable else "a string or a number"
+            raise UsageError(f"{where}: {key} must be {kind}, not {each!r}")
+    return [f"--{key}={each}" for each in values]
+
+
+def _opposite_flag(flag: str) -> str:
+    """Return the flag that reverses another: ``no-scheduler`` of ``scheduler``."""
+    return flag[3:] if flag.startswith("no-") else f"no-{flag}"
+
+
+def _read_config(path: str) -> dict[str, Any]:
+    """:raises UsageError: the file cannot be read, or is not TOML."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MOST_CONFIG_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"--{CONFIG}: cannot read {path}: {why}") from None
+    if len(content) > _MOST_CONFIG_BYTES:
+        raise UsageError(f"--{CONFIG}: {path} is larger than {_MOST_CONFIG_BYTES >> 20} MiB")
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--{CONFIG}: {path} is not TOML: {error}") from None
+
+
+LEVELS = ("debug", "info", "warn", "error")
+DEFAULT_LEVEL, QUIET_LEVEL = "info", "warn"
+
+
+def read_level(text: str) -> str:
+    """
+    Coerce the value of an option.
+
+    :raises ValueError: it is no level.
+    """
+    if text not in LEVELS:
+        raise ValueError(f"{text!r} is none of {', '.join(LEVELS)}")
+    return text
+
+
+def limit_log(level: str, beginner: LogBeginner = globalLogBeginner) -> None:
+    """
+    Leave messages below a level out of the log, once it begins.
+
+    twistd chooses and starts the observer of the log itself, after it has read the options.
+
+    :param level: one of :data:`LEVELS`.
+    """
+    begin = partial(LogBeginner.beginLoggingTo, beginner)
+    least = LogLevel.levelWithName(level)
+
+    def limited(observers: Any, *arguments: Any, **more: Any) -> None:
+        predicate = LogLevelFilterPredicate(defaultLogLevel=least)
+        begin(
+            [FilteringLogObserver(observer, [predicate]) for observer in observers],
+            *arguments,
+            **more,
+        )
+
+    beginner.beginLoggingTo = limited  # type: ignore[method-assign]
+
 
 _WEEK_SECONDS = 7 * 24 * 3600
 _CERTIFICATES = (
@@ -79,7 +227,7 @@ class ProgramOptions(Options):
     optParameters: list[list[Any]] = [
         [CONFIG, None, None, "TOML file with options; the command line takes precedence."],
         # No default, so that parseOptions knows whether it was chosen.
-        ["log-level", None, None, f"{_LEVEL_HELP}; default: {DEFAULT}.", read_level],
+        ["log-level", None, None, f"{_LEVEL_HELP}; default: {DEFAULT_LEVEL}.", read_level],
     ]
     optFlags: list[list[Any]] = [["quiet", None, _QUIET_HELP]]
     _headings: dict[str, str] = dict.fromkeys(
@@ -178,7 +326,7 @@ class ProgramOptions(Options):
         except UsageError as error:
             why = str(error).removeprefix("Parameter type enforcement failed: ")
             raise refusal(self.program, why) from None
-        self["log-level"] = self["log-level"] or (QUIET if self["quiet"] else DEFAULT)
+        self["log-level"] = self["log-level"] or (QUIET_LEVEL if self["quiet"] else DEFAULT_LEVEL)
         limit_log(self["log-level"])
         for name in self.paths:
             if self[name]:
@@ -480,3 +628,77 @@ def refusal(program: str, why: str) -> SystemExit:
     line = " ".join(why.split())
     tell_failure(line)
     return SystemExit(f"{program}: {line}; see twistd {program} --help")
+
+
+COMPATIBLE, STRICT = "compatible", "strict"
+
+
+def console_verbs(text: str) -> str:
+    """
+    Check the value.
+
+    :raises ValueError: it is neither.
+    """
+    if text not in (COMPATIBLE, STRICT):
+        raise ValueError(f"{text!r} is neither {COMPATIBLE} nor {STRICT}")
+    return text
+
+
+CONSOLE_VERBS = [
+    "console-verbs",
+    None,
+    COMPATIBLE,
+    "Whether create on machines/exec includes the verbs of machines/console (compatible) or not "
+    "(strict).",
+    console_verbs,
+]
+
+
+_MEGABYTE = 1 << 20
+
+
+def _number(text: str, least: int, most: int) -> int:
+    """:raises ValueError: the text is not a whole number from ``least`` to ``most``."""
+    if not (text.isascii() and text.isdigit() and len(text) < 8 and least <= int(text) <= most):
+        raise ValueError(f"{text!r} is not a number from {least} to {most}")
+    return int(text)
+
+
+def _megabytes(text: str) -> int:
+    return _number(text, 0, 1_000_000)
+
+
+def _number_of_files(text: str) -> int:
+    return _number(text, 1, 1000)
+
+
+class AuditOptions(ProgramOptions):
+    """Options of a program that records sessions."""
+
+    group = "Audit log"
+
+    optParameters = [
+        [
+            "audit-log",
+            None,
+            "-",
+            "File for audit records, - for standard output, or /dev/null to keep none.",
+        ],
+        [
+            "audit-log-maxsize",
+            None,
+            0,
+            "Size in MB after which the file is renamed to FILE.1; 0 for no limit.",
+            _megabytes,
+        ],
+        ["audit-log-maxbackup", None, 10, "Number of old files, from 1 to 1000.", _number_of_files],
+    ]
+
+    def audit(self, thread: Files | None = None) -> JSONLinesAudit:
+        """
+        Return the sink for session records; nothing is opened yet.
+
+        :param thread: where the file is written.
+        """
+        rotation = Rotation(self["audit-log-maxsize"] * _MEGABYTE, self["audit-log-maxbackup"])
+        return JSONLinesAudit(self["audit-log"], rotation, thread)

@@ -1,18 +1,32 @@
 """
+Recordings made of others' bytes: a range of a journal, and some blocks of a recording.
+
 The export of a range of a journal as a recording.
+
+Excerpts: some blocks of a recording, which are as proven as in the whole of it.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from typing import BinaryIO
 
 from twisted_exec.journal.interfaces import Event, Kind
 from twisted_exec.journal.snapshot import Output, Snapshot
-
-from .chain import MILLISECOND, Info
-from .signatures import Signer
-from .writer import Writer
+from twisted_exec.recording.chain import (
+    CERTIFICATE,
+    HEAD,
+    MILLISECOND,
+    Info,
+    InvalidRecording,
+    decode_head,
+    omitted_line,
+)
+from twisted_exec.recording.playback import BlockStart, block_from
+from twisted_exec.recording.signatures import Signer
+from twisted_exec.recording.verification import Blocks, Section
+from twisted_exec.recording.writer import Writer
 
 HEAD_BYTES = 4 << 20
 """A head follows after so much output, so that a part whose end is lost is still proven."""
@@ -108,3 +122,68 @@ def _merged(entries: Iterator[Output | Event]) -> Iterator[Output | Event]:
 def _joined(pieces: list[Output]) -> Output:
     data = b"".join(each.data for each in pieces)
     return Output(pieces[0].offset, pieces[0].time_ns, data)
+
+
+_COPY_BYTES = 1 << 20
+
+
+def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
+    """
+    Iterate over the text of an excerpt.
+
+    It has whole blocks, so it may begin earlier and end later.  The first block stays, which has no
+    output, and all certificates stay.
+
+    :param file: a closed recording; an excerpt is one, too.
+    :param first: milliseconds since the epoch.
+    :param last: the same.
+    :raises InvalidRecording: the recording is not closed, or has nothing in the range.
+    """
+    file.seek(0)
+    sections = list(Blocks(file))
+    heads = [decode_head(line)[0] for line in sections[-1].lines if line.startswith(HEAD)]
+    if not heads or not heads[-1].closed:
+        raise InvalidRecording("only of a closed recording can a part be cut out: close it first")
+    begins = [_begin(file, section) for section in sections]
+    is_wanted = _within(begins, first, last)
+    if not any(is_wanted):
+        raise InvalidRecording("the recording has nothing between these times")
+    for number, section in enumerate(sections[:-1]):
+        has_facts = any(line.startswith((CERTIFICATE, b"{")) for line in section.lines)
+        if section.omitted >= 0:
+            yield section.line
+        elif is_wanted[number] or has_facts:
+            yield from _copy(file, section)
+        else:
+            yield omitted_line(number, section.digest)
+    yield from sections[-1].lines
+
+
+def _begin(file: BinaryIO, section: Section) -> BlockStart | None:
+    """Return the beginning of a block with output."""
+    if section.omitted >= 0:
+        return None
+    at = block_from(file, section.first)
+    return at if at is not None and at.position < section.end else None
+
+
+def _within(begins: list[BlockStart | None], first: int, last: int) -> list[bool]:
+    """Return for each section whether it has something between two times."""
+    is_within, end = [], 1 << 62
+    for begin in reversed(begins):
+        # The events of a block happened before the next block began.
+        is_within.append(begin is not None and begin.time <= last and end >= first)
+        if begin is not None:
+            end = begin.time
+    return is_within[::-1]
+
+
+def _copy(file: BinaryIO, section: Section) -> Iterator[bytes]:
+    file.seek(section.first)
+    left = section.end - section.first
+    while left > 0:
+        data = file.read(min(left, _COPY_BYTES))
+        if not data:
+            raise InvalidRecording("the recording became shorter")
+        left -= len(data)
+        yield data

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from .chain import AT, RAW, InvalidRecording, compact, json_object
+from twisted_exec.recording.chain import AT, RAW, InvalidRecording, compact, json_object
 
 _FIND_BYTES = 64 << 10
 _VERSION_2_CODES = ("o", "i", "m", "r")

@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass
 
 from twisted_exec.journal.interfaces import Event, Kind
 from twisted_exec.journal.snapshot import Output
-
-from .chain import Info, decode_head
-from .signatures import Signer
-from .writer import Progress, Signing, Writer
+from twisted_exec.recording.chain import Info, decode_head
+from twisted_exec.recording.signatures import Signer
+from twisted_exec.recording.writer import Progress, Signing, Writer
 
 _PIECE_BYTES = 64 << 10
 

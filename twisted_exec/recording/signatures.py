@@ -15,9 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
+from twisted_exec.recording.chain import Head, InvalidRecording
 from twisted_exec.tls.usages import DOCUMENT_SIGNING
-
-from .chain import Head, InvalidRecording
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from twisted_exec.recording.signatures import Signer, UnusableCertificate
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-
-from .signatures import Signer, UnusableCertificate
 
 
 class SignerFiles:

@@ -20,24 +20,88 @@ The configuration file of ``exec-runtime``: the machine classes of this host.
 
 Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; whether the host
 *has* everything that a class needs is checked when the runtime starts.
+
+The machine classes of a runtime.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import twisted.plugins
 from twisted_exec.api import quantity
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention
 from twisted_exec.program.config_file import ConfigError, Reader, read_yaml
+from twisted_exec.runtimes.drivers import drivers
+from twisted_exec.runtimes.interfaces import (
+    Build,
+    IAdoptsMachines,
+    IHardware,
+    IMachineDriver,
+    IRunsHostProcesses,
+)
+from twisted_exec.runtimes.processes import ProcessTable
 
-from .classes import AUTO, CAPABILITIES, NAME, RuntimeClass
-from .drivers import drivers
-from .interfaces import Build
-from .processes import ProcessTable
+__all__ = [
+    "AUTO",
+    "CAPABILITIES",
+    "NAME",
+    "ClassConfig",
+    "ConfigError",
+    "RuntimeClass",
+    "load",
+    "parse",
+]
+
+
+NAME, CAPABILITIES, AUTO = "name", "capabilities", "auto"
+"""What selects a class: the name of a MachineClass, or its capabilities as well."""
+
+
+@dataclass(frozen=True)
+class RuntimeClass:
+    """
+    One machine class of this host.
+
+    :param resources: capabilities: ``memory`` in bytes, ``cpu`` in whole units, others in units of
+        their own.
+    :param quantity: maximal number of machines.
+    :param spare: number of machines beyond ``quantity`` that can be created as well.  A machine
+        with a wrong name has no line, and must not keep out the machine that the line is for.
+    :param retention: how long output is retained; by default that of the runtime.
+    :param match: :data:`NAME`, :data:`CAPABILITIES`, or :data:`AUTO`, as the driver says.
+    :param answers_queries: see :class:`~twisted_exec.console.shared_console.SharedConsole`.
+    """
+
+    name: str
+    driver: IMachineDriver
+    resources: Mapping[str, int] = field(default_factory=dict)
+    quantity: int = 100
+    spare: int = 0
+    retention: Retention | None = None
+    match: str = AUTO
+    answers_queries: bool = False
+
+    @property
+    def only_by_name(self) -> bool:
+        """True if capabilities alone do not select the class."""
+        return self.match == NAME or (
+            self.match == AUTO and bool(IRunsHostProcesses.providedBy(self.driver))
+        )
+
+    @property
+    def can_adopt(self) -> bool:
+        """True if machines can outlive a runtime, and the next one adopts them."""
+        return bool(IAdoptsMachines.providedBy(self.driver))
+
+    @property
+    def has_hardware(self) -> bool:
+        """True if machines have volumes, network interfaces and ignition data."""
+        return bool(IHardware.providedBy(self.driver))
+
 
 _WITHOUT_SIZE = frozenset({"ipmi", "libvirt", "qemu", "serial", "socket"})
 """Drivers of lines that have no size: programs on them ask the terminal."""
@@ -46,8 +110,6 @@ _QUANTITY = 100
 _SPARE = 100
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-
-__all__ = ["ClassConfig", "ConfigError", "load", "parse"]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from zope.interface import Attribute, Interface, implementer
 
 if TYPE_CHECKING:
     from twisted_exec.program.config_file import Reader
-
-    from .interfaces import Build
+    from twisted_exec.runtimes.interfaces import Build
 
 
 class IDriverMaker(Interface):

@@ -23,10 +23,9 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.interfaces import IHardware, IHotPlug, IMachineDriver
+from twisted_exec.runtimes.machines import Record
 from twisted_exec.runtimes.supervisor import Supervisor
-
-from .interfaces import IHardware, IHotPlug, IMachineDriver
-from .machines import Record
 
 _MAX_PARTS = 24
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")

@@ -3,22 +3,27 @@ A complete runtime: machines, stream server and runtime interface.
 
 The start ends leftovers of an earlier runtime first, then opens the stream server, and the runtime
 interface last, so no request meets an unprepared runtime.  The stop has the opposite order.
+
+The hand-over of a whole runtime, in the order of its parts.
+
+Each step of :meth:`RuntimeHandOver.freeze` has one that undoes it.  So :meth:`RuntimeHandOver.thaw`
+can go on from wherever the freeze has come to.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.python.components import proxyForInterface
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import Act
-from twisted_exec.console.limits import Limits
+from twisted_exec.console.shared_console import Limits
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
     IConsoleRecordings,
@@ -26,23 +31,29 @@ from twisted_exec.iri.interfaces import (
     IMachineRuntime,
 )
 from twisted_exec.iri.request_cache import RequestCache
-from twisted_exec.iri.revisions.registry import IRONCORE
+from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, parse_target
-from twisted_exec.journal.metrics import JournalMetrics
 from twisted_exec.journal.retention import (
     DEFAULT_LIMITS,
     DEFAULT_RETENTION,
     Retention,
     StoreLimits,
 )
-from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.journal.store import JournalMetrics
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
+from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.service import AsyncService
-from twisted_exec.runtimes.handover.service import RuntimeHandOver
-from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
-from twisted_exec.runtimes.recordings.settings import NO_RECORDINGS, RecordingSettings
+from twisted_exec.runtimes.config import ClassConfig
+from twisted_exec.runtimes.handover import MachinesHandOver, SessionsHandOver
+from twisted_exec.runtimes.processes import ProcessTable
+from twisted_exec.runtimes.recordings.service import (
+    NO_RECORDINGS,
+    RecordingMetrics,
+    RecordingSettings,
+)
+from twisted_exec.runtimes.service import MARK, MachineRuntime
 from twisted_exec.runtimes.serving.resume_keys import read_secret
 from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
@@ -55,13 +66,9 @@ from twisted_exec.screens.history import Screens
 from twisted_exec.screens.pool import ScreenProcesses
 from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.interfaces import Labels
-from twisted_exec.shipping.service import Shipping
+from twisted_exec.shipping.shipper import Shipping
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.tls.files import owner_only
-
-from .config import ClassConfig
-from .processes import ProcessTable
-from .service import MARK, MachineRuntime
 
 STREAM_SOCKET = "stream.sock"
 
@@ -76,7 +83,7 @@ class Settings:
         directory.
     :param iri_tls: for a TCP target.
     :param iri_revision: the revision of ``machine.v1alpha1``, see
-        :mod:`twisted_exec.iri.revisions.registry`; spheric's service is always served, too.
+        :mod:`twisted_exec.iri.revisions`; spheric's service is always served, too.
     :param allowed_uids: users besides root and the runtime's own that may use the UNIX sockets.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param keep_machines: let machines outlive the runtime if their driver supports it.
@@ -314,3 +321,111 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
 
     def _probe_iri(self) -> Deferred[object]:
         return Deferred.fromCoroutine(probe_iri(self.iri.target, self._reactor))
+
+
+_SETTLE_SECONDS = 5.0
+"""Longest wait of a new process for its machines; they are adopted within milliseconds."""
+
+
+class RuntimeHandOver:
+    """
+    Hands one runtime over to another process, or continues that of another process.
+
+    :ivar is_retired: another process has the machines and the sessions.
+    """
+
+    is_retired = False
+
+    def __init__(self, host: RuntimeHost, reactor: Any) -> None:
+        self._host, self._reactor = host, reactor
+        self._machines = MachinesHandOver(host.runtime)
+        self._sessions = SessionsHandOver(host.streams, host.cache, self._machines, reactor)
+        self._inherited: Mapping[str, Any] | None = None
+        self._undo: list[Callable[[], Awaitable[object]]] = []
+
+    # The new process.
+
+    def inherit(self, inherited: ServiceState) -> None:
+        """Continue the runtime of another process at the start."""
+        if not {"machines", "sessions"} <= inherited.values.keys():
+            raise ValueError("the state of a runtime has machines and sessions")
+        self._inherited = inherited.values
+
+    async def prepare_machines(self) -> None:
+        """Prepare the runtime, with the machines of another process if there is one."""
+        if self._inherited is None:
+            await self._host.runtime.prepare()
+        else:
+            await self._machines.prepare(self._inherited["machines"])
+
+    async def prepare_sessions(self) -> None:
+        """Continue the sessions of another process if there is one; its machines are prepared."""
+        inherited, self._inherited = self._inherited, None
+        if inherited is not None:
+            self._sessions.restore(inherited["sessions"])
+            settled = Deferred.fromCoroutine(self._machines.settle())
+            try:
+                await settled.addTimeout(_SETTLE_SECONDS, self._reactor)
+            except TimeoutError:
+                pass  # a machine that does not answer is started again later
+        self._listen()
+
+    def _listen(self) -> None:
+        self._sessions.listen(self._host.runtime.directory)
+
+    async def stop_listening(self) -> None:
+        """Accept no predecessors any more."""
+        await self._sessions.stop_listening()
+
+    # The old process.
+
+    async def freeze(self) -> ServiceState:
+        """See :meth:`.IHandsOver.freeze`."""
+        host = self._host
+        self._machines.check()
+        self._undo.append(self._thaw_streams)
+        host.streams.freeze()
+        self._undo.append(self._unsuspend_iri)
+        suspended = Deferred.fromCoroutine(host.iri.suspend())
+        # A poollet always waits for matches of alerts; without an answer that would take two seconds.
+        self._machines.stop_alerts()
+        await suspended
+        await self._machines.settle()
+        if host.shipping is not None:
+            self._undo.append(self._ship_again)
+            await host.shipping.stopService()  # before the journals close
+        self._undo.append(self._listen_again)
+        await self._sessions.stop_listening()
+        self._machines.check()
+        self._undo.append(self._machines.unsuspend)
+        machines = await self._machines.suspend()
+        return ServiceState({"machines": machines, "sessions": self._sessions.export()})
+
+    async def thaw(self) -> None:
+        """See :meth:`.IHandsOver.thaw`."""
+        while self._undo:
+            await self._undo.pop()()
+
+    @property
+    def is_frozen(self) -> bool:
+        """True from :meth:`freeze` to :meth:`thaw` or :meth:`retire`."""
+        return bool(self._undo) and not self.is_retired
+
+    async def retire(self, seconds: float) -> None:
+        """See :meth:`.IHandsOver.retire`."""
+        self.is_retired = True
+        self._undo.clear()
+        await self._sessions.retire(seconds)
+
+    async def _thaw_streams(self) -> None:
+        self._host.streams.thaw()
+
+    async def _unsuspend_iri(self) -> None:
+        self._machines.start_alerts()
+        self._host.iri.unsuspend()
+
+    async def _ship_again(self) -> None:
+        self._host.start_shipping()
+
+    async def _listen_again(self) -> None:
+        self._listen()

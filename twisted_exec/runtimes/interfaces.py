@@ -14,11 +14,10 @@ from zope.interface import Attribute, Interface
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.drivers import IDriverMaker
+from twisted_exec.runtimes.keeper.client import Keeper
+from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.streaming.interfaces import Ending, IConsole
-
-from .drivers import IDriverMaker
-from .keeper.client import Keeper
-from .processes import Leader, ProcessTable
 
 __all__ = [
     "Build",

@@ -7,7 +7,7 @@ powered off, all processes that it started are ended, too.
 
 In a runtime the command is a child of the keeper (:mod:`.keeper`), so that it can outlive the runtime.
 Without a keeper it is a child of this process and ends with it: so are the commands that lead to
-machines (:mod:`.lines.command_endpoint`).
+machines (:mod:`twisted_exec.runtimes.lines.command`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.descriptors import restore_descriptor_limit
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.streaming.interfaces import Ending, TerminalSize
-
-from .interfaces import (
+from twisted_exec.runtimes.interfaces import (
     Build,
     IAdoptsMachines,
     IMachineDriver,
@@ -42,10 +40,16 @@ from .interfaces import (
     IRunsHostProcesses,
     MachineFacts,
 )
-from .keeper.client import Keeper, KeptCommand
-from .keeper.terminal import KeptTerminal, reason_of
-from .processes import Leader, ProcessFamily, ProcessTable, leader, read_process
-from .terminals import TerminalProcess, give, set_size, tty_group
+from twisted_exec.runtimes.keeper.client import Keeper, KeptCommand, KeptTerminal, reason_of
+from twisted_exec.runtimes.processes import (
+    Leader,
+    ProcessFamily,
+    ProcessTable,
+    leader,
+    read_process,
+)
+from twisted_exec.runtimes.terminals import TerminalProcess, give, set_size, tty_group
+from twisted_exec.streaming.interfaces import Ending, TerminalSize
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIRST_SIZE = TerminalSize(80, 24)

@@ -2,10 +2,15 @@
 The machine runtime: machines of several classes on this host.
 
 It answers the calls of the runtime interface for its machines (:mod:`.supervised`) and their consoles
-(:mod:`.console_access`).  By default machines end with the runtime.  After a crash the next runtime
+(:mod:`twisted_exec.runtimes.service`).  By default machines end with the runtime.  After a crash the next runtime
 first ends the processes of the last one, and the poollet creates the machines again.  With
 ``--keep-machines``, machines of drivers with ``IAdoptsMachines`` outlive the runtime: the next one
 reads them from disk (:mod:`.storage`) and adopts them.
+
+Access to the consoles and logs of a runtime's machines, for calls and for tokens.
+
+A call checks whether the console can be opened, and returns a URL with a token.  The stream server
+checks again when the token is used.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.console.acts import Act, ignore
-from twisted_exec.console.limits import DEFAULT_LIMITS, Limits
+from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
     IConsoleRecordings,
@@ -46,8 +51,18 @@ from twisted_exec.journal.store import JournalStore
 from twisted_exec.recording.signer_files import SignerFiles
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
-from twisted_exec.runtimes.recordings.service import ConsoleRecordings
-from twisted_exec.runtimes.recordings.settings import NO_RECORDINGS, RecordingSettings
+from twisted_exec.runtimes.config import RuntimeClass
+from twisted_exec.runtimes.hardware import Hardware
+from twisted_exec.runtimes.machines import Inherited, Record
+from twisted_exec.runtimes.processes import ProcessTable
+from twisted_exec.runtimes.recordings.service import (
+    NO_RECORDINGS,
+    ConsoleRecordings,
+    RecordingSettings,
+)
+from twisted_exec.runtimes.state import RuntimeState
+from twisted_exec.runtimes.supervised import SupervisedMachines
+from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import (
     POWERED_OFF,
     SHUTTING_DOWN,
@@ -55,14 +70,6 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     Subject,
 )
-
-from .classes import RuntimeClass
-from .console_access import ConsoleAccess
-from .hardware import Hardware
-from .machines import Inherited, Record
-from .processes import ProcessTable
-from .state import RuntimeState
-from .supervised import SupervisedMachines
 
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"
@@ -480,3 +487,108 @@ def _check(machine: pb.Machine) -> None:
 def _check_size(texts: Mapping[str, str]) -> None:
     if sum(len(key) + len(value) for key, value in texts.items()) > _MAX_METADATA_BYTES:
         raise BadRequest(f"labels and annotations have at most {_MAX_METADATA_BYTES} characters")
+
+
+class ConsoleAccess:
+    """
+    The consoles and logs of one runtime.
+
+    :param journals: those of deleted machines, too.
+    :param cache: stores the tokens.
+    :param exec_url: returns the URL of a console for a token; empty if there are no consoles.
+    :param log_url: returns the URL of a log for a token.
+    :param is_awaited: returns whether a session at a machine waits for its user; called with the
+        user's name, and the machine's UID or its id here.
+    """
+
+    def __init__(
+        self,
+        machines: SupervisedMachines,
+        journals: JournalStore,
+        cache: RequestCache,
+        *,
+        exec_url: Callable[[str], str],
+        log_url: Callable[[str], str],
+        is_awaited: Callable[[str, str], bool],
+    ) -> None:
+        self._machines, self._journals, self._cache = machines, journals, cache
+        self._exec_url, self._log_url = exec_url, log_url
+        self._is_awaited = is_awaited
+
+    def url_of_console(self, grant: Grant) -> str:
+        """
+        Return the URL of a console, for the user of the grant.
+
+        :raises NotFound: as of :meth:`attach`.
+        :raises Conflict: as of :meth:`attach`.
+        """
+        # A session that waits, for its user or for the machine, has its console already.
+        if not self._is_awaited(grant.user, grant.machine_uid or grant.machine_id):
+            record = self._machines.records.get(grant.machine_id)
+            waiting = self._supervisor(record, grant.machine_uid).console
+            if waiting is None or all(each.user != grant.user for each in waiting.viewers):
+                self._console(record, grant.machine_uid)
+        return self._exec_url(self._cache.insert(grant))
+
+    def url_of_log(self, grant: Grant) -> str:
+        """
+        Return the URL of a log, for the user of the grant.
+
+        :raises NotFound: as of :meth:`read_log`.
+        """
+        self.read_log(grant)  # refuses what cannot be read
+        return self._log_url(self._cache.insert(grant))
+
+    def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
+        """
+        Create a viewer for a token.
+
+        :return: the names of the machine, and the viewer.
+        :raises NotFound: the machine was deleted, or is another one of the same name.
+        :raises Conflict: the machine is off, or cannot start.
+        """
+        record = self._machines.records.get(grant.machine_id)
+        console = self._console(record, grant.machine_uid)
+        return record.subject(), console.viewer()
+
+    def read_log(self, grant: Grant) -> tuple[Subject, IJournal]:
+        """
+        Find the journal for a token of a log.
+
+        :return: the names of the machine, and its journal.
+        :raises NotFound: the machine was deleted, or is another one of the same name; without a
+            machine's id: nothing is retained of the machine with that UID.
+        """
+        if not grant.machine_id:
+            return self._retained(grant.machine_uid)
+        record = self._machines.records.get(grant.machine_id)
+        return record.subject(), self._supervisor(record, grant.machine_uid).journal
+
+    def _retained(self, uid: str) -> tuple[Subject, IJournal]:
+        """Find the journal of a machine that may be deleted."""
+        record = self._machines.records.of_uid(uid)
+        if record is not None:
+            return record.subject(), self._machines.supervisors[record.id].journal
+        journal = self._journals.of_deleted(uid)
+        if journal is None:
+            message = f"the runtime retains no output of a machine with the UID {uid!r}"
+            raise NotFound("machines", uid, message=message)
+        return Subject(session="", machine=uid, uid=uid), journal
+
+    def _console(self, record: Record, machine_uid: str) -> SharedConsole:
+        supervisor = self._supervisor(record, machine_uid)
+        if supervisor.is_off or supervisor.console is None:
+            raise Conflict(f'machine "{record.label}" is powered off')
+        if supervisor.start_problem:
+            # The next attempt may be half a minute away, and a user would see nothing until then.
+            raise Conflict(f'machine "{record.label}" cannot start: {supervisor.start_problem}')
+        return supervisor.console
+
+    def _supervisor(self, record: Record, machine_uid: str) -> Supervisor:
+        if machine_uid and record.uid and machine_uid != record.uid:
+            raise NotFound("machines", record.id)
+        if record.state == pb.MACHINE_TERMINATING:
+            raise NotFound(
+                "machines", record.id, message=f'machine "{record.label}" is being deleted'
+            )
+        return self._machines.supervisors[record.id]

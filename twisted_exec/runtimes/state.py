@@ -1,25 +1,47 @@
 """
 The state of one runtime on disk: its lock and id, the machines' directories, and the recovery after
 a crash.
+
+The state directory of a runtime: its lock, its id, and the directories of machines.
+
+Without ``--keep-machines`` a machine ends with its runtime, which removes its directory; the next
+runtime creates the machine again with new disks.  With it, the file ``machine`` in the directory
+contains metadata, spec and ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding), from
+which the next runtime continues, whether the machine still runs or not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from twisted.logger import Logger
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.program.disk_thread import AtOnce, Files, Unanswered
+from twisted_exec.runtimes.keeper.client import LOG, Keeper
+from twisted_exec.runtimes.machines import Record
+from twisted_exec.runtimes.processes import (
+    Leader,
+    ProcessFamily,
+    ProcessTable,
+    RunRecords,
+    read_process,
+)
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import owner_only
+from twisted_exec.tls.pki import write_private
 from twisted_exec.tls.unix import private_directory, runtime_directory
-
-from .keeper.client import LOG, Keeper
-from .processes import Leader, ProcessFamily, ProcessTable, RunRecords, read_process
-from .storage import ID, MachineStorage, identity, lock
 
 
 class RuntimeState:
@@ -184,3 +206,151 @@ def is_alive(leader: Leader) -> bool:
     """Return true if the process runs, and its id was not reused."""
     process = read_process(leader.pid)
     return process is not None and process.start == leader.start
+
+
+_FILE = "machine"
+_MAX_FILE_BYTES = 32 << 20
+
+ID = re.compile(r"[0-9a-f]{32}")
+"""The form of :func:`identity` and of the ids of machines."""
+
+
+class StateInUse(Exception):
+    """Another runtime uses the state directory; this one would end its machines."""
+
+
+def lock(path: str) -> int:
+    """
+    Lock the state directory.
+
+    :return: a descriptor to keep open; the kernel releases the lock with the process.
+    :raises StateInUse: another runtime has the lock.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        directory = os.path.dirname(path)
+        raise StateInUse(
+            f"another runtime uses the state directory {directory}: stop it, or choose another"
+        ) from None
+    return descriptor
+
+
+def identity(path: str) -> str:
+    """Read or create the id of this state directory, which marks the processes of its machines."""
+    try:
+        with open(path) as file:
+            text = file.read().strip()
+        if ID.fullmatch(text):
+            return text
+    except FileNotFoundError:
+        pass
+    new = uuid.uuid4().hex
+    with open(f"{path}.new", "w", opener=owner_only) as file:
+        file.write(new)
+    os.replace(f"{path}.new", path)
+    return new
+
+
+class RetainedMachinesError(Exception):
+    """There are machines of a runtime with ``--keep-machines``, and this one runs without."""
+
+
+class MachineStorage:
+    """
+    The directories of a runtime's machines.
+
+    :param path: private directory; created if missing.
+    :param keep: machines outlive the runtime.
+    :param thread: where machines are written.
+    """
+
+    _log = Logger()
+
+    def __init__(self, path: str, *, keep: bool, thread: Files | None = None) -> None:
+        self._path = os.path.abspath(path)
+        self.keep = keep
+        self._thread = thread or AtOnce()
+
+    def directory(self, machine_id: str) -> str:
+        """Return the path of a machine's directory; drivers create it on demand."""
+        return os.path.join(self._path, machine_id)
+
+    def open(
+        self,
+        inherited: Collection[str] = (),
+        *,
+        has_no_disks: Callable[[pb.Machine], bool] = lambda machine: False,
+    ) -> list[pb.Machine]:
+        """
+        Create the directory, and remove leftovers of other machines than the retained ones.
+
+        :param inherited: ids of machines that go on from another process.
+        :param has_no_disks: returns whether a machine can be removed without a loss of data, if
+            ``keep`` is false.
+        :return: the retained machines.
+        :raises RetainedMachinesError: there are retained machines, but ``keep`` is false.
+        """
+        private_directory(self._path)
+        retained = [name for name in os.listdir(self._path) if os.path.lexists(self._file(name))]
+        if not self.keep:
+            without = [each.metadata.id for each in self._read(retained) if has_no_disks(each)]
+            retained = [name for name in retained if name not in without]
+        if retained and not self.keep:
+            raise RetainedMachinesError(
+                f"{self._path} has {len(retained)} machines that are kept, with their disks: "
+                "start with --keep-machines (exec-standalone: without --no-keep-machines) and "
+                "delete them, or remove that directory"
+            )
+        for name in os.listdir(self._path):
+            if name not in retained and name not in inherited and ID.fullmatch(name):
+                self.remove(name)
+        return list(self._read(retained))
+
+    def _file(self, machine_id: str) -> str:
+        return os.path.join(self._path, machine_id, _FILE)
+
+    def _read(self, names: list[str]) -> Iterator[pb.Machine]:
+        for name in sorted(names):
+            try:
+                with open(self._file(name), "rb") as file:
+                    machine = pb.Machine.FromString(file.read(_MAX_FILE_BYTES))
+            except (OSError, DecodeError) as error:
+                # Its disks may hold the only copy of data: leave them to an operator.
+                self._log.error(
+                    "kept machine {name} cannot be read and is left alone: {error}",
+                    name=name,
+                    error=error,
+                )
+                continue
+            if machine.metadata.id == name:
+                yield machine
+
+    def write(self, record: Record) -> None:
+        """
+        Write a machine to disk, if machines outlive the runtime.
+
+        :raises ServiceUnavailable: the disk is full, or the directory not writable.
+        """
+        if not self.keep:
+            return
+        content = record.export().SerializeToString()
+        try:
+            self._thread.call(partial(self._write, record.id, content), is_long=True)
+        except (OSError, TLSConfigError) as error:
+            raise ServiceUnavailable(f"the machine cannot be kept: {error}") from None
+
+    def _write(self, machine_id: str, content: bytes) -> None:
+        os.makedirs(self.directory(machine_id), mode=0o700, exist_ok=True)
+        write_private(self._file(machine_id), content)
+
+    def remove(self, machine_id: str) -> None:
+        """Delete a machine's directory with its disks, as soon as the disk answers."""
+        removing = partial(shutil.rmtree, self.directory(machine_id), ignore_errors=True)
+        try:
+            self._thread.call(removing)
+        except Unanswered as late:
+            if late.answer is None:
+                self._thread.run(removing)

@@ -11,21 +11,20 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.iri.target import TargetError
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
-from twisted_exec.observe.disk_thread import DiskThread
-from twisted_exec.observe.metrics import ExpiryMetrics
+from twisted_exec.program.disk_thread import DiskThread
+from twisted_exec.program.metrics import ExpiryMetrics
 from twisted_exec.program.options import Required, days, size, whole_seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.recording.stores.option import RECORDING_STORE
-from twisted_exec.runtimes.recordings.settings import RecordingSettings
+from twisted_exec.runtimes.config import ConfigError, load
+from twisted_exec.runtimes.host import RuntimeHost, Settings
+from twisted_exec.runtimes.recordings.service import RecordingSettings
 from twisted_exec.runtimes.serving.options import FILES, ServingOptions
 from twisted_exec.runtimes.serving.server import REJOIN_SECONDS, RESUME_SECONDS
+from twisted_exec.runtimes.supervised import LAST_LINE_SECONDS
 from twisted_exec.shipping import config as shipping
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
-
-from .config import ConfigError, load
-from .host import RuntimeHost, Settings
-from .last_lines import LAST_LINE_SECONDS
 
 PROGRAM = "exec-runtime"
 

@@ -1,13 +1,18 @@
 """
+Screens from journals: the selection of the output for the emulator, from states in memory.
+
 Screens from journals: the selection of the output for the emulator.
 
 An emulator begins at the nearest key frame, or :data:`LOOK_BACK` bytes before the screen.  Full-screen
 programs draw everything again more often than that.
+
+States of screens at offsets of journals, in memory.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +25,7 @@ from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.api.times import stamp
 from twisted_exec.journal.interfaces import Event, IJournal, Kind
 from twisted_exec.program.tasks import ShortTurns
-
-from .interfaces import IRenderer, Job, Rendered, Resize
-from .key_frames import KeyFrame, KeyFrames
+from twisted_exec.screens.interfaces import IRenderer, Job, Rendered, Resize
 
 LOOK_BACK = 2 << 20
 SECONDS = 8.0
@@ -192,3 +195,59 @@ class _History:
         following = self._pieces[number + 1 :]
         limit = following[0].position if following else len(self.output)
         return min(limit, piece.position + offset - piece.offset)
+
+
+MAX_BYTES = 8 << 20
+_ENTRY_BYTES = 512
+"""Memory of a key frame beside its content."""
+
+
+@dataclass(frozen=True)
+class KeyFrame:
+    """
+    The state of a screen.
+
+    :param offset: of the byte behind it.
+    :param content: see :meth:`.IScreen.key_frame`.
+    """
+
+    offset: int
+    columns: int
+    rows: int
+    content: str
+
+
+class KeyFrames:
+    """
+    Key frames of all journals; those that were not used for longest are discarded.
+
+    :param limit_bytes: of all.
+    """
+
+    def __init__(self, limit_bytes: int = MAX_BYTES) -> None:
+        self._limit_bytes, self._bytes = limit_bytes, 0
+        self._frames: OrderedDict[tuple[str, int], KeyFrame] = OrderedDict()
+
+    def add(self, epoch: str, frame: KeyFrame) -> None:
+        """Add a key frame of a journal."""
+        old = self._frames.pop((epoch, frame.offset), None)
+        self._frames[epoch, frame.offset] = frame
+        self._bytes += _size(frame) - (_size(old) if old is not None else 0)
+        while self._bytes > self._limit_bytes:
+            _, oldest = self._frames.popitem(last=False)
+            self._bytes -= _size(oldest)
+
+    def nearest(self, epoch: str, first: int, last: int) -> KeyFrame | None:
+        """Return the last key frame of a journal at an offset from ``first`` to ``last``."""
+        offsets = [
+            offset for each, offset in self._frames if each == epoch and first <= offset <= last
+        ]
+        if not offsets:
+            return None
+        key = epoch, max(offsets)
+        self._frames.move_to_end(key)
+        return self._frames[key]
+
+
+def _size(frame: KeyFrame) -> int:
+    return _ENTRY_BYTES + len(frame.content)

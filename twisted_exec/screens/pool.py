@@ -15,9 +15,7 @@ from zope.interface import implementer
 from twisted_exec.api.status import NotImplementedByBackend, ServiceUnavailable
 from twisted_exec.program import job_processes
 from twisted_exec.program.job_processes import JobFailed, JobKind, JobProcesses, JobRefused
-
-from .interfaces import IRenderer, Job, Rendered
-from .messages import encode_job, rendered_of
+from twisted_exec.screens.interfaces import IRenderer, Job, Rendered, encode_job, rendered_of
 
 SECONDS = 5.0
 """For one job."""

@@ -1,23 +1,44 @@
 """
+The process that runs a terminal emulator: ``pyavt``, of the asciinema project.
+
 The process that runs a terminal emulator.
 
 It reads jobs from its standard input and writes results to its standard output, one at a time, until
 the input ends.  Its limits are those of the kernel: a job that takes too much memory or time ends the
 process, and the pool notices.
+
+The terminal emulator of the asciinema project, by the package ``pyavt``.
+
+It handles the sequences of xterm that full-screen programs use: the alternate screen, scroll
+regions, insertion, character sets, 256 and 16 million colours.  It ignores requests of the machine to
+resize the terminal.
 """
 
 from __future__ import annotations
 
 import codecs
+import re
 import sys
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import avt
+from zope.interface import implementer
 
 from twisted_exec.program.job_messages import allow_time, limit_process, read
-
-from .emulator import AvtScreen
-from .interfaces import Job, Rendered
-from .messages import encode_rendered, job_of
-from .rendering import RENDERERS
-from .state import FORM, as_state
+from twisted_exec.screens.interfaces import IScreen, Job, Rendered, encode_rendered, job_of
+from twisted_exec.screens.rendering import (
+    FORM,
+    PLAIN,
+    RENDERERS,
+    Cursor,
+    Run,
+    Screen,
+    Style,
+    as_state,
+)
+from twisted_exec.wire.terminal_modes import Modes
 
 MEMORY_BYTES = 512 << 20
 CPU_SECONDS = 4
@@ -69,3 +90,117 @@ def _body(screen: AvtScreen, job: Job, pending: int) -> bytes:
 
 def _size(columns: int, rows: int) -> tuple[int, int]:
     return max(1, min(columns, MAX_COLUMNS)), max(1, min(rows, MAX_ROWS))
+
+
+_CHUNK = 2048
+"""Characters: the emulator keeps what scrolls off until a call ends, and a character may be a line."""
+
+_SPARE_ROWS = 150
+"""Rows."""
+
+_CONTROLS = re.compile("[\x80-\x9f]")
+_STOP = re.compile("\x1b\\[([0-9]+)`")
+_TAB_STOPS = re.compile("\x1b\\[5W(?:\x1b\\[[0-9]+`\x1b\\[W)*")
+"""In a key frame."""
+_UNSHOWN = ("Cc", "Cs")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_FLAGS = ("bold", "faint", "italic", "underline", "strikethrough", "blink", "inverse")
+
+
+@implementer(IScreen)
+class AvtScreen:
+    """An emulator without scrollback."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self._terminal: Any = avt.Vt(columns, rows, 0)
+        self._modes = Modes()  # the emulator ignores those that it does not show
+        self._is_resized = False
+
+    def feed(self, text: str) -> None:
+        """See :meth:`IScreen.feed`."""
+        text = text.replace("\x7f", "")  # DEL: terminals ignore it, and the emulator prints it
+        if not text.isascii():
+            # The emulator gives a combining character a column of its own.
+            text = unicodedata.normalize("NFC", text)
+        self._modes.feed(text.encode())
+        for at in range(0, len(text), _CHUNK):
+            self._terminal.feed_str(text[at : at + _CHUNK])
+
+    def resize(self, columns: int, rows: int) -> None:
+        """See :meth:`IScreen.resize`."""
+        # Rows that are wrapped anew push others off the top, although the rows below the cursor are
+        # blank.  So the emulator gets spare rows first.
+        self._terminal.resize(columns, max(rows, _SPARE_ROWS))
+        self._terminal.resize(columns, rows)
+        self._is_resized = True
+
+    def key_frame(self) -> str:
+        """See :meth:`IScreen.key_frame`."""
+        # Few terminals, and no modes here, know control characters above U+007F.
+        frame = _CONTROLS.sub(
+            lambda match: "\x1b" + chr(ord(match[0]) - 0x40), self._terminal.dump()
+        )
+        if self._is_resized:
+            # An emulator that was widened lacks one of the usual tab stops, at each eighth column.
+            frame = _TAB_STOPS.sub(_without_usual_stops, frame)
+        # The modes go first, because the frame may end with an incomplete sequence.
+        return self._modes.reports().decode() + frame
+
+    def screen(self) -> Screen:
+        """See :meth:`IScreen.screen`."""
+        columns, rows = self._terminal.size
+        cursor = self._terminal.cursor
+        return Screen(
+            columns,
+            rows,
+            # After the last column is written, the emulator's cursor is one column beyond the screen.
+            Cursor(cursor.row, min(cursor.col, columns - 1), cursor.visible),
+            [_runs(line.cells) for line in self._terminal.view()],
+        )
+
+
+def _without_usual_stops(stops: re.Match[str]) -> str:
+    columns = [int(column) for column in _STOP.findall(stops[0])]
+    return "" if columns and all(column % 8 == 1 for column in columns) else stops[0]
+
+
+def _runs(cells: Sequence[Any]) -> Sequence[Run]:
+    runs: list[Run] = []
+    pen: Any = None
+    width = begin = 0
+    characters: list[str] = []
+    for column, cell in enumerate(cells):
+        if not cell.width:
+            continue  # the second half of a wide character
+        if cell.width != width or cell.pen != pen:
+            if characters:
+                runs.append(Run(begin, "".join(characters), _style(pen), width))
+            pen, width, begin, characters = cell.pen, cell.width, column, []
+        character = cell.char
+        characters.append(character if " " <= character <= "~" else _shown(character))
+    text, style = "".join(characters), PLAIN if pen is None else _style(pen)
+    if style == PLAIN:
+        text = text.rstrip(" ")
+    return [*runs, Run(begin, text, style, width)] if text else runs
+
+
+def _shown(character: str) -> str:
+    is_noncharacter = ord(character) & 0xFFFE == 0xFFFE  # not valid in XML
+    if is_noncharacter or unicodedata.category(character) in _UNSHOWN:
+        return _REPLACEMENT
+    return character
+
+
+def _style(pen: Any) -> Style:
+    if pen.is_default():
+        return PLAIN
+    flags = {name: True for name in _FLAGS if getattr(pen, name)}
+    return Style(_colour(pen.foreground), _colour(pen.background), **flags)
+
+
+def _colour(colour: Any) -> int | str | None:
+    if colour is None:
+        return None
+    if isinstance(colour, avt.Color.Indexed):
+        return int(colour[0])
+    return f"#{colour[0]:02x}{colour[1]:02x}{colour[2]:02x}"

@@ -1,16 +1,104 @@
 """
+The content of a screen and its forms: text, JSON, SVG and escape sequences.
+
+The content of a screen.
+
 Forms of a screen: text, JSON, SVG and escape sequences.
+
+The state of a console's terminal, for a terminal that takes over from there.
+
+A picture of the screen is not enough for that: it lacks the screen behind the alternate one, the
+attributes of the next characters, scroll regions, modes, and the beginning of an incomplete escape
+sequence.  The key frame of the emulator has them, but in sequences that not every terminal knows.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from html import escape
 
-from .screen import PLAIN, Run, Screen, Style, line_text
+from twisted_exec.wire.escape_sequences import QueryFilter
+
+
+@dataclass(frozen=True)
+class Style:
+    """
+    The attributes of characters.
+
+    :param foreground: the number of a colour, 0 to 255; ``#rrggbb``; or ``None`` for the default.
+    :param background: the same.
+    """
+
+    foreground: int | str | None = None
+    background: int | str | None = None
+    bold: bool = False
+    faint: bool = False
+    italic: bool = False
+    underline: bool = False
+    strikethrough: bool = False
+    blink: bool = False
+    inverse: bool = False
+
+
+PLAIN = Style()
+
+
+@dataclass(frozen=True)
+class Run:
+    """
+    Neighbouring characters of one row with the same style and width.
+
+    :param column: of the first character, from 0.
+    :param width: of each character, in columns: 2 for Chinese characters and many symbols.
+    """
+
+    column: int
+    text: str
+    style: Style = PLAIN
+    width: int = 1
+
+    @property
+    def columns(self) -> int:
+        """Return the columns of all characters."""
+        return len(self.text) * self.width
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """The position of the cursor, from 0; always on the screen."""
+
+    row: int
+    column: int
+    is_visible: bool = True
+
+
+@dataclass(frozen=True)
+class Screen:
+    """
+    The content of a screen.
+
+    :param lines: one for each row; blanks at the end of a row are left out, unless they have a
+        style.
+    """
+
+    columns: int
+    rows: int
+    cursor: Cursor
+    lines: Sequence[Sequence[Run]]
+
+
+def line_text(runs: Sequence[Run]) -> str:
+    """Return the text of a row."""
+    text, column = "", 0
+    for run in runs:
+        text += " " * (run.column - column) + run.text
+        column = run.column + run.columns
+    return text
+
 
 Facts = Mapping[str, object]
 
@@ -187,3 +275,51 @@ RENDERERS: Mapping[str, Callable[[Screen, Facts], bytes]] = {
     "ansi": as_ansi,
 }
 """By the names of the forms."""
+
+
+FORM = "state"
+"""Its name among the forms."""
+
+_REPEATED = re.compile(r"(?s)(.)\x1b\[([0-9]+)b")
+_COLOURS = re.compile(r"\x1b\[([0-9;:]*)m")
+_ALTERNATE = "\x1b[?1047h"
+
+
+def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object]) -> bytes:
+    """
+    Return an object with the output that brings a new terminal of this size to the state.
+
+    :param key_frame: see :meth:`.IScreen.key_frame`.
+    :param facts: further keys.
+    """
+    value = {**facts, "columns": columns, "rows": rows, "output": for_terminals(key_frame, columns)}
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def for_terminals(key_frame: str, columns: int) -> str:
+    """Return a key frame in sequences that all terminals know, without blanks at the end of rows."""
+    # Many terminals cannot repeat a character, and clear and set tab stops by other sequences.
+    text = _REPEATED.sub(lambda match: match[1] * (1 + int(match[2])), key_frame)
+    text = text.replace("\x1b[5W", "\x1b[3g").replace("`\x1b[W", "G\x1bH")
+    rows, is_plain = [], True
+    for row in text.split("\r\n"):
+        if colours := _COLOURS.findall(row):
+            is_plain = colours[-1] in ("", "0")
+        rows.append(_without_blanks(row, columns) if is_plain else row)
+    # Clear the alternate screen: it may still show the output of another program.
+    text = "\r\n".join(rows).replace(_ALTERNATE, _ALTERNATE + "\x1b[2J")
+    # The incomplete sequence at the end may be the first half of a query.
+    return QueryFilter().feed(text.encode("utf-8")).decode("utf-8")
+
+
+def _without_blanks(row: str, columns: int) -> str:
+    """
+    Return a row without the blanks at its end.
+
+    A row that is wrapped may end with rows of the screen that are blank, and these remain: the
+    first blank of the last one makes the terminal wrap.
+    """
+    text = row.rstrip(" ")
+    blanks = len(row) - len(text)
+    blank_rows = blanks // columns if text else blanks // columns - 1
+    return text + " " * (blanks - columns + 1) if blank_rows > 0 else text

@@ -1,4 +1,6 @@
 """
+Sends the lines of many journals to sinks, at least once; with metrics for each sink.
+
 Sends the lines of many journals to one sink, at least once.
 
 The shipper has no queue: it remembers an offset for each journal and builds a batch from the
@@ -10,27 +12,34 @@ lines are safe (:meth:`~.interfaces.ILineSink.settle`), then the cursors are sav
 program, or a failure of the receiver before that, the lines since the last save are sent again.
 
 The work is done in short turns, because consoles share the thread.
+
+Metrics of shipping, with the label ``sink``.
+
+Shipping of a runtime: each sink with each machine.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.observe.disk_thread import Unanswered
+from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.interfaces import BatchRefused, Labels, Line, Receipt, SinkError
-from twisted_exec.shipping.lines import read_lines
-from twisted_exec.shipping.metrics import SinkMetrics
-from twisted_exec.shipping.source import Source
+from twisted_exec.shipping.source import Source, read_lines
 from twisted_exec.wire.escape_sequences import strip
 
 GATHER_SECONDS = 0.5
@@ -426,3 +435,149 @@ class Shipper:
                 if source.waiting_since:
                     oldest = max(oldest, (now - source.waiting_since) / _NANOSECONDS)
         return count, oldest
+
+
+_PREFIX = "twisted_exec_shipping_"
+KINDS = ("unreachable", "refused", "answer", "disk")
+"""Values of the label ``kind`` of failures."""
+
+
+class Lagging(Protocol):
+    """Anything with a lag."""
+
+    def lag(self) -> tuple[int, float]:
+        """Return the bytes that are not accepted yet, and the age of the oldest in seconds."""
+
+
+class ShippingMetrics(Collector):
+    """
+    Metrics of all sinks: counters, and the lag of each at the time of a scrape.
+
+    An age is that of the oldest line that is not accepted.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._lagging: dict[str, Lagging] = {}
+        self._counters = {
+            name: Counter(_PREFIX + name, text, labels, registry=registry)
+            for name, text, labels in (
+                ("lines", "Lines that a sink has accepted.", ["sink"]),
+                ("bytes", "Bytes of the journals that a sink has accepted.", ["sink"]),
+                ("rejected_lines", "Lines that a receiver discarded or refused.", ["sink"]),
+                ("missing_bytes", "Bytes that the journal no longer had.", ["sink"]),
+                ("failures", "Failed attempts, by their kind.", ["sink", "kind"]),
+            )
+        }
+        registry.register(self)
+
+    def of(self, sink: str) -> SinkMetrics:
+        """Return the metrics of one sink, which exist from then on with 0."""
+        return SinkMetrics(self._counters, sink)
+
+    def watch(self, sink: str, lagging: Lagging) -> None:
+        """Report the lag of a sink."""
+        self._lagging[sink] = lagging
+
+    def describe(self) -> Iterable[Metric]:
+        """Called by the registry before the first scrape."""
+        return self._families()
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry for each scrape."""
+        sizes, ages = self._families()
+        for sink, lagging in self._lagging.items():
+            size, age = lagging.lag()
+            sizes.add_metric([sink], size)
+            ages.add_metric([sink], age)
+        return [sizes, ages]
+
+    def _families(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        return (
+            GaugeMetricFamily(
+                _PREFIX + "lag_bytes", "Bytes that a sink has not accepted yet.", labels=["sink"]
+            ),
+            GaugeMetricFamily(
+                _PREFIX + "lag_seconds",
+                "Age of the oldest line that a sink has not accepted yet.",
+                labels=["sink"],
+            ),
+        )
+
+
+class SinkMetrics:
+    """The counters of one sink."""
+
+    def __init__(self, counters: dict[str, Counter], sink: str) -> None:
+        self._failures = {kind: counters["failures"].labels(sink, kind) for kind in KINDS}
+        self._lines = counters["lines"].labels(sink)
+        self._bytes = counters["bytes"].labels(sink)
+        self._rejected = counters["rejected_lines"].labels(sink)
+        self._missing = counters["missing_bytes"].labels(sink)
+
+    def lines(self, count: int) -> None:
+        """Lines were accepted."""
+        self._lines.inc(count)
+
+    def bytes(self, count: int) -> None:
+        """Bytes of the journals were accepted."""
+        self._bytes.inc(count)
+
+    def rejected(self, count: int) -> None:
+        """The receiver discarded or refused lines."""
+        self._rejected.inc(count)
+
+    def gap(self, count: int) -> None:
+        """The journal lacks bytes."""
+        self._missing.inc(count)
+
+    def failed(self, kind: str) -> None:
+        """An attempt failed."""
+        self._failures[kind].inc()
+
+
+class Shipping(Service):
+    """
+    Ships the lines of all machines to all sinks of a configuration.
+
+    :param registry: gets the metrics.
+    """
+
+    def __init__(
+        self, config: ShippingConfig, registry: CollectorRegistry, reactor: IReactorTime
+    ) -> None:
+        self.labels = config.labels
+        self._config, self._reactor = config, reactor
+        self._metrics = ShippingMetrics(registry)
+        self._make_shippers()
+
+    def _make_shippers(self) -> None:
+        self.shippers: list[Shipper] = []
+        for each in self._config.sinks:
+            shipper = Shipper(
+                each.make(self._reactor),
+                self._reactor,
+                self._metrics.of(each.name),
+                newest=each.newest,
+                plain=each.plain,
+                max_age_seconds=each.max_age_seconds,
+            )
+            self._metrics.watch(each.name, shipper)
+            self.shippers.append(shipper)
+
+    def add(self, labels: Labels, journal: Any) -> None:
+        """Ship a machine's lines until its journal is closed."""
+        for shipper in self.shippers:
+            shipper.add(labels, journal)
+
+    def startService(self) -> None:
+        """Begin to ship."""
+        super().startService()
+        for shipper in self.shippers:
+            shipper.start()
+
+    def stopService(self) -> Deferred[Any]:
+        """Save the cursors; the next start continues from there, and needs all machines again."""
+        super().stopService()
+        shippers = self.shippers
+        self._make_shippers()
+        return gatherResults([Deferred.fromCoroutine(each.stop()) for each in shippers])

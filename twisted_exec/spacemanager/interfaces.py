@@ -180,7 +180,7 @@ class IHostLocal(Interface):
     """
     A provider whose physical spaces are on the manager's own host; provided in addition to
     :class:`ISpaceProvider`.  On another host they are missing, which proves nothing (see
-    :mod:`.host_place`).
+    :mod:`twisted_exec.spacemanager.views`).
     """
 
 
@@ -210,7 +210,7 @@ class ProviderContext:
     :param directory: absolute path of the manager's private directory; each provider type has a
         directory below it.
     :param now: seconds since the epoch.
-    :param place: identity of that directory, see :func:`.host_place.place_of`.
+    :param place: identity of that directory, see :func:`~twisted_exec.spacemanager.views.place_of`.
     """
 
     hub: IKubeClient

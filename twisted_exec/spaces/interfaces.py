@@ -75,9 +75,9 @@ class ISpaceConnection(Interface):
         """
         Reread the credentials after a server answered 401 to this configuration, as
         :attr:`client` does by itself.  For programs with a client of their own, such as a
-        :class:`~twisted_exec.kube.credentials.late.LateCredentials`.
+        :class:`~twisted_exec.kube.client.LateCredentials`.
 
-        :return: see :data:`~twisted_exec.kube.credentials.late.Reread`.
+        :return: see :data:`~twisted_exec.kube.client.Reread`.
         """
 
     def when_gone() -> Deferred[str]:

@@ -5,6 +5,14 @@ These are the same services as in separate programs, with the same sockets and c
 them: the API server and the poollet use TLS on loopback ports, the runtime UNIX sockets in a
 private directory.  This module only starts and stops them in the right order, and hands them over
 together (:mod:`.handover`).
+
+The settings of the parts of ``exec-standalone``, from its own.
+
+The hand-over of ``exec-standalone``: each part hands over as the program of its own does.
+
+The parts freeze one after the other, each before those that it uses: the space manager and the
+poollet send their last requests to the API server, over its listening socket.  In the new process
+the API server accepts connections before the poollet starts, for the same reason.
 """
 
 from __future__ import annotations
@@ -14,7 +22,7 @@ import getpass
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -22,63 +30,75 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.application.service import IService
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredList, gatherResults, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import alsoProvides
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.apiserver.auditing import DEFAULT_POLICY
+from twisted_exec.apiserver.controllers.signer import CAPair
+from twisted_exec.apiserver.identity.credentials import Accounts, Identities
+from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import APIServer
-from twisted_exec.auth.oidc.configuration import Issuers
+from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.auth.issuers import Issuers
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
-from twisted_exec.observe.audit import JSONLinesAudit, Rotation
-from twisted_exec.observe.disk_thread import DiskThread
-from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.poollet.service import Poollet
+from twisted_exec.poollet.settings import Settings as PoolletSettings
+from twisted_exec.program.audit import JSONLinesAudit, Rotation
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.draining import let_sessions_end
+from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
-from twisted_exec.program.listening import LISTENING
-from twisted_exec.program.service import AsyncService
+from twisted_exec.program.listening import LISTENING, ListeningSockets
+from twisted_exec.program.metrics import ExpiryMetrics, new_registry
+from twisted_exec.program.service import AsyncService, let_sessions_end
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.recording.stores.option import MakeStore
+from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
+from twisted_exec.runtimes.host import Settings as RuntimeSettings
+from twisted_exec.runtimes.recordings.service import RecordingSettings
 from twisted_exec.runtimes.service import MachineRuntime
-from twisted_exec.standalone.handover import (
-    APISERVER,
-    POOLLET,
-    RUNTIME,
-    SPACES,
-    PartsHandOver,
-)
 from twisted_exec.standalone.machines import (
+    CLASSES,
     NAMESPACE,
     PTY,
     SHELL,
+    SHELLS,
     console_commands,
     create_missing,
     demo_objects,
     permission_binding,
     until_running,
 )
-from twisted_exec.standalone.parts import apiserver_settings, poollet_settings, runtime_settings
-from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
-from twisted_exec.standalone.state import CREATED, OBJECTS, StateDirectory
+from twisted_exec.standalone.state import (
+    ADMIN,
+    CREATED,
+    OBJECTS,
+    POOL,
+    Certificates,
+    StateDirectory,
+    prepare,
+)
 from twisted_exec.storage.interfaces import IStorage, can_hand_over, is_exclusive
 from twisted_exec.storage.quota import NO_LIMITS, Limits
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
-from twisted_exec.tls.pki.authority import write_private
-from twisted_exec.tls.pki.directory import (
+from twisted_exec.tls.pki import (
+    CLIENT,
+    FORWARDING_USER,
     PKI,
+    SERVING,
     Pair,
     write_kubeconfig,
+    write_private,
 )
 from twisted_exec.tls.unix import runtime_directory
 from twisted_exec.web.oidc import WebClient
@@ -459,3 +479,204 @@ def _short_path(path: str) -> str:
     """Shorten a path below the current directory."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
+
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+"""Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
+_LAST_WORD_SECONDS = 3.0
+"""How long sessions may take to end when the program stops."""
+
+
+def runtime_settings(
+    settings: Settings, directory: str, sockets: str, certificates: Certificates
+) -> RuntimeSettings:
+    """
+    Return the settings of the runtime.
+
+    :param directory: for its state.
+    :param sockets: directory for its socket.
+    """
+    return RuntimeSettings(
+        classes=parse(CLASSES if settings.demo else SHELLS),
+        state_directory=directory,
+        iri_target=f"unix://{sockets}/iri.sock",
+        drain_seconds=_LAST_WORD_SECONDS,
+        sessions=settings.sessions,
+        keep_machines=settings.keep_machines,
+        last_line_seconds=settings.last_line_seconds,
+        recording=RecordingSettings(
+            certificates.recorder.certificate,
+            certificates.recorder.key,
+            make_store=settings.recording_store,
+        ),
+    )
+
+
+def apiserver_settings(
+    settings: Settings, certificates: Certificates, client_cas: str
+) -> APIServerSettings:
+    """
+    Return the settings of the API server.
+
+    :param client_cas: path of a file with all client CAs.
+    """
+    pki = certificates.pki
+    return APIServerSettings(
+        listen=f"tcp:{settings.port}:interface=127.0.0.1",
+        certificate=certificates.apiserver.certificate,
+        key=certificates.apiserver.key,
+        client_ca=client_cas,
+        poollet_certificate=certificates.forwarding.certificate,
+        poollet_key=certificates.forwarding.key,
+        poollet_ca=pki.serving_ca,
+        drain_seconds=settings.drain_seconds,
+        identities=_identities(settings, pki),
+        signing=CAPair(pki.pair(SERVING).certificate, pki.pair(SERVING).key),
+        client_signing=CAPair(pki.pair(CLIENT).certificate, pki.pair(CLIENT).key),
+        pods_view=settings.pods_view,
+        dialects=(settings.dialect,),
+        allowed_origins=settings.allowed_origins,
+        sessions=settings.sessions,
+        audit_policy=DEFAULT_POLICY,
+        strict_verbs=settings.strict_verbs,
+        web=settings.web,
+        web_client=settings.web_client,
+    )
+
+
+def _identities(settings: Settings, pki: PKI) -> Identities:
+    uri = f"https://127.0.0.1:{settings.port}{KEYS}" if settings.port else ""
+    accounts = Accounts([ISSUER], signing_key_file=pki.account_key, jwks_uri=uri)
+    return Identities(settings.token_file, settings.issuers, accounts, bootstrap_tokens=True)
+
+
+def poollet_settings(settings: Settings, certificates: Certificates) -> PoolletSettings:
+    """Return the settings of the poollet."""
+    pki = certificates.pki
+    return PoolletSettings(
+        pool=POOL,
+        dialect=settings.dialect,
+        provider_id=f"twisted-exec://{POOL}",
+        certificate=certificates.poollet.certificate,
+        key=certificates.poollet.key,
+        listen="tcp:0:interface=127.0.0.1",
+        client_ca=pki.client_ca,
+        requestheader_ca=pki.forwarding_ca,
+        requestheader_names=[FORWARDING_USER],
+        addresses=[("InternalIP", "127.0.0.1")],
+        drain_seconds=_LAST_WORD_SECONDS,
+        sessions=settings.sessions,
+        strict_verbs=settings.strict_verbs,
+    )
+
+
+SPACES, POOLLET, APISERVER, RUNTIME = "spaces", "poollet", "apiserver", "runtime"
+"""Names of the parts in the state."""
+_HANDOVER_ORDER = (SPACES, POOLLET, APISERVER, RUNTIME)
+"""Each part uses some of those behind it."""
+
+
+class PartsHandOver:
+    """
+    Hands all parts of one process over to another one, or continues those of another one.
+
+    :param state: its lock is handed over, too: no third process can take it meanwhile.
+    :param sockets: the listening sockets of this process.
+    :ivar is_successor: this process continues another one.
+    :ivar is_retired: another process continues this one.
+    """
+
+    is_successor = is_retired = False
+    _log = Logger()
+
+    def __init__(self, state: StateDirectory, sockets: ListeningSockets = LISTENING) -> None:
+        self._state, self._sockets = state, sockets
+        self._parts: dict[str, IHandsOver] = {}
+        self._inherited: dict[str, ServiceState] = {}
+        self._undo: list[Callable[[], Awaitable[object]]] = []
+
+    # The new process.
+
+    def inherit(self, inherited: ServiceState) -> None:
+        """See :meth:`.IHandsOver.inherit`; the parts inherit when they are added."""
+        parts = inherited.values.get("parts")
+        if not isinstance(parts, Mapping) or not inherited.descriptors:
+            raise ValueError("the state of exec-standalone has parts and a lock")
+        lock, *others = inherited.descriptors
+        for name, (values, count) in parts.items():
+            self._inherited[name] = ServiceState(values, others[:count])
+            del others[:count]
+        self.is_successor = True
+        self._state.inherit(lock)
+
+    def add(self, name: str, part: IHandsOver) -> None:
+        """
+        Take note of a part that is about to start.
+
+        :raises ValueError: it cannot continue from the state of its predecessor.
+        """
+        self._parts[name] = part
+        inherited = self._inherited.pop(name, None)
+        if inherited is not None:
+            part.inherit(inherited)
+
+    # The old process.
+
+    async def freeze(self) -> ServiceState:
+        """
+        See :meth:`.IHandsOver.freeze`.
+
+        The program has paused the sockets, but the parts that freeze first need the API server.
+        """
+        self._sockets.accept()
+        parts: dict[str, tuple[dict[str, Any], int]] = {}
+        descriptors = [self._state.lock]
+        self._undo.append(self._thaw_state)
+        for name in _HANDOVER_ORDER:
+            part = self._parts.get(name)
+            if part is None:
+                continue
+            if name == APISERVER:
+                self._sockets.pause()
+                self._undo.append(self._accept)
+            self._undo.append(partial(_thaw, part))
+            frozen = await part.freeze()
+            parts[name] = dict(frozen.values), len(frozen.descriptors)
+            descriptors += frozen.descriptors
+        return ServiceState({"parts": parts}, descriptors)
+
+    async def _accept(self) -> None:
+        self._sockets.accept()
+
+    async def _thaw_state(self) -> None:
+        self._state.name_holder()
+
+    async def thaw(self) -> None:
+        """See :meth:`.IHandsOver.thaw`: goes back from wherever :meth:`freeze` has come to."""
+        while self._undo:
+            try:
+                await self._undo.pop()()
+            except Exception:
+                self._log.failure("a part did not go on after a hand-over that failed")
+
+    @property
+    def is_frozen(self) -> bool:
+        """True from :meth:`freeze` to :meth:`thaw` or :meth:`retire`."""
+        return bool(self._undo)
+
+    async def retire(self, linger_seconds: float) -> None:
+        """See :meth:`.IHandsOver.retire`."""
+        self.is_retired = True
+        self._undo.clear()
+        self._state.close()
+        # In one turn of the reactor: each part cuts its sessions before it hears of another's cuts.
+        names = [name for name in _HANDOVER_ORDER if name in self._parts]
+        retiring = [self._parts[name].retire(linger_seconds) for name in names]
+        results = await DeferredList(retiring, consumeErrors=True)
+        for name, (succeeded, failure) in zip(names, results, strict=True):
+            if not succeeded:
+                self._log.failure("{name} was not left to the successor", failure, name=name)
+
+
+async def _thaw(part: IHandsOver) -> None:
+    await part.thaw()

@@ -10,17 +10,15 @@ from typing import Any
 from twisted.application.service import IService
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
-from twisted_exec.apiserver.identity.oidc_options import PATHS as OIDC_PATHS
-from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers, web_client
+from twisted_exec.apiserver.options import OIDC_PATHS as OIDC_PATHS
+from twisted_exec.apiserver.options import OIDCOptions, issuers, web_client
 from twisted_exec.apiserver.tap import PODS_FLAGS, WEB_FLAGS, wants_pods_view, wants_web
-from twisted_exec.program.console_verbs import CONSOLE_VERBS, STRICT
-from twisted_exec.program.options import port_range, seconds
+from twisted_exec.program.options import CONSOLE_VERBS, STRICT, port_range, seconds
 from twisted_exec.program.start import make_service
 from twisted_exec.recording.stores.option import RECORDING_STORE
-from twisted_exec.runtimes.last_lines import LAST_LINE_SECONDS
-from twisted_exec.standalone.first_commands import FirstCommands
-from twisted_exec.standalone.parent_watch import stop_with_parent
+from twisted_exec.runtimes.supervised import LAST_LINE_SECONDS
 from twisted_exec.standalone.service import Settings, Standalone
+from twisted_exec.standalone.standard_streams import FirstCommands, stop_with_parent
 from twisted_exec.storage.option import FORMS, QUOTA_OPTIONS, limits_of, storage_option
 
 PROGRAM = "exec-standalone"

@@ -18,17 +18,19 @@ from typing import Any
 from urllib.parse import quote
 
 from twisted_exec.storage.database import (
+    Acknowledged,
+    Record,
     check_complete,
     check_program,
     explain,
     forget_log,
     last_version,
     make_state,
+    read_record,
     read_state,
     write_state,
 )
 from twisted_exec.storage.interfaces import StorageError
-from twisted_exec.storage.record import Acknowledged, Record, read_record
 
 SKIPPED_VERSIONS = 1_000_000_000
 """

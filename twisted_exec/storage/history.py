@@ -5,7 +5,7 @@ Every store has one, whatever it persists to.  So reads never touch a disk, and 
 starts by replaying remembered changes.  The changes are bounded: a request for older
 ones fails with ``Expired``, and the client lists again.
 
-Objects are stored with their JSON (:mod:`twisted_exec.api.formats.encoded`), which the disk,
+Objects are stored with their JSON (:mod:`twisted_exec.api.encoded`), which the disk,
 lists and watches share, and in order, so that lists need no sorting.
 
 A list as of an older version is computed by undoing the changes since then.  This keeps a
@@ -22,7 +22,7 @@ from functools import cache, partial
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.formats.encoded import Encoded, json_of
+from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IWatch, Listing, Object

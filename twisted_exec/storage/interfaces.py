@@ -24,7 +24,7 @@ Object = dict[str, Any]
 A Kubernetes object, as parsed from JSON.
 
 Objects from a store are shared by all its callers and carry their JSON
-(:class:`~twisted_exec.api.formats.encoded.Encoded`): copy an object before changing it.
+(:class:`~twisted_exec.api.encoded.Encoded`): copy an object before changing it.
 """
 
 ADDED = "ADDED"

@@ -14,7 +14,7 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from twisted_exec.api.formats.encoded import json_of
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden
 from twisted_exec.storage import history

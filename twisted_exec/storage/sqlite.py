@@ -35,7 +35,18 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage import history
-from twisted_exec.storage.database import catch_up, check_complete, explain, load, open_database
+from twisted_exec.storage.database import (
+    RESERVED_BYTES,
+    Record,
+    Reserve,
+    catch_up,
+    check_complete,
+    explain,
+    load,
+    open_database,
+    read_record,
+    state_path,
+)
 from twisted_exec.storage.handover.client import SuccessorClient
 from twisted_exec.storage.handover.place import SocketPlace
 from twisted_exec.storage.handover.server import StoreServer
@@ -51,8 +62,6 @@ from twisted_exec.storage.interfaces import (
 )
 from twisted_exec.storage.memory import HistoryStorage
 from twisted_exec.storage.quota import NO_LIMITS, Limits
-from twisted_exec.storage.record import Record, read_record, state_path
-from twisted_exec.storage.reserve import RESERVED_BYTES, Reserve
 from twisted_exec.storage.writer import CURRENT, PROBE, OpenStore, Write, Writer
 from twisted_exec.tls.endpoints import unix_client_endpoint
 

@@ -4,7 +4,7 @@ The thread that writes to the SQLite file.
 It takes all queued writes, checks each against the database, and commits them together.
 
 On a full disk it commits one write at a time, in the place of the reserve
-(:mod:`twisted_exec.storage.reserve`): deletions, and updates that do not grow.  These keep no rows
+(:mod:`twisted_exec.storage.database`): deletions, and updates that do not grow.  These keep no rows
 of the log, so they need no space in the database.  The space that they free goes back to the disk,
 and when there is enough for the reserve, all writes are possible again.
 """
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twisted_exec.api.formats.encoded import Encoded
+from twisted_exec.api.encoded import Encoded
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     APIError,
@@ -32,6 +32,10 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.storage import history
 from twisted_exec.storage.database import (
+    Acknowledged,
+    Files,
+    Record,
+    Reserve,
     checkpoint,
     forget_log,
     last_version,
@@ -41,8 +45,6 @@ from twisted_exec.storage.database import (
     write_state,
 )
 from twisted_exec.storage.interfaces import ADDED, DELETED, Object
-from twisted_exec.storage.record import Acknowledged, Files, Record
-from twisted_exec.storage.reserve import Reserve
 
 PROBE = "PROBE"
 """The change of a write that changes nothing, see :meth:`IStorage.probe`."""

@@ -13,16 +13,16 @@ from typing import Any
 from twisted_exec.api.reasons import reason_of_query
 from twisted_exec.api.status import APIError
 from twisted_exec.api.users import User
-from twisted_exec.streaming.http.outcomes import naming, outcome
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.responses import naming, outcome
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import Subject
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.resuming import (
+from twisted_exec.streaming.sessions.hop_messages import (
     Resumption,
     requested_resumption,
     resume_headers,
 )
-from twisted_exec.wire.rejoin import OFFER
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.wire.resume import OFFER
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

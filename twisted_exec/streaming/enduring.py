@@ -3,7 +3,7 @@ A stream at the machine's end that outlives its connection to the hop before.
 
 Clients of Kubernetes cannot resume a session.  But the hop that they are connected to can go on with
 the raw bytes behind their back when a hop between it and the machine dies: it *rejoins* the stream
-over a new connection (:mod:`twisted_exec.wire.rejoin`), and both ends send again what the other one
+over a new connection (:mod:`twisted_exec.wire.resume`), and both ends send again what the other one
 has not received.
 
 :class:`EnduringStream` is the transport of the protocol that decodes the stream, which does not
@@ -14,12 +14,23 @@ pings, or only some, would stop for good.
 
 A connection that ends after the protocol has closed it is the end of the stream.  Every other loss
 is a loss on the way: the stream waits for a limited time.
+
+The streams of one server that outlive their connections, by the keys with which they are rejoined.
+
+The last bytes that were sent in one direction of a stream.
+
+An end keeps them until the other end has received them, so that it can send them again over another
+connection.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
+import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.error import ConnectionLost
@@ -37,10 +48,10 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
-from twisted_exec.api.status import Conflict
+from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.streaming.flow import can_half_close
-from twisted_exec.streaming.kept_bytes import KeptBytes
 from twisted_exec.tls.turns import IFramed
+from twisted_exec.wire.resume import Rejoin, Rejoinable
 
 MOST_KEPT_BYTES = 1 << 20
 """The last bytes that are kept because the client may not have received them."""
@@ -354,3 +365,149 @@ class _Connection(Protocol):
 
     def stopProducing(self) -> None:
         """The transport is dying; ``connectionLost`` follows."""
+
+
+_KEY_BYTES = 32
+_MOST_STREAMS = 20_000
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The session, user and machine of a stream; only the same ones may rejoin it."""
+
+    session: str
+    user: str
+    uid: str
+
+
+class EnduringStreams:
+    """
+    The streams of one server that the hop before may rejoin.
+
+    :param seconds: how long a stream waits after a loss; 0 to refuse all offers.
+    """
+
+    def __init__(self, clock: IReactorTime, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._streams: dict[bytes, tuple[Owner, EnduringStream]] = {}
+
+    def __len__(self) -> int:
+        """Return the number of streams."""
+        return len(self._streams)
+
+    def offered(self, owner: Owner) -> Offer | None:
+        """Return what a stream needs to be rejoined; ``None`` if the server has too many of them."""
+        if not self._seconds or len(self._streams) >= _MOST_STREAMS:
+            return None
+        key = secrets.token_urlsafe(_KEY_BYTES)
+        return Offer(self, owner, Rejoinable(key, math.ceil(self._seconds)))
+
+    def find(self, owner: Owner, rejoin: Rejoin) -> EnduringStream:
+        """
+        Return the stream that a request rejoins.
+
+        :raises NotFound: there is none with this key, or it is another user's.
+        :raises Conflict: the lost bytes are no longer kept.
+        """
+        owner_of_stream, stream = self._streams.get(_digest(rejoin.key), (None, None))
+        if stream is None or owner_of_stream != owner:
+            raise NotFound("exec", "", message="there is no stream to rejoin: its session is over")
+        stream.check(rejoin.received)
+        return stream
+
+    def _add(self, offer: Offer, protocol: IProtocol, has_head: bool) -> EnduringStream:
+        digest = _digest(offer.answer.key)
+        stream = EnduringStream(
+            protocol,
+            self._clock,
+            self._seconds,
+            has_head=has_head,
+            on_end=lambda: self._forget(digest),
+        )
+        self._streams[digest] = offer.owner, stream
+        return stream
+
+    def _forget(self, digest: bytes) -> None:
+        self._streams.pop(digest, None)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An offer of the hop before that the server accepts."""
+
+    streams: EnduringStreams
+    owner: Owner
+    answer: Rejoinable
+
+    def connection(self, protocol: IProtocol, *, has_head: bool) -> IProtocol:
+        """
+        Return the protocol for the first connection of a stream.
+
+        :param protocol: decodes the stream.
+        :param has_head: see :class:`EnduringStream`.
+        """
+        return self.streams._add(self, protocol, has_head).connection()
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("ascii", "replace")).digest()
+
+
+_SHORT_BYTES = 512
+"""Pieces are joined up to this size: a key is a frame of ten bytes, and an object takes five times as much."""
+
+
+class KeptBytes:
+    """
+    Sent bytes, by their offsets in the stream.
+
+    :param limit_bytes: the last bytes that are kept.  Older ones are dropped by whole pieces: to cut
+        a piece would copy it again and again.
+    :ivar first: the offset of the first byte that is kept.
+    :ivar end: the offset behind the last byte.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.first = self.end = 0
+        self._limit_bytes = limit_bytes
+        self._short_bytes = min(_SHORT_BYTES, limit_bytes // 16)
+        self._pieces: deque[bytes] = deque()
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return self.end - self.first
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate over the bytes in pieces of any size, oldest first."""
+        return iter(self._pieces)
+
+    def add(self, data: bytes) -> None:
+        """Keep bytes that are sent now."""
+        pieces = self._pieces
+        self.end += len(data)
+        if pieces and len(pieces[-1]) + len(data) <= self._short_bytes:
+            pieces[-1] += data
+            return
+        pieces.append(data)
+        while self.end - self.first - len(pieces[0]) >= self._limit_bytes:
+            self._drop_piece()
+
+    def has(self, offset: int) -> bool:
+        """Return whether all bytes from an offset on are kept."""
+        return self.first <= offset <= self.end
+
+    def forget_until(self, offset: int) -> None:
+        """Drop the bytes before an offset, which were received."""
+        pieces = self._pieces
+        while pieces and self.first + len(pieces[0]) <= offset:
+            self._drop_piece()
+        if pieces and self.first < offset:
+            pieces[0] = pieces[0][offset - self.first :]
+            self.first = offset
+
+    def clear(self) -> None:
+        """Drop all bytes."""
+        self.forget_until(self.end)
+
+    def _drop_piece(self) -> None:
+        self.first += len(self._pieces.popleft())

@@ -14,8 +14,7 @@ from zope.interface import Attribute, Interface
 
 from twisted_exec.api.status import APIError
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.marks import At, Attendance, Notice
-from twisted_exec.wire.remotecommand.messages import (
+from twisted_exec.wire.control_messages import (
     COMPLETED,
     CONSOLE_IN_USE,
     IDLE,
@@ -37,7 +36,7 @@ from twisted_exec.wire.remotecommand.messages import (
     Role,
     TerminalSize,
 )
-from twisted_exec.wire.resume import Position
+from twisted_exec.wire.resume import At, Attendance, Notice, Position
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -171,7 +170,7 @@ class Location:
         ``None`` passes it on, except that 401 becomes 502: the backend does not know this server.
     :param terms: what the session is held to here; the next hop must confirm it.
     :param resumes: the next hop may resume sessions (:mod:`twisted_exec.wire.resume`) and rejoin
-        streams (:mod:`twisted_exec.wire.rejoin`).
+        streams (:mod:`twisted_exec.wire.resume`).
     :param log: the options of the log at this location; the relay adds them to the path as its query.
         ``None`` if the path is complete.
     :param unknown_path: the user's error if the backend does not serve the path of a text at all: it
@@ -473,7 +472,7 @@ class IAttachmentTransport(Interface):
 
 
 class IMarkTransport(IAttachmentTransport):
-    """A stream whose client reads marks, see :mod:`twisted_exec.wire.marks`."""
+    """A stream whose client reads marks, see :mod:`twisted_exec.wire.resume`."""
 
     settled = Attribute(
         "Pieces of input since the session began that reached the attachment, or were discarded (int)."

@@ -23,9 +23,10 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.streaming.carried import BridgedStream, SplicedStream, describe_terms
+from twisted_exec.streaming.carried import BridgedStream, NextHop, SplicedStream, describe_terms
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.outcomes import outcome
+from twisted_exec.streaming.flow import round_trip_seconds
+from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,
@@ -35,9 +36,8 @@ from twisted_exec.streaming.http.upgrade_client import (
 )
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import REVOKED, Ending, Location
-from twisted_exec.streaming.next_hop import NextHop
 from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
-from twisted_exec.streaming.remotecommand.negotiation import (
+from twisted_exec.streaming.remotecommand.carriers import (
     STREAM_PROTOCOL,
     Attempt,
     OtherProtocol,
@@ -47,22 +47,20 @@ from twisted_exec.streaming.remotecommand.negotiation import (
 )
 from twisted_exec.streaming.remotecommand.translate import Translation, translate
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
-from twisted_exec.streaming.sessions.hop_messages import session_id
-from twisted_exec.streaming.sessions.resuming import (
+from twisted_exec.streaming.sessions.hop_messages import (
     CANNOT_RESUME,
     REJOIN,
     RESUME,
     Resumption,
     accepted_offer,
     confirmed_resumption,
+    confirmed_terms,
+    session_id,
 )
-from twisted_exec.streaming.sessions.session import ClientInfo, Session
-from twisted_exec.streaming.sessions.terms import confirmed_terms
+from twisted_exec.streaming.sessions.registry import ClientInfo, Session
 from twisted_exec.streaming.splice import Splice
-from twisted_exec.streaming.tcp_info import round_trip_seconds
 from twisted_exec.wire.frame_boundaries import frame_boundaries
-from twisted_exec.wire.rejoin import Rejoinable
-from twisted_exec.wire.resume import Resumable
+from twisted_exec.wire.resume import Rejoinable, Resumable
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, unknown_term
 from twisted_exec.wire.upgrade import (
     FORWARDED_UPGRADES,

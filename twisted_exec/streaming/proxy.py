@@ -8,33 +8,45 @@ keeps the session's record.
 Checks come in the order of kube-apiserver: authentication (401), authorization (403), the object
 (404, 400), and only then whether the request is an upgrade (400).  Every refusal names the machine,
 because its reader may have asked for many.
+
+Paths to the next hop on which packets are lost without an error.
+
+A kernel sends unacknowledged data again for a quarter of an hour before it gives the connection up.  A
+stream that can go on over another connection need not wait so long: its user would sooner give it up,
+kubectl after a minute.  So this module checks the connections of such streams now and then (tcp(7),
+``TCP_INFO``).
+
+``TCP_USER_TIMEOUT`` is not for this: it also ends the connection of a peer that answers, but takes no
+more for a while.
 """
 
 from __future__ import annotations
 
+import struct
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import MethodNotAllowed, NotFound
 from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.flow import tcp_info
 from twisted_exec.streaming.http.control import ControlRequests, FurtherRequest, answer_all
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.routes import WrongMethod
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import Signs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending, IStreamLocator
 from twisted_exec.streaming.passage import Passage
-from twisted_exec.streaming.paths import Paths
-from twisted_exec.streaming.sessions.hop_messages import parse_ending
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.session import Session
-from twisted_exec.streaming.sessions.terms import parse_terms_query
-from twisted_exec.streaming.splice import DRAIN_SECONDS
+from twisted_exec.streaming.sessions.hop_messages import parse_ending, parse_terms_query
+from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -197,3 +209,74 @@ class Proxy:
         self._log.emit(
             level, "{hop} " + text, hop=self.hop, session=session.subject.session, **values
         )
+
+
+LOST_SECONDS = 10.0
+"""A path is lost when the other kernel has answered nothing for this time."""
+
+CHECK_SECONDS = 1.0
+_PARTS = 5
+"""A part of the connections is looked at each time, so that thousands do not take a turn of the reactor."""
+
+_TCP_INFO = struct.Struct("=2xB5x48xI")
+"""``struct tcp_info`` of linux/tcp.h, for ``tcpi_retransmits`` and ``tcpi_last_ack_recv`` (milliseconds)."""
+
+
+def unanswered_seconds(transport: object) -> float:
+    """
+    Return for how long the other kernel has not answered, although data was sent to it again.
+
+    0 if it answers, if nothing is sent, and for a transport that is no TCP connection.
+    """
+    return unanswered(tcp_info(transport))
+
+
+def unanswered(info: bytes) -> float:
+    """As :func:`unanswered_seconds`; ``info`` is the beginning of a ``struct tcp_info``."""
+    if len(info) < _TCP_INFO.size:
+        return 0.0
+    retransmits, milliseconds = _TCP_INFO.unpack(info[: _TCP_INFO.size])
+    return milliseconds / 1000 if retransmits else 0.0
+
+
+class Paths:
+    """
+    The connections to the next hop of streams that can go on over another one.
+
+    :param unanswered_seconds: see :func:`unanswered_seconds`.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        unanswered_seconds: Callable[[object], float] = unanswered_seconds,
+    ) -> None:
+        self._unanswered_seconds = unanswered_seconds
+        self._splices: OrderedDict[Splice, None] = OrderedDict()
+        self._checking = LoopingCall(self._check)
+        self._checking.clock = clock
+
+    def watch(self, splice: Splice) -> None:
+        """Reset the connection to the machine of a splice when its path is lost."""
+        self._splices[splice] = None
+        if not self._checking.running:
+            self._checking.start(CHECK_SECONDS, now=False)
+
+    def forget(self, splice: Splice) -> None:
+        """The splice has ended."""
+        self._splices.pop(splice, None)
+        if not self._splices and self._checking.running:
+            self._checking.stop()
+
+    def _check(self) -> None:
+        part = -(-len(self._splices) // _PARTS)
+        for splice in list(islice(self._splices, part)):
+            self._splices.move_to_end(splice)
+            transport = splice.machine.transport
+            if transport is None or splice.machine.gone:
+                continue
+            if self._unanswered_seconds(transport) >= LOST_SECONDS:
+                self._log.info("the next hop at {peer} is out of reach", peer=transport.getPeer())
+                transport.abortConnection()

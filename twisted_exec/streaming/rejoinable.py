@@ -2,7 +2,7 @@
 A stream that a proxy carries, and that it rejoins when a hop behind it is lost.
 
 Only the hop that the client is connected to does this.  It offers it to the machine's end, which must
-accept (:mod:`twisted_exec.wire.rejoin`); hops in between pass both on.
+accept (:mod:`twisted_exec.wire.resume`); hops in between pass both on.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ from twisted_exec.streaming.interfaces import (
     Location,
 )
 from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
-from twisted_exec.streaming.sessions.hop_messages import session_id
-from twisted_exec.streaming.sessions.resuming import REJOIN
-from twisted_exec.streaming.sessions.session import Session
-from twisted_exec.streaming.sessions.terms import confirmed_terms
+from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
+from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
-from twisted_exec.wire.rejoin import OFFER, REJOIN_HEADER, Rejoinable
+from twisted_exec.wire.resume import OFFER, REJOIN_HEADER, Rejoinable
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import HeaderSet
 

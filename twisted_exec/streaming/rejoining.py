@@ -1,7 +1,7 @@
 """
 A splice that outlives the loss of its connection to the machine.
 
-The hop that the client is connected to rejoins the stream (:mod:`twisted_exec.wire.rejoin`) when a hop
+The hop that the client is connected to rejoins the stream (:mod:`twisted_exec.wire.resume`) when a hop
 behind it dies.  Meanwhile it does not read the client, which sees a pause.  It keeps the last bytes of
 the user, and the machine's end keeps its own (:mod:`.enduring`), so each side can send what the other
 one lacks.
@@ -24,14 +24,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, one_line
+from twisted_exec.streaming.enduring import KeptBytes
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
-from twisted_exec.streaming.kept_bytes import KeptBytes
-from twisted_exec.streaming.sessions.resuming import REJOIN
+from twisted_exec.streaming.sessions.hop_messages import REJOIN
 from twisted_exec.streaming.splice import LOST, Splice, SpliceEnd
+from twisted_exec.wire.control_messages import INTERNAL, Ending
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
-from twisted_exec.wire.rejoin import Rejoin, Rejoinable, parse_received
-from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending
+from twisted_exec.wire.resume import Rejoin, Rejoinable, parse_received
 from twisted_exec.wire.upgrade import last_value
 
 KEPT_BYTES = 256 << 10

@@ -46,12 +46,12 @@ from zope.interface import implementer
 
 from twisted_exec.streaming.flow import can_half_close
 from twisted_exec.tls.turns import IFramed, TurnTaking
+from twisted_exec.wire.control_messages import INTERNAL, Ending
 from twisted_exec.wire.frame_boundaries import (
     LONGEST_CLOSE_BYTES,
     FrameBoundaries,
     ends_with_close,
 )
-from twisted_exec.wire.remotecommand.messages import INTERNAL, Ending
 
 DRAIN_SECONDS = 30.0
 

@@ -30,8 +30,8 @@ from twisted_exec.api.status import (
     Forbidden,
     NotFound,
 )
+from twisted_exec.kube.answers import typed
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.transport.answers import typed
 
 GRACE_SECONDS = 30
 """Of a Pod that says none."""

@@ -1,4 +1,6 @@
 """
+The page as an API server serves it: for anyone, with a login at OIDC issuers.
+
 Login of a hosted page at OIDC issuers: the authorization code flow with PKCE (RFC 7636).
 
 The page sends its user to the issuer, gets a code back, and this server exchanges the code for the
@@ -8,6 +10,8 @@ code is worthless without its verifier, which the page sends only with the code.
 
 Requests need no authentication, so they are limited: URLs come only from the discovery documents of
 configured issuers, over verified TLS and without redirects, and few are sent at once.
+
+The page as an API server serves it: for anyone, with a login.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from twisted_exec.api.formats import body
+from twisted_exec.api import bodies
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
@@ -33,22 +37,22 @@ from twisted_exec.api.status import (
     TooManyRequests,
     UnsupportedMediaType,
 )
-from twisted_exec.auth.dispatcher import GatedRoutes
-from twisted_exec.auth.oidc.issuer import Issuer
-from twisted_exec.auth.oidc.keys import (
+from twisted_exec.auth.gate import GatedRoutes
+from twisted_exec.auth.oidc import (
     PAUSE_SECONDS,
     SHORTEST_SECONDS,
+    Issuer,
     Unpublished,
     discovered,
     discovered_url,
 )
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond_json
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.web.headers import protect
+from twisted_exec.web.static import Page, protect
 
 SCOPES = ("openid", "email", "profile")
 
@@ -64,7 +68,7 @@ _FIELDS = ("issuer", "code", "verifier", "redirectUri")
 
 
 class IFetcher(Protocol):
-    """Sends requests to issuers, as :class:`~twisted_exec.auth.oidc.keys.HTTPSFetcher` does."""
+    """Sends requests to issuers, as :class:`~twisted_exec.auth.oidc.HTTPSFetcher` does."""
 
     def fetch(self, url: str, ca_pem: bytes) -> Deferred[tuple[bytes, float]]:
         """Fetch a document; fires with it and its cache lifetime in seconds."""
@@ -235,7 +239,7 @@ class IssuerLogin:
         except Unpublished as problem:
             raise BadGateway(f"the identity provider cannot be used: {problem}") from None
         try:
-            response = body.decode("application/json", document)
+            response = bodies.decode("application/json", document)
         except APIError:
             response = {}
         if code != 200:
@@ -281,7 +285,7 @@ def _fields(request: Request) -> dict[str, str]:
     raw = request.content.getvalue()
     if len(raw) > _LIMIT_BYTES:
         raise RequestEntityTooLarge(f"the body has more than {_LIMIT_BYTES} bytes")
-    document = body.decode("application/json", raw)
+    document = bodies.decode("application/json", raw)
     fields: dict[str, str] = {}
     for name in _FIELDS:
         value = document.get(name)
@@ -301,3 +305,27 @@ def _reason(response: Mapping[str, Any]) -> str:
     texts = [response.get(name) for name in ("error", "error_description")]
     line = ": ".join(text for text in texts if isinstance(text, str) and text)
     return "".join(mark if mark.isprintable() else " " for mark in line)[:_LIMIT_REASON]
+
+
+class HostedPage:
+    """
+    The page, its configuration and its login.
+
+    :param version: release of the program.
+    :param login: login at OIDC issuers, if the page is registered there.
+    """
+
+    def __init__(self, version: str, login: IssuerLogin | None = None) -> None:
+        self._login = login
+        self._page = Page(self._config, version)
+
+    def add_to(self, routes: GatedRoutes) -> None:
+        """Add the routes."""
+        self._page.add_to(routes)
+        if self._login is not None:
+            self._login.add_to(routes)
+
+    def _config(self) -> dict[str, Any]:
+        issuers = [] if self._login is None else self._login.offers()
+        ways = ["oidc", "token", "certificate"] if issuers else ["token", "certificate"]
+        return {"local": False, "login": ways, "oidc": issuers, "cluster": ""}

@@ -3,6 +3,12 @@ Serve the page below ``/console/``: its files, its configuration, and errors in 
 
 The names of the files are listed once, at the start: a request can only select one of them, so no
 path of a request ever reaches the file system.  A file is read again when it has changed.
+
+Headers of every response below ``/console``: the page loads nothing from elsewhere, and no other page
+frames it.
+
+Browsers enforce them.  A console prints what an attacker may have written, so the policy is the
+second line of defence behind the page's own code.
 """
 
 from __future__ import annotations
@@ -16,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from twisted.web import http
+from twisted.web.http_headers import Headers
 
-from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import GatedRoutes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import accepts_gzip
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond, respond_json, respond_text
 from twisted_exec.streaming.http.routes import with_head
-from twisted_exec.web.headers import protect
+from twisted_exec.streaming.http.site import Request
 
 ROOT = "console"
 """First segment of the page's paths."""
@@ -186,3 +192,34 @@ def _send(request: Request, name: str, file: _File) -> None:
 def _shown(name: str) -> str:
     """Return a requested name as one short line of ASCII."""
     return ascii(name)[1:-1][:200]
+
+
+# xterm.js sets the style of its elements; the player's emulator is WebAssembly.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self' 'wasm-unsafe-eval'",
+        "style-src 'self' 'unsafe-inline'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+
+_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def protect(headers: Headers) -> None:
+    """Set the headers of a response."""
+    for name, value in _HEADERS.items():
+        headers.setRawHeaders(name, [value])

@@ -1,4 +1,6 @@
-"""
+r"""
+Escape sequences in the output of a machine, sans I/O: text without them, and terminal queries.
+
 Text without terminal escape sequences, sans I/O.
 
 Programs search the result for words, so colours between the letters of a word must not hide it.
@@ -8,11 +10,46 @@ U+009F are control characters, too.  A newline ends every sequence, also an oper
 calls is bounded, whatever the input.
 
 Sources: ECMA-48, 5th edition, 5.3 to 5.6; xterm's ``ctlseqs``.
+
+Terminal queries in the output of a machine, sans I/O.
+
+A terminal answers some sequences as if its user had typed the answer: where the cursor is, how large it
+is, which colours it has.  A program that has asked reads the answer.  If the same output reaches a
+terminal later, or a second terminal, a shell reads it.
+
+:class:`QueryFilter` changes one byte of each query, so that it becomes a sequence that no terminal
+implements.  Positions in the output stay exact, and nothing is held back: the byte is that with which
+the query would be complete, wherever the output is split.  Everything else passes unchanged.
+
+====================================  =====================  ==================================
+query                                 changed byte           result
+====================================  =====================  ==================================
+``ESC [ 6 n``, ``ESC [ ? 1 $ p``      the final byte         ``ESC [ 6 _``: no such function
+``ESC P + q 544e ESC \``              the final byte         ``ESC P + _ 544e ESC \``: likewise
+``ESC P $ q m ESC \``                 ``$``                  ``ESC P % q m ESC \``: likewise; xterm
+                                                             refuses everything behind ``$``
+``ESC ] 11 ; ? BEL``                  the question mark      ``ESC ] 11 ; - BEL``: no such colour
+``ESC ] 52 ; c ; ? BEL``              the question mark      ``ESC ] 52 ; c ; CAN BEL``: aborted
+``ESC ] 1337 ; ReportCellSize BEL``   the end of the word    an unknown word
+``ESC _ G a=q,i=1 ... ESC \``         ``q``, ``=``           keys that are not valid
+``ESC Z``                             ``Z``                  ``ESC \``, which ends no string
+``ENQ``                               itself                 NUL, which terminals ignore
+====================================  =====================  ==================================
+
+CAN, which aborts a sequence, is the exception: some terminals carry out an operating system command
+that CAN aborts, or take CAN for a part of it, and others ring the bell for the BEL behind it.
+
+Control characters within a sequence do not end it, so they do not hide a query either.  An 8-bit
+introducer counts where it is a character of its own, and not a part of one in UTF-8.
+
+Sources: ECMA-48, 5th edition; DEC STD 070; xterm's ``ctlseqs``; the keyboard, graphics, colour and
+clipboard protocols of kitty; iTerm2's "Proprietary Escape Codes".
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _SEQUENCE = re.compile(
     rb"\x1b(?:"
@@ -106,3 +143,282 @@ class PlainLines(Stripper):
         if text:
             self.mid_line = not text.endswith(b"\n")
         return text
+
+
+LOOKBACK_BYTES = 4096
+"""As much output as tells whether what follows is inside a sequence."""
+
+_MOST_PARAMETERS = 128
+"""A longer control sequence with the final byte of a query counts as one."""
+_MOST_STRING = 64
+_MOST_KEYS = 512
+_LAST_BYTES = 16
+"""More than any word that is searched for."""
+
+_C0 = r"\x00-\x17\x19\x1c-\x1f\x7f"
+_C0_IN_COMMANDS = r"\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f"
+"""BEL ends them."""
+_KEYS = r"[^;\x18\x1a\x1b\x80-\xff]*"
+_KINDS = {"[": r"\x9b", "P": r"\x90", "]": r"\x9d", "_": r"\x9f", "Z": r"\x9a"}
+# Introducers, and the end of strings.
+_EIGHT_BIT = r"(?:\xc2|(?<![\xc2-\xf4])(?<![\xe0-\xf4][\x80-\xbf])(?<![\xf0-\xf4][\x80-\xbf]{2}))%s"
+_ANY_EIGHT_BIT = _EIGHT_BIT % r"[\x90\x9a-\x9d\x9f]"
+_HAS_EIGHT_BIT = re.compile(
+    # As above, with the character first, because so the search is several times faster.
+    rb"[\x90\x9a-\x9d\x9f](?:(?<=\xc2.)"
+    rb"|(?<![\xc2-\xf4].)(?<![\xe0-\xf4][\x80-\xbf].)(?<![\xf0-\xf4][\x80-\xbf]{2}.))",
+    re.DOTALL,
+)
+_CUT_CHARACTER = re.compile(rb"(?:[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\x80-\xbf]{2})\Z")
+_CONTROLS = bytes(each for each in (*range(0x20), 0x7F) if each not in b"\x18\x1a\x1b")
+_IGNORED = _CONTROLS + bytes(range(0x80, 0x100))
+
+# Of operating system commands: those with a value that may be "?" instead, those that are a query
+# themselves, and words behind the number.
+_ASKING = (4, 5, *range(10, 20), 20, 21, 22, 39, 46, 49, 99, *range(701, 709))
+_ABORTED = (50, 52)
+"""The font and the clipboard, which xterm would set to anything but a question mark."""
+_WORDS = ("60", "61", "1337;Report", "1337;Capabilities", "1337;RequestUpload")
+_QUESTION = re.compile(rf"[;:=,][{_C0_IN_COMMANDS}]*\?".encode("ascii"))
+
+_SIZES = frozenset({b"11", b"13", b"14", b"15", b"16", b"18", b"19", b"20", b"21"})
+"""Window operations that report something."""
+_IN_BAND_SIZES = b"2048"
+"""A mode in which the terminal reports its size at once."""
+
+# Prefix, intermediate characters and final byte of control sequences that are queries, whatever
+# their parameters are.
+_CONTROL_SEQUENCES = frozenset(
+    {
+        *(b"c", b">c", b"=c"),  # DA1, DA2, DA3
+        *(b"n", b"?n"),  # DSR
+        *(b"$p", b"?$p", b"+p"),  # DECRQM, DECSR
+        *(b">q", b"?u", b"?S"),  # XTVERSION, keyboard flags of kitty, XTSMGRAPHICS
+        *(b"$u", b"&u", b",u", b"$w", b'"v'),  # DECRQTSR, DECRQUPSS, DECRQKT, DECRQPSR, DECRQDE
+        *(b"x", b"*y", b"'|"),  # DECREQTPARM, DECRQCRA, DECRQLP
+        *(b"#|", b"#R", b"?g", b"?m"),  # XTREPORTSGR, XTREPORTCOLORS, XTQFMTKEYS, XTQMODKEYS
+    }
+)
+_NUMBERS = re.compile(rb"[0-9]+")
+
+_PROVOKING_KEY = re.compile(
+    "[G,][{0}]*(?:a[{0}]*=[{0}]*q|[iI][{0}]*=)".format(_C0).encode("ascii")  # noqa: UP032
+)
+"""Of graphics of kitty: a query, and the number of an image, which the terminal confirms."""
+_QUIET = re.compile(rb"[G,]q=2")
+
+
+_TERMINAL_QUERIES_STARTS = {
+    "control": b"\x1b[",
+    "device": b"\x1bP",
+    "command": b"\x1b]",
+    "image": b"\x1b_",
+    "escape": b"\x1b",
+}
+_INTRODUCER = re.compile(rb"\A(?:\x1b[\x80-\xff]*[\]_]|\xc2?[\x80-\x9f])")
+"""Of commands and images, without control characters; terminals ignore characters behind ESC."""
+_BUT_ASKING = bytes(each for each in range(0x100) if each not in b"$+")
+"""What tells nothing about a device control string."""
+_CONTINUATION = bytes(range(0x80, 0xC0))
+
+
+def _spread(text: str) -> str:
+    """Return an expression for a text with control characters between its characters."""
+    return rf"[{_C0_IN_COMMANDS}]*".join(map(re.escape, text))
+
+
+_READ = re.compile(_spread("type=read").encode("ascii"))
+"""In a command of kitty's clipboard protocol."""
+
+
+class _Patterns:
+    """The expressions for output with, or without, 8-bit control characters."""
+
+    def __init__(self, *, eight_bit: bool) -> None:
+        # Several terminals ignore other characters inside a sequence, also those of UTF-8.
+        ignored, parameters = rf"[{_C0}\x80-\xff]*", rf"[{_C0} -?\x80-\xff]*"
+        plain, starts = r"[^\x07\x18\x1a\x1b]", r"\x1b"
+        if eight_bit:
+            ignored = rf"(?:(?!{_ANY_EIGHT_BIT})[{_C0}\x80-\xff])*"
+            parameters = rf"(?:(?!{_ANY_EIGHT_BIT})[{_C0} -?\x80-\xff])*"
+            plain = rf"(?:(?!{_ANY_EIGHT_BIT})[^\x07\x18\x1a\x1b])"
+            starts = rf"\x1b|{_ANY_EIGHT_BIT}"
+
+        def compiled(text: str) -> re.Pattern[bytes]:
+            return re.compile(text.encode("ascii"), re.DOTALL)
+
+        number = rf"[{_C0_IN_COMMANDS}0]*"
+        asking, aborted = (
+            "|".join(_spread(str(number)) for number in numbers) for numbers in (_ASKING, _ABORTED)
+        )
+        words = "|".join(map(_spread, _WORDS))
+
+        def sequences(*forms: tuple[str, str]) -> str:
+            """Return an expression for sequences: the character that begins each, and the rest."""
+            seven_bit = "|".join(re.escape(kind) + rest for kind, rest in forms)
+            if not eight_bit:
+                return rf"\x1b{ignored}(?:{seven_bit})"  # twice as fast as the form below
+            starts = (
+                rf"(?:\x1b{ignored}{re.escape(kind)}|{_EIGHT_BIT % _KINDS[kind]}){rest}"
+                for kind, rest in forms
+            )
+            return "|".join(starts)
+
+        asked = rf"{number}(?:{asking}|(?P<aborted>{aborted}))[{_C0_IN_COMMANDS}]*;{plain}*"
+        self.asking = compiled(sequences(("]", asked)))
+        queries = rf"{parameters}[cntpquwxySgvR|]|{ignored}\?{parameters}[mh]"
+        self.others = compiled(
+            sequences(
+                ("[", rf"(?P<control>{queries})"),
+                ("P", rf"(?P<device>{ignored}\$|{parameters}[qQ])"),
+                ("]", rf"(?P<word>{number}(?:{words}))"),
+                ("]", rf"(?P<reading>{number}{_spread('5522;')}{plain}*)"),
+                ("_", rf"(?P<image>[{_C0}]*G{_KEYS})"),
+                ("Z", "(?P<identify>)"),
+            )
+        )
+        self.last = compiled(rf".*(?P<start>{starts})")
+        unfinished = sequences(
+            ("[", rf"(?P<control>{parameters})\Z"),
+            ("P", rf"(?P<device>{parameters})\Z"),
+            ("]", rf"(?P<command>{plain}*)\Z"),
+            ("_", rf"(?P<image>[{_C0}]*(?:G{_KEYS})?)\Z"),
+        )
+        self.unfinished = compiled(rf"{unfinished}|(?P<escape>\x1b{ignored})\Z")
+
+
+_SEVEN_BIT, _ANY = _Patterns(eight_bit=False), _Patterns(eight_bit=True)
+
+
+class QueryFilter:
+    """
+    Makes the queries of a stream harmless, wherever it is split.
+
+    :param found: called with each query that is a control sequence: with the bytes after ``ESC [``,
+        without control characters.
+    """
+
+    def __init__(self, found: Callable[[bytes], None] = lambda query: None) -> None:
+        self._found = found
+        self._unfinished = b""  # a sequence or character at the end of the output, abbreviated
+
+    def feed(self, data: bytes) -> bytes:
+        """Return as many bytes, in which each query is changed in one byte."""
+        if b"\x05" in data:
+            data = data.replace(b"\x05", b"\x00")
+        if not self._unfinished and b"\x1b" not in data and data.isascii():
+            return data
+        before = len(self._unfinished)
+        window = self._unfinished + data
+        window, patterns = self._without_queries(window)
+        if patterns is _ANY:
+            # An 8-bit character that was changed ends no sequence any more.
+            window, patterns = self._without_queries(window)
+        self._unfinished = _unfinished(window, patterns)
+        return window[before:]
+
+    def _without_queries(self, window: bytes) -> tuple[bytes, _Patterns]:
+        has_eight_bit = not window.isascii() and _HAS_EIGHT_BIT.search(window)
+        patterns = _ANY if has_eight_bit else _SEVEN_BIT
+        if has_eight_bit or b"\x1b" in window:
+            # Two passes, because the string of a command may contain the start of another one.
+            if b"?" in window:
+                window = patterns.asking.sub(_without_questions, window)
+            window = patterns.others.sub(self._changed, window)
+        return window, patterns
+
+    def _changed(self, match: re.Match[bytes]) -> bytes:
+        text, kind = match[0], match.lastgroup
+        if kind == "control":
+            query = text.translate(None, _IGNORED).removeprefix(b"\x1b[")
+            if not _is_query(query):
+                return text
+            if len(query) <= _MOST_PARAMETERS:
+                self._found(query)
+            return text[:-1] + b"_"
+        if kind == "device":
+            if text.endswith(b"$"):
+                return text[:-1] + b"%"
+            asks = b"%" not in text and (b"$" in text or b"+" in text)
+            return text[:-1] + b"_" if asks else text
+        if kind == "word":
+            return text[:-1] + b"-"
+        if kind == "reading":
+            return _READ.sub(lambda read: read[0][:-1] + b"-", text)
+        if kind == "image":
+            return _PROVOKING_KEY.sub(_without_key, text)
+        return text[:-1] + (b"\\" if text.endswith(b"Z") else b"\x80")
+
+
+def _is_query(sequence: bytes) -> bool:
+    """Return whether a terminal answers a control sequence, which is without its introducer."""
+    if len(sequence) > _MOST_PARAMETERS:
+        return True
+    kind = sequence.translate(None, b"0123456789;:")
+    numbers = [number.lstrip(b"0") for number in _NUMBERS.findall(sequence)]
+    if kind == b"t":
+        return bool(numbers) and numbers[0] in _SIZES
+    if kind == b"?h":
+        return _IN_BAND_SIZES in numbers
+    return kind in _CONTROL_SEQUENCES
+
+
+def _without_questions(match: re.Match[bytes]) -> bytes:
+    if match["aborted"]:
+        return _QUESTION.sub(lambda question: question[0][:-1] + b"\x18", match[0], count=1)
+    return _QUESTION.sub(lambda question: question[0][:-1] + b"-", match[0])
+
+
+def _without_key(match: re.Match[bytes]) -> bytes:
+    key = match[0]
+    if key.endswith(b"=") and _QUIET.search(
+        match.string[: match.start()].translate(None, _CONTROLS)
+    ):
+        return key
+    return key[:-1] + b"-"
+
+
+def _unfinished(window: bytes, patterns: _Patterns) -> bytes:
+    """Return the sequence and the character that the next bytes may complete, in a bounded form."""
+    last = patterns.last.match(window)
+    sequence = last and patterns.unfinished.match(window, last.start("start"))
+    cut = _CUT_CHARACTER.search(window, max(0, len(window) - 3))
+    character = cut[0] if cut else b""
+    if not sequence:
+        return character
+    kind = str(sequence.lastgroup)
+    start = _TERMINAL_QUERIES_STARTS[kind]
+    if kind in ("control", "device", "escape"):
+        text = sequence[0].translate(None, _IGNORED).removeprefix(start)
+        if kind == "device":
+            has_parameters = text[:1] not in (b"", b"$")
+            # No query has a percent sign, which may be our own.
+            asking = b"%" if b"%" in text else text.translate(None, _BUT_ASKING)
+            text = b"0" * has_parameters + asking
+        return start + text[: _MOST_PARAMETERS + 1] + character
+    text = _INTRODUCER.sub(b"", sequence[0].translate(None, _CONTROLS))
+    if not character:
+        # A control character has cut a character: what follows does not complete it.
+        text = _CUT_CHARACTER.sub(b"x", text)
+    if kind == "command":
+        return start + _abbreviated(text)
+    if len(text) > _MOST_KEYS:
+        quiet = b"q=2," if _QUIET.search(text) else b""
+        text = b"G," + quiet + text[-_LAST_BYTES:].lstrip(_CONTINUATION)
+    return start + text
+
+
+def _abbreviated(text: bytes) -> bytes:
+    """Return an operating system command in short: its number, and the end of its string."""
+    number, semicolon, rest = text.partition(b";")
+    if len(number) > _LAST_BYTES:
+        number = b"0" + number.lstrip(b"0")
+    if len(number) > _LAST_BYTES:
+        # No known number; the next bytes may complete its last character.
+        cut = _CUT_CHARACTER.search(number, len(number) - 3)
+        number = b"x" + (cut[0] if cut else b"")
+    if len(rest) > _MOST_STRING:
+        # Not from within a character, whose last bytes alone look like 8-bit control characters.  A question
+        # mark must not come to stand behind the semicolon, where it would be a query.
+        rest = b"x" + rest[-_LAST_BYTES:].lstrip(_CONTINUATION)
+    return number + semicolon + rest

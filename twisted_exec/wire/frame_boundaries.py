@@ -1,4 +1,6 @@
 """
+Frames of streams that are otherwise forwarded or passed on unread: WebSocket, SPDY, HTTP/2.
+
 Frame boundaries of a stream, for a hop that forwards frames unread.
 
 A hop can insert a message of its own only between two frames.  A hop that has to end a session
@@ -17,18 +19,26 @@ session.
 
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
 ``k8s.io/client-go/tools/remotecommand`` for what clients read last.
+
+Frames of HTTP/2, as far as GOAWAY needs it.
+
+The `h2` library treats GOAWAY as the end of the connection, and every later frame as an error.
+But a server may go on for hours with the requests that it has accepted (RFC 9113, §6.8).  So
+GOAWAY frames are cut out of the input, and the library sees the rest.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+from twisted_exec.wire import spdy
 from twisted_exec.wire.channel import PROTOCOLS, SPDY_PROTOCOLS, UNNAMED, Channel, encode, is_text
+from twisted_exec.wire.control_messages import Ending, encode_ending, has_status
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand.messages import Ending, encode_ending, has_status
-from twisted_exec.wire.remotecommand.spdy_streams import STREAM_TYPE
-from twisted_exec.wire.spdy import frames
-from twisted_exec.wire.spdy.frames import FrameReader, SynStream
+from twisted_exec.wire.spdy import FrameReader, SynStream
+from twisted_exec.wire.spdy_connection import STREAM_TYPE
 from twisted_exec.wire.upgrade import SPDY
 
 MAX_TRACKED_BYTES = 64 << 10
@@ -178,11 +188,11 @@ class SPDYFrameBoundaries(FrameBoundaries):
 
     def last_words(self, ending: Ending) -> bytes:
         """Return the Status on the error stream, its end, and GOAWAY."""
-        away = frames.go_away(self._error_stream)
+        away = spdy.go_away(self._error_stream)
         if not self._error_stream or self._protocol is None or self._has_reported(self._protocol):
             return away
         document = encode_ending(ending, self._protocol)
-        return b"".join([*frames.data(self._error_stream, document, fin=True), away])
+        return b"".join([*spdy.data(self._error_stream, document, fin=True), away])
 
     def _payload(self) -> int:
         kind, flags, size = self._head[:4], self._head[4], int.from_bytes(self._head[5:], "big")
@@ -313,3 +323,65 @@ def frame_boundaries(upgrade: bytes, protocol: str, *, commands: bool) -> FrameB
 
 
 _KNOWN = frozenset({*PROTOCOLS, *SPDY_PROTOCOLS, UNNAMED})
+
+
+_HEAD_BYTES = 9
+_MAX_FRAME_BYTES = 1 << 14
+"""The largest payload that a peer may send unless it was allowed more (RFC 9113, §4.2)."""
+
+_GOAWAY = 7
+_NUMBER = 0x7FFFFFFF
+
+
+@dataclass(frozen=True)
+class GoneAway:
+    """
+    The peer accepts no further requests.
+
+    :ivar last_stream: the peer has not processed any stream with a higher id.
+    """
+
+    last_stream: int
+
+
+class Frames:
+    """Splits the input, however it is chunked, at frame boundaries."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def cut(self, data: bytes) -> Iterator[bytes | GoneAway]:
+        """
+        Yield complete frames in runs, with each GOAWAY on its own, in order.
+
+        :raises ValueError: a frame exceeds the size limit (checked before it is buffered), or is
+            malformed.
+        """
+        data, self._rest = self._rest + data, b""
+        begun = at = 0
+        while (end := self._end_of(data, at)) is not None:
+            if data[at + 3] == _GOAWAY:
+                if begun < at:
+                    yield data[begun:at]
+                yield _gone_away(data[at + _HEAD_BYTES : end])
+                begun = end
+            at = end
+        self._rest = data[at:]
+        if begun < at:
+            yield data[begun:at]
+
+    def _end_of(self, data: bytes, at: int) -> int | None:
+        """Return the end of the frame that starts at ``at``; ``None`` while it is incomplete."""
+        if len(data) - at < _HEAD_BYTES:
+            return None
+        size = int.from_bytes(data[at : at + 3], "big")
+        if size > _MAX_FRAME_BYTES:
+            raise ValueError(f"a frame of {size} bytes is too long")
+        end = at + _HEAD_BYTES + size
+        return end if end <= len(data) else None
+
+
+def _gone_away(payload: bytes) -> GoneAway:
+    if len(payload) < 8:
+        raise ValueError("a GOAWAY is too short")
+    return GoneAway(int.from_bytes(payload[:4], "big") & _NUMBER)

@@ -23,15 +23,21 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     Unauthorized,
 )
-from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
-from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, NAME, NAMESPACE, TrustError
+from twisted_exec.apiserver.aggregated.authentication import (
+    CONFIGMAPS,
+    NAME,
+    NAMESPACE,
+    HostAuthenticator,
+    HostTrust,
+    TrustError,
+)
 from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.delegated import DelegatedAuthenticator
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import Subject
-from twisted_exec.tls.pki.authority import Issued
+from twisted_exec.tls.pki import Issued
 
 USERS, PROXIES, NEWER = (
     authority(name).certificate_pem for name in ("users", "forwarding", "newer")

@@ -21,24 +21,22 @@ from tests.chain import endpoint, issued, pki, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
+from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.status import APIError, BadGateway
-from twisted_exec.apiserver.aggregated.admission.sources import (
+from twisted_exec.api.users import EXPOSED
+from twisted_exec.apiserver.aggregated.admission_objects import (
     VALIDATING_BINDINGS,
     VALIDATING_POLICIES,
 )
-from twisted_exec.apiserver.aggregated.control_plane import Aggregated
-from twisted_exec.apiserver.aggregated.rbac_rules import RBAC
-from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, TrustError
+from twisted_exec.apiserver.aggregated.authentication import CONFIGMAPS, TrustError
+from twisted_exec.apiserver.aggregated.control_plane import RBAC, Aggregated
 from twisted_exec.apiserver.service import APIServer, Settings
-from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.authority import Authority
-from twisted_exec.tls.pki.directory import FORWARDING_USER
+from twisted_exec.tls.pki import FORWARDING_USER, Authority
 
 FRONT = "apiserver-forwarding"
 """The pair that the host's proxy shows."""

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.rbac_rules`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.control_plane`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from tests.audits import AuditList
 from tests.chain import begin, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.apiserver.aggregated.admission.sources import FOLLOWED
-from twisted_exec.apiserver.aggregated.rbac_rules import cluster_rules, namespaced_rules
-from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS
+from twisted_exec.apiserver.aggregated.admission_objects import FOLLOWED
+from twisted_exec.apiserver.aggregated.authentication import CONFIGMAPS
+from twisted_exec.apiserver.aggregated.control_plane import cluster_rules, namespaced_rules
 from twisted_exec.apiserver.controllers.leader_election import LEASE
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.auth.interfaces import Attributes, User
-from twisted_exec.auth.rbac.rules import Rule
+from twisted_exec.auth.rules import Rule
 from twisted_exec.storage.memory import MemoryStorage
 
 OF_THE_HOST = (

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.trust`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.authentication`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.aggregated.support import PROXY, configmap
 from tests.tls.support import authority
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.aggregated.trust import Overrides, TrustError, trust_of
-from twisted_exec.auth.request_header import HeaderNames
+from twisted_exec.apiserver.aggregated.authentication import Overrides, TrustError, trust_of
+from twisted_exec.auth.x509 import HeaderNames
 from twisted_exec.tls import pem
 
 USERS, PROXIES = (authority(name).certificate_pem for name in ("users", "forwarding"))

@@ -9,13 +9,12 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tests.apiserver.policies.test_recordings import RECORDINGS
+from tests.apiserver.consoles.test_admission_recordings import RECORDINGS
 from tests.apiserver.support import MACHINES, MERGE, PODS, APITestCase
 from tests.contracts.stream_locator import StreamLocatorContract
 from twisted_exec.apiserver.consoles.connect import MachineLocator
-from twisted_exec.apiserver.consoles.contents import ContentLocator
-from twisted_exec.apiserver.consoles.logs import LogLocator
-from twisted_exec.apiserver.machine_pods.streams import MachineOfPod, PodLocator
+from twisted_exec.apiserver.consoles.pods import MachineOfPod, PodLocator
+from twisted_exec.apiserver.consoles.texts import ContentLocator, LogLocator
 
 UPGRADE = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
 PATHS = {

@@ -1,17 +1,17 @@
 """
-Tests for :mod:`twisted_exec.apiserver.controllers.console_recordings`.
+Tests for :mod:`twisted_exec.apiserver.controllers.console_objects`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.apiserver.policies.test_recordings import RECORDINGS, RecordingTestCase
+from tests.apiserver.consoles.test_admission_recordings import RECORDINGS, RecordingTestCase
 from tests.apiserver.support import MACHINES
 from twisted_exec.api.kinds import CONSOLERECORDINGS, CONSOLESESSIONS, Object
-from twisted_exec.api.kinds.policies.consolerecordings import state_of
+from twisted_exec.api.kinds.consolerecordings import state_of
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.controllers.deletion import EXPIRED_SECONDS, LOOK_SECONDS
+from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, LOOK_SECONDS
 
 DAY = 86_400
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.controllers.deleted_consoles`.
+Tests for :mod:`twisted_exec.apiserver.controllers.console_objects`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from tests.apiserver.support import EPOCH, MACHINES, MERGE, APITestCase
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import DELETEDCONSOLES, Object
 from twisted_exec.api.times import seconds
-from twisted_exec.apiserver.controllers.deleted_consoles import DeletedConsoles
-from twisted_exec.apiserver.controllers.deletion import EXPIRED_SECONDS, LOOK_SECONDS
+from twisted_exec.apiserver.controllers.console_objects import DeletedConsoles
+from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, LOOK_SECONDS
 from twisted_exec.apiserver.serving.verbs import Verbs
 
 GROUP = "/apis/console.twisted-exec.dev/v1alpha1"

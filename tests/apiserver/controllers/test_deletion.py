@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.apiserver.controllers.deletion`."""
+"""Tests for :mod:`twisted_exec.apiserver.controllers.expiry`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import EVENTS, APITestCase, event
 from twisted_exec.api import kinds
-from twisted_exec.apiserver.controllers.deletion import EXPIRED_SECONDS, Expired, delete_all
+from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, Expired, delete_all
 
 
 class ExpiredTests(SynchronousTestCase):

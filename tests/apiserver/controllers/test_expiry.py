@@ -9,10 +9,9 @@ from typing import Any
 from tests.apiserver.support import EVENTS, MERGE, APITestCase, event
 from tests.auth.test_bootstrap_tokens import token_secret
 from twisted_exec.api import kinds
-from twisted_exec.api.formats.encoded import json_bytes
+from twisted_exec.api.encoded import json_bytes
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.controllers.deletion import LOOK_SECONDS
-from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
+from twisted_exec.apiserver.controllers.expiry import LOOK_SECONDS, EventExpiry, TokenExpiry
 from twisted_exec.storage.memory import MemoryStorage
 
 HOUR = kinds.EVENT_SECONDS

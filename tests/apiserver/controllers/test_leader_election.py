@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.apiserver.support import EPOCH, APITestCase
-from tests.kube.leader_election.test_leading import Part
+from tests.kube.test_leading import Part
 from twisted_exec.api.kinds import EVENTS, LEASES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable
@@ -25,7 +25,7 @@ from twisted_exec.apiserver.controllers.leader_election import (
 from twisted_exec.apiserver.controllers.namespaces import NamespaceLifecycle, ensure_namespaces
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.kube.interfaces import ILeases
-from twisted_exec.kube.leader_election.controllers import LeaderServices
+from twisted_exec.kube.leases import LeaderServices
 from twisted_exec.storage.memory import MemoryStorage
 
 

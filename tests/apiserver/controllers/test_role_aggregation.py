@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.controllers.role_aggregation`, within an API server.
+Tests for :mod:`twisted_exec.apiserver.controllers.bootstrap`, within an API server.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import MERGE, RBAC, APITestCase
 from twisted_exec.api.dialects import DEFAULT
-from twisted_exec.api.formats.encoded import json_of
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import CLUSTERROLES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.controllers.bootstrap import bootstrap
-from twisted_exec.apiserver.controllers.role_aggregation import RoleAggregation
+from twisted_exec.apiserver.controllers.bootstrap import RoleAggregation, bootstrap
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.auth.rbac.authorizer import bootstrap_objects
+from twisted_exec.auth.rbac import bootstrap_objects
 from twisted_exec.storage.interfaces import Listing
 from twisted_exec.storage.memory import MemoryStorage
 

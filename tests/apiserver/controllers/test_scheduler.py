@@ -16,7 +16,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.controllers import placement, scheduler
+from twisted_exec.apiserver.controllers import scheduler
 from twisted_exec.apiserver.controllers.scheduler import (
     MISSING_SECONDS,
     SOON_SECONDS,
@@ -250,9 +250,11 @@ class SchedulerTests(APITestCase):
         """Of machines that are alike one that has no place is enough to know of the others."""
         asked = []
 
-        def counting(dialect: Any, machine: Object, *rest: Any) -> placement.Placement:
+        plan = scheduler.plan
+
+        def counting(dialect: Any, machine: Object, *rest: Any) -> scheduler.Placement:
             asked.append(machine["metadata"]["name"])
-            return placement.plan(dialect, machine, *rest)
+            return plan(dialect, machine, *rest)
 
         self.patch(scheduler, "plan", counting)
         self.make_ready("pool-a", 1)
@@ -270,10 +272,10 @@ class SchedulerTests(APITestCase):
         """Many machines that wait, each with its own requirements, are looked at in short turns."""
         looked_at: list[str] = []
 
-        def slow(_: Any, machine: Object, *rest: Any) -> placement.Placement:
+        def slow(_: Any, machine: Object, *rest: Any) -> scheduler.Placement:
             self.clock.rightNow += 0.0015
             looked_at.append(machine["metadata"]["name"])
-            return placement.Placement("", "FailedScheduling", "nowhere")
+            return scheduler.Placement("", "FailedScheduling", "nowhere")
 
         self.patch(scheduler, "plan", slow)
         names = [f"vm-{number:02}" for number in range(20)]
@@ -298,9 +300,11 @@ class SchedulerTests(APITestCase):
         self.soon()
         looked_at = []
 
+        with_decision = scheduler.with_decision
+
         def counting(dialect: Any, machine: Object, *rest: Any) -> Any:
             looked_at.append(machine["metadata"]["name"])
-            return placement.with_decision(dialect, machine, *rest)
+            return with_decision(dialect, machine, *rest)
 
         self.patch(scheduler, "with_decision", counting)
         self.make_machine("stray", "pool-z")

@@ -1,12 +1,12 @@
 """
-Tests for :mod:`twisted_exec.apiserver.identity.console_rules`: what reviews tell about consoles.
+Tests for :mod:`twisted_exec.apiserver.identity.reviews`: what reviews tell about consoles.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.apiserver.policies.support import COMPUTE, PolicyTestCase
+from tests.apiserver.consoles.policies_support import COMPUTE, PolicyTestCase
 from tests.apiserver.support import RBAC
 from twisted_exec.api.kinds import Object
 

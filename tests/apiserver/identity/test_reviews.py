@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.api.formats.test_body import VECTORS
+from tests.api.test_bodies import VECTORS
 from tests.apiserver.support import APITestCase
 
 AUTHENTICATION = "/apis/authentication.k8s.io/v1"

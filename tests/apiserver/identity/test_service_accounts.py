@@ -12,12 +12,12 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 from twisted.logger import capturedLogs, formatEvent
 
-from tests.api.formats.test_body import VECTORS
+from tests.api.test_bodies import VECTORS
 from tests.apiserver.support import APITestCase
 from tests.auth import forge
 from tests.auth.test_bootstrap_tokens import token_secret
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.controllers.deletion import LOOK_SECONDS
+from twisted_exec.apiserver.controllers.expiry import LOOK_SECONDS
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 
 ISSUER = "https://exec.example"

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.encoding`.
+Tests for :mod:`twisted_exec.apiserver.serving.bodies`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import EPOCH, machine
 from twisted_exec.api import kinds, table
-from twisted_exec.api.formats.encoded import Encoded
+from twisted_exec.api.encoded import Encoded
 from twisted_exec.api.kinds import Column, Object
-from twisted_exec.apiserver.serving.encoding import (
+from twisted_exec.apiserver.serving.bodies import (
     PIECE_BYTES,
     PIECE_ROWS,
     EventLines,

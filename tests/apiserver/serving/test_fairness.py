@@ -31,9 +31,9 @@ from twisted_exec.apiserver.serving.fairness import (
     cost_of_json,
 )
 from twisted_exec.auth.interfaces import User
-from twisted_exec.observe.metrics import QueueMetrics, metrics_text, new_registry
 from twisted_exec.program import tasks
-from twisted_exec.testing.http import MemoryClient
+from twisted_exec.program.metrics import QueueMetrics, metrics_text, new_registry
+from twisted_exec.testing.network import MemoryClient
 
 ANN, BOB, EVE = User("ann"), User("bob"), User("eve")
 SECRETS = "/api/v1/namespaces/default/secrets"

@@ -16,7 +16,7 @@ from tests.apiserver.support import MACHINES, APITestCase, machine
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IOpeningAdmission, Opening
 from twisted_exec.apiserver.serving.filters import Limits
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
-from twisted_exec.testing.http import MemoryClient
+from twisted_exec.testing.network import MemoryClient
 
 UPGRADE = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
 EXEC = f"{MACHINES}/vm/exec"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.apiserver.support import APITestCase
-from twisted_exec.web.hosted import HostedPage
+from twisted_exec.web.oidc import HostedPage
 
 
 class PageTests(APITestCase):

@@ -19,12 +19,11 @@ from twisted_exec.apiserver.serving import watch as watch_module
 from twisted_exec.apiserver.serving.filters import Limits
 from twisted_exec.apiserver.serving.query import ListOptions
 from twisted_exec.apiserver.serving.verbs import selected
-from twisted_exec.apiserver.serving.watch import Watcher
-from twisted_exec.apiserver.serving.watch_streams import LineStream
+from twisted_exec.apiserver.serving.watch import LineStream, Watcher
 from twisted_exec.program.tasks import TURN_SECONDS
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.testing.network import MemoryServer
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"

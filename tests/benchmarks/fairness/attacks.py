@@ -28,7 +28,7 @@ from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
 from tests.benchmarks.console import connect
 from tests.flows.sessions.test_hostile import frame
 from twisted_exec.api import kinds
-from twisted_exec.wire.spdy.connection import Connection
+from twisted_exec.wire.spdy_connection import Connection
 
 SINK, LOUD = "sink", "loud"
 """Machines: one that discards its input, one that runs ``yes`` if a row says so."""

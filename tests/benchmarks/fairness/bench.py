@@ -88,7 +88,7 @@ _PRINT_LETTERS = (
 
 class MeasuredDeployment(Deployment):
     """
-    A chain whose programs report their reactors' turns; see :mod:`.hop`.
+    A chain whose programs report their reactors' turns; see :mod:`twisted_exec.nodeserver.kubelet_api.routes`.
 
     :ivar disk: where the journals' own disk is mounted; empty without one.
     """

@@ -17,8 +17,7 @@ from typing import Any
 from tests import procfs
 from tests.benchmarks.scale import Opening, open_all
 from tests.flows.deployment import POOL, machine
-from twisted_exec.tls.pki.authority import Authority, write_private
-from twisted_exec.tls.pki.directory import CLIENT
+from twisted_exec.tls.pki import CLIENT, Authority, write_private
 
 from .arrangements import GROUP, MACHINES, READ_SECONDS, Arrangement, Behind, Request
 

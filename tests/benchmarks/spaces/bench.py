@@ -38,10 +38,10 @@ from twisted_exec.api.spaces import (
     secret_name,
 )
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load_inline
-from twisted_exec.kube.transport.http import IDLE_SECONDS
+from twisted_exec.kube.transport import IDLE_SECONDS
 from twisted_exec.spaces.client import SpaceClient
 
 from .. import api

@@ -29,7 +29,7 @@ from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.spacemanager.service import Settings, SpaceManager
 from twisted_exec.spacemanager.tap import space_loop
 from twisted_exec.testing.space_provider import MemorySpace, MemorySpaces
-from twisted_exec.tls.pki.directory import PKI
+from twisted_exec.tls.pki import PKI
 
 PROVIDER = "here"
 

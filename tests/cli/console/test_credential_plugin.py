@@ -17,7 +17,7 @@ from tests.kube.plugins import V1, PluginScript
 from twisted_exec.cli.console.credential_plugin import run_plugin_in_terminal
 from twisted_exec.cli.console.session import TIMED_OUT, ConsoleSession
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ExecPlugin
-from twisted_exec.testing.attachment import EchoAttachment
+from twisted_exec.testing.console import EchoAttachment
 
 ASKING = """
 sys.stderr.write("Password: ")

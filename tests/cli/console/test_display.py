@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.display`, in a session.
+Tests for :mod:`twisted_exec.cli.console.session`, in a session.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from twisted_exec.cli.console.first_screen import FirstScreen
 from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.console.floor import HINT, notice
 from twisted_exec.testing.resumable_console import ResumableConsole
-from twisted_exec.wire.remotecommand.messages import Role, TerminalSize
-from twisted_exec.wire.terminal_queries import QueryFilter
+from twisted_exec.wire.control_messages import Role, TerminalSize
+from twisted_exec.wire.escape_sequences import QueryFilter
 
 
 class MarkTests(OutageCase):

@@ -19,10 +19,10 @@ from twisted_exec.api.screens import TerminalState
 from twisted_exec.api.status import NotFound
 from twisted_exec.cli.console import first_screen
 from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen
-from twisted_exec.screens.emulator import AvtScreen
+from twisted_exec.screens.process import AvtScreen
 from twisted_exec.testing.resumable_console import ResumableConsole
-from twisted_exec.wire.marks import Attendance, OpenRecording
-from twisted_exec.wire.remotecommand.messages import TerminalSize
+from twisted_exec.wire.control_messages import TerminalSize
+from twisted_exec.wire.resume import Attendance, OpenRecording
 
 CLEAR = b"\r\n" * 4 + b"\x1b[m\x1b[H\x1b[2J"
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.outage`, in a session whose connection is lost.
+Tests for :mod:`twisted_exec.cli.console.status`, in a session whose connection is lost.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from tests.cli.console.test_session import FakeStream, SessionCase
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
 from twisted_exec.streaming.remotecommand.client import LOST
-from twisted_exec.wire.marks import Attendance
-from twisted_exec.wire.remotecommand.messages import Break
-from twisted_exec.wire.resume import Position
+from twisted_exec.wire.control_messages import Break
+from twisted_exec.wire.resume import Attendance, Position
 
 
 class ResumableStream(FakeStream):

@@ -15,7 +15,7 @@ from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, Term
 from twisted_exec.kube.kubeconfig.loader import ClientConfig
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.testing.resumable_console import ResumableConsole
-from twisted_exec.wire.remotecommand.messages import COMPLETED, Ending, TerminalSize
+from twisted_exec.wire.control_messages import COMPLETED, Ending, TerminalSize
 
 reactor: Any = _reactor
 
@@ -23,8 +23,8 @@ LONG = [(503, None)] * 4
 """Refusals that make an outage last for more than half a second."""
 
 PATIENT = f"""
-from twisted_exec.cli.console import first_screen, outage
-first_screen.WAIT_SECONDS = outage.SILENT_SECONDS = 60
+from twisted_exec.cli.console import first_screen, status
+first_screen.WAIT_SECONDS = status.SILENT_SECONDS = 60
 {COMMAND}
 """
 """The program; it waits for the first screen, and is silent in an outage, for a minute."""

@@ -25,7 +25,7 @@ from twisted_exec.cli.console.session import (
 )
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.floor import HINT, LINE_AGAIN, WAITS, Floor, notice
-from twisted_exec.wire.remotecommand.messages import (
+from twisted_exec.wire.control_messages import (
     COMPLETED,
     MACHINE_DELETED,
     Break,

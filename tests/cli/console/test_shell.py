@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.shell`: real shells in pseudo-terminals.
+Tests for :mod:`twisted_exec.cli.console.script`: real shells in pseudo-terminals.
 """
 
 from __future__ import annotations
@@ -18,10 +18,17 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.console.test_floor import Person
-from twisted_exec.cli.console import shell
-from twisted_exec.cli.console.script import FAILED_CODE, OCCUPIED_CODE, Script
+from twisted_exec.cli.console import script as shell
+from twisted_exec.cli.console.script import (
+    FAILED_CODE,
+    NO_SHELL_CODE,
+    OCCUPIED_CODE,
+    PROBE_SECONDS,
+    Run,
+    Script,
+    typed_command,
+)
 from twisted_exec.cli.console.session import Outcome
-from twisted_exec.cli.console.shell import NO_SHELL_CODE, PROBE_SECONDS, Run, typed_command
 from twisted_exec.console.floor import WAITS, Floor, not_sent, notice, notice_text
 from twisted_exec.wire.escape_sequences import strip
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE

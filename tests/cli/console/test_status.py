@@ -13,8 +13,7 @@ from tests.cli.console.test_outage import OutageCase, ResumableStream
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.remotecommand.client import LOST
-from twisted_exec.wire.marks import Attendance, OpenRecording
-from twisted_exec.wire.resume import RoundTrip
+from twisted_exec.wire.resume import Attendance, OpenRecording, RoundTrip
 
 
 class Connected:

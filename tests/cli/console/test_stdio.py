@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.stdio`, on real pipes, files and devices.
+Tests for :mod:`twisted_exec.cli.console.terminal`, on real pipes, files and devices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.cli.console.stdio import Input, Output
+from twisted_exec.cli.console.terminal import Input, Output
 
 
 class InputTests(TestCase):

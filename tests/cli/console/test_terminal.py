@@ -20,7 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.heard import hear_signals
 from twisted_exec.cli.console.terminal import Signals, Terminal, nonblocking
-from twisted_exec.wire.remotecommand.messages import TerminalSize
+from twisted_exec.wire.control_messages import TerminalSize
 
 
 def set_size(fd: int, columns: int, rows: int) -> None:

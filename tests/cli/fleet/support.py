@@ -14,19 +14,18 @@ from tests.kube.console_cases import Consoles, ConsolesCase
 from twisted_exec.api.logs import parse
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.cli.cluster_options import config_of
+from twisted_exec.cli.console import space
 from twisted_exec.cli.console.options import parse_options
+from twisted_exec.cli.console.space import Visit
 from twisted_exec.cli.fleet import command, targets
-from twisted_exec.cli.space import console
-from twisted_exec.cli.space.console import Visit
-from twisted_exec.console.log_stream import LogStream
+from twisted_exec.cli.options import config_of
+from twisted_exec.console.log import LogStream
 from twisted_exec.journal.journal import Journal
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.spaces.interfaces import SpaceName
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond_json
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.sessions.registry import Sessions
 
 
@@ -167,7 +166,7 @@ class FleetsCase(FleetCase):
             return succeed(Visit(self.visits[options.space]))
 
         self.patch(targets, "_spaces", spaces)
-        self.patch(console, "visit", visit)
+        self.patch(space, "visit", visit)
 
     async def add_fleet(self, name: str, *machines: str) -> Fleet:
         """Serve the machines of a Space."""

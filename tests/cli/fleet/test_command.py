@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase
 from tests.cli.fleet.support import FleetCase
 from twisted_exec.cli.fleet.command import say
-from twisted_exec.testing.attachment import EchoAttachment
+from twisted_exec.testing.console import EchoAttachment
 
 reactor: Any = _reactor
 

@@ -7,9 +7,14 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.fleet.lines import PrefixedLines
-from twisted_exec.cli.fleet.output import BUFFER_BYTES, SLICE_BYTES, FairOutput, Lane
-from twisted_exec.cli.fleet.positions import Positions
+from twisted_exec.cli.fleet.output import (
+    BUFFER_BYTES,
+    SLICE_BYTES,
+    FairOutput,
+    Lane,
+    Positions,
+    PrefixedLines,
+)
 from twisted_exec.wire.resume import Position
 
 EPOCH = "0123456789abcdef"

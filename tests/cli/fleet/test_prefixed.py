@@ -14,10 +14,10 @@ from twisted.internet.defer import Deferred
 from tests.cli.fleet.support import FleetCase, FleetsCase
 from tests.clocks import expire
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
-from twisted_exec.cli.console.stdio import Input
+from twisted_exec.cli.console.terminal import Input
 from twisted_exec.cli.fleet import follower
 from twisted_exec.cli.fleet.prefixed import Prefixed
-from twisted_exec.kube.consoles import log
+from twisted_exec.kube import logs
 
 
 class Run:
@@ -114,14 +114,14 @@ class PrefixedTests(FleetCase):
         """A machine whose server provokes an error of ours is named, and the others are printed."""
         self.fleet.add("default/a", "default/b")
         self.append("a", b"one\n")
-        open_download = log.open_download
+        open_download = logs.open_download
 
         def fail(config: Any, head: Any, *more: Any, **options: Any) -> Any:
             if b"/b/log" in head.path:
                 raise TypeError("no\x1b[2J")
             return open_download(config, head, *more, **options)
 
-        self.patch(log, "open_download", fail)
+        self.patch(logs, "open_download", fail)
         run = Run(self, "--all")
         await run.until(rb"a \| one\n")
         while "b: internal error: TypeError: no?[2J" not in self.messages:

@@ -18,8 +18,8 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.fleet import run
 from twisted_exec.cli.fleet.run import RunTask
 from twisted_exec.cli.fleet.targets import Target, open_target
-from twisted_exec.testing.attachment import RecordingAttachment
-from twisted_exec.wire.marks import Attendance, OpenRecording
+from twisted_exec.testing.console import RecordingAttachment
+from twisted_exec.wire.resume import Attendance, OpenRecording
 
 
 class Shell(RecordingAttachment):

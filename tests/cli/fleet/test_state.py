@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.fleet.state`."""
+"""Tests for :mod:`twisted_exec.cli.fleet.prefixed`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.fleet.state import SavedPosition, StateError, StateFile
+from twisted_exec.cli.fleet.prefixed import SavedPosition, StateError, StateFile
 from twisted_exec.wire.resume import Position
 
 EPOCH = "0123456789abcdef"

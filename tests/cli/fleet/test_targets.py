@@ -18,12 +18,12 @@ from twisted_exec.api import spaces
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import MACHINES
 from twisted_exec.api.status import APIError, Forbidden
-from twisted_exec.cli.cluster_options import config_of
+from twisted_exec.cli.console import space
 from twisted_exec.cli.console.options import parse_options
+from twisted_exec.cli.console.space import Visit
 from twisted_exec.cli.fleet import targets
 from twisted_exec.cli.fleet.targets import Cluster, Selection, SelectionError, Target
-from twisted_exec.cli.space import console
-from twisted_exec.cli.space.console import Visit
+from twisted_exec.cli.options import config_of
 from twisted_exec.journal.journal import Journal
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.spaces.interfaces import SpaceName
@@ -251,7 +251,7 @@ class SharesTests(SynchronousTestCase):
         self.patch(targets, "_spaces", all_spaces)
         self.patch(targets, "_machines", machines)
         self.patch(targets, "_CONCURRENT_VISITS", len(names))
-        self.patch(console, "visit", lambda mine, options, reactor: visits[options.space])
+        self.patch(space, "visit", lambda mine, options, reactor: visits[options.space])
         options = parse_options(["--all", "--space", "*"])
         selection = Selection(
             options,

@@ -20,13 +20,13 @@ from tests import needs
 from tests.docs import deploy_roles
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL
-from twisted_exec.apiserver.aggregated import rbac_rules as aggregated
-from twisted_exec.auth.rbac.bootstrap import bootstrap_objects
-from twisted_exec.auth.rbac.rules import Rule
+from twisted_exec.apiserver.aggregated import control_plane as aggregated
+from twisted_exec.auth.rbac import bootstrap_objects
+from twisted_exec.auth.rules import Rule
 from twisted_exec.kube.kubeconfig import loader
 from twisted_exec.nodeserver import rbac_rules as node_needs
 from twisted_exec.runtimes import config
-from twisted_exec.tls.pki.directory import create_pki
+from twisted_exec.tls.pki import create_pki
 
 from . import files
 from .files import KUBERNETES

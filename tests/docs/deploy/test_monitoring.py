@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.docs import pages
 from tests.docs.test_observing import ObservingPageTests
-from twisted_exec.observe.metrics import new_registry
+from twisted_exec.program.metrics import new_registry
 
 from .monitoring import CONFIG, RULES, Query, panels, queries_of_panels, queries_of_rules, rules
 

@@ -25,9 +25,8 @@ from tests.flows.programs import script, terminal, twistd
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.tls.pki.directory import AUTHORITIES, SERVING
-from twisted_exec.tls.pki.renewal import renew, renew_authority, retire_authority
-from twisted_exec.wire.remotecommand.messages import TerminalSize
+from twisted_exec.tls.pki import AUTHORITIES, SERVING, renew, renew_authority, retire_authority
+from twisted_exec.wire.control_messages import TerminalSize
 
 reactor: Any = _reactor
 BROKER, NAMESPACE = "broker-of-site-a", "site-a"

@@ -22,8 +22,8 @@ from tests.nodeserver.clusters import ROOT, Cluster
 from tests.runtimes.support import pause
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import NODE_PODS
-from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
-from twisted_exec.auth.groups import EXPOSED
+from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
+from twisted_exec.api.users import EXPOSED
 from twisted_exec.nodeserver.machine_pods import MachinePods
 
 HOWTO = Path(__file__).parents[3] / "docs" / "howto"

@@ -28,7 +28,7 @@ from tests.flows.programs import Program, resize, start, terminal
 from tests.nodeserver.clusters import LEAF_NODE, POD, ROOT_NODE, Clusters
 from tests.testing.callers import until
 from twisted_exec.api.kinds import NODE_PODS
-from twisted_exec.testing.kubelet.server import Container
+from twisted_exec.testing.kubelet import Container
 
 reactor: Any = _reactor
 ECHO = ["sh", "-c", 'while read -r line; do echo "<$line>"; done']

@@ -15,9 +15,8 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 
 from twisted_exec.api.status import NotFound
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import IAttachment
 from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
 

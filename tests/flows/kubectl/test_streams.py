@@ -26,8 +26,8 @@ from twisted_exec.streaming.interfaces import (
     IAttachmentTransport,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand import negotiation
-from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
+from twisted_exec.streaming.remotecommand import carriers
+from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
 
 from .pods import PodServer
 
@@ -213,7 +213,7 @@ class VersionTests(KubectlTestCase):
     async def test_older(self) -> None:
         """Versions 3, 2 and 1 work when the server supports nothing newer."""
         for version in ("v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"):
-            self.patch(negotiation, "SPDY_PROTOCOLS", (version,))
+            self.patch(carriers, "SPDY_PROTOCOLS", (version,))
             code, stdout, _ = await self.run_older(b"out\n", SUCCESS)
             self.assertEqual((code, stdout, self.spoken()[1]), (0, "out\n", version))
             code, stdout, told = await self.run_older(
@@ -231,7 +231,7 @@ class VersionTests(KubectlTestCase):
     async def test_input_of_older(self) -> None:
         """Versions 2 and 3 also signal the end of input."""
         for version in ("v3.channel.k8s.io", "v2.channel.k8s.io"):
-            self.patch(negotiation, "SPDY_PROTOCOLS", (version,))
+            self.patch(carriers, "SPDY_PROTOCOLS", (version,))
             code, stdout, _ = await self.run_kubectl(
                 "kubectl.1.27", "exec", "-i", "p1", "--", "cat", stdin=b"hello"
             )
@@ -239,7 +239,7 @@ class VersionTests(KubectlTestCase):
 
     async def test_fall_back(self) -> None:
         """A kubectl whose WebSocket is refused falls back to SPDY without an error."""
-        self.patch(negotiation, "PROTOCOLS", ("v4.channel.k8s.io",))
+        self.patch(carriers, "PROTOCOLS", ("v4.channel.k8s.io",))
         for name in self.kubectls:
             code, stdout, told = await self.run_kubectl(
                 name, "exec", "-i", "p1", "--", "cat", stdin=b"hello"
@@ -263,8 +263,8 @@ class VersionTests(KubectlTestCase):
 
     async def test_nothing_in_common(self) -> None:
         """Without a common protocol, kubectl prints the server's refusal."""
-        self.patch(negotiation, "PROTOCOLS", ("v9.channel.k8s.io", "v8.channel.k8s.io"))
-        self.patch(negotiation, "SPDY_PROTOCOLS", ("v9.channel.k8s.io", "v8.channel.k8s.io"))
+        self.patch(carriers, "PROTOCOLS", ("v9.channel.k8s.io", "v8.channel.k8s.io"))
+        self.patch(carriers, "SPDY_PROTOCOLS", ("v9.channel.k8s.io", "v8.channel.k8s.io"))
         for name in self.kubectls:
             code, _, told = await self.run_kubectl(name, "exec", "p1", "--", "ls")
             self.assertEqual(code, 1, name)

@@ -12,7 +12,7 @@ from tests import needs
 from tests.flows import kubectls
 from tests.flows.programs import resize, terminal
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending
-from twisted_exec.testing.attachment import EchoAttachment
+from twisted_exec.testing.console import EchoAttachment
 
 from .test_streams import Command, Terminal
 from .translated import Served, foreign_pods

@@ -16,10 +16,9 @@ from zope.interface import implementer
 from tests.audits import AuditList
 from tests.streaming.foreign import Foreign
 from tests.streaming.passing import carry
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.request import Request
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import IAttachment, IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import Sessions

@@ -12,14 +12,13 @@ from twisted.internet.defer import Deferred
 
 from tests.flows.deployment import pause
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.consoles.exec import request_head
+from twisted_exec.kube.connection import endpoint
+from twisted_exec.kube.console import request_head
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.kube.transport.connection import endpoint
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.marks import At, Mark
-from twisted_exec.wire.remotecommand.messages import Ending
-from twisted_exec.wire.resume import MARKS, Position, Resume
+from twisted_exec.wire.control_messages import Ending
+from twisted_exec.wire.resume import MARKS, At, Mark, Position, Resume
 
 reactor: Any = _reactor
 

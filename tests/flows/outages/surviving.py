@@ -16,7 +16,7 @@ from tests.flows.deployment import machine, pause
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Expired
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.consoles.endpoint import ConsoleLost
+from twisted_exec.kube.console_endpoint import ConsoleLost
 from twisted_exec.kube.interfaces import Object
 
 from .replicated import REPLICAS, Replica, Replicas, other

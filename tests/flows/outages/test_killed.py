@@ -15,7 +15,7 @@ from tests.flows.consoles import Screen, watch
 from tests.flows.deployment import Deployment, gone, machine, pause
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.consoles.endpoint import ConsoleLost
+from twisted_exec.kube.console_endpoint import ConsoleLost
 
 MACHINES = kinds.MACHINES.resource
 LANES = 6

@@ -32,10 +32,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
-from tests.runtimes.handover.processes import Runtime
+from tests.runtimes.processes import Runtime
 from tests.streaming.remotecommand.resuming import ResumingUser
 from twisted_exec.streaming.interfaces import LINE_LOST, Ending, Role
-from twisted_exec.testing.attachment import RecordingUser
+from twisted_exec.testing.console import RecordingUser
 from twisted_exec.testing.network import MemoryTransport
 from twisted_exec.wire.stream_options import CONSOLE
 

@@ -22,10 +22,10 @@ from tests.flows.deployment import Deployment, pause
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.consoles.exec import open_console
+from twisted_exec.kube.console import open_console
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
-from twisted_exec.testing.attachment import RecordingUser
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
+from twisted_exec.testing.console import RecordingUser
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.stream_options import CONSOLE
 

@@ -11,13 +11,13 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from tests.flows import shared
-from twisted_exec.kube.consoles.exec import open_console
+from twisted_exec.kube.console import open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ConsoleClient
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
 from twisted_exec.streaming.remotecommand.server import NO_BREAK, READ_ONLY
-from twisted_exec.testing.attachment import RecordingUser
+from twisted_exec.testing.console import RecordingUser
 from twisted_exec.wire.channel import PROTOCOLS, UNNAMED
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.hop`."""
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.routes`."""
 
 from __future__ import annotations
 

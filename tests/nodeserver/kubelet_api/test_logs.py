@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.nodeserver.kubelet_api.logs`: through a whole node server, to a leaf on
+Tests for :mod:`twisted_exec.nodeserver.kubelet_api.streams`: through a whole node server, to a leaf on
 TLS.
 """
 
@@ -20,7 +20,7 @@ from tests.nodeserver.leaf_server import LeafServerCase, status, text
 from tests.nodeserver.support import put_leaf_pod
 from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, BadRequest, Invalid
-from twisted_exec.nodeserver.kubelet_api.logs import log_routes, options_of
+from twisted_exec.nodeserver.kubelet_api.streams import log_routes, options_of
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.query`."""
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.routes`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, BadRequest
-from twisted_exec.nodeserver.kubelet_api.query import (
+from twisted_exec.nodeserver.kubelet_api.routes import (
     MAX_PORTS,
     MAX_QUERY_BYTES,
     KubeletTarget,

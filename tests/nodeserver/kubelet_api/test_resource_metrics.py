@@ -1,13 +1,17 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.resource_metrics`."""
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.stats`."""
 
 from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.nodeserver.kubelet_api.counters import Counter, Sample
-from twisted_exec.nodeserver.kubelet_api.resource_metrics import exposition
-from twisted_exec.nodeserver.kubelet_api.usage import LeafUsage, PodUsage
+from twisted_exec.nodeserver.kubelet_api.stats import (
+    Counter,
+    LeafUsage,
+    PodUsage,
+    Sample,
+    exposition,
+)
 
 SECOND = 10**9
 NOON = 1_795_176_000

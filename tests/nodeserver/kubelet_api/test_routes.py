@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from tests.nodeserver.chain import ServerCase
 from twisted_exec.api.status import NotFound, TooManyRequests
-from twisted_exec.nodeserver.kubelet_api.hop import Hop
-from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
+from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, of_pod
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_text
 

@@ -17,8 +17,8 @@ from zope.interface.verify import verifyObject
 from tests.docs import pages
 from tests.kube.kubeconfig.test_loader import JSON, _paths, _replaced
 from twisted_exec.nodeserver.leaves.file import LOOK_SECONDS, LeafFile, load, parse
-from twisted_exec.nodeserver.leaves.names import Names
 from twisted_exec.nodeserver.leaves.spec import ISource, KubeconfigFile, KubeconfigSecret
+from twisted_exec.nodeserver.ownership import Names
 from twisted_exec.program.config_file import ConfigError
 
 WHOLE = yaml.safe_load((pages.DOCS / "howto" / "leaves.yaml").read_text())

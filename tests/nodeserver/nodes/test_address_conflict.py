@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.nodeserver.nodes.address_conflict`.
+Tests for :mod:`twisted_exec.nodeserver.nodes.worker`.
 """
 
 from __future__ import annotations
@@ -7,11 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.nodes.address_conflict import (
-    ADDRESS_CONFLICT,
-    LONGEST_SECONDS,
-    AddressConflict,
-)
+from twisted_exec.nodeserver.nodes.worker import ADDRESS_CONFLICT, LONGEST_SECONDS, AddressConflict
 
 
 def node(address: str, version: str) -> Object:

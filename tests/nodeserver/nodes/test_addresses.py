@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.nodes.addresses`."""
+"""Tests for :mod:`twisted_exec.nodeserver.nodes.status`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import ADDRESS_TYPES
-from twisted_exec.nodeserver.nodes.addresses import (
+from twisted_exec.nodeserver.nodes.status import (
     Address,
     Object,
     addresses_of,

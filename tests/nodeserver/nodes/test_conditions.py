@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.nodes.conditions`."""
+"""Tests for :mod:`twisted_exec.nodeserver.nodes.status`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.conditions import ConditionValue
-from twisted_exec.nodeserver.nodes.conditions import (
+from twisted_exec.nodeserver.nodes.status import (
     ALWAYS,
     EXEC,
     EXEC_READY,
@@ -19,8 +19,8 @@ from twisted_exec.nodeserver.nodes.conditions import (
     Object,
     Observation,
     conditions,
+    trimmed,
 )
-from twisted_exec.nodeserver.nodes.leaf_nodes import trimmed
 
 YES: ConditionValue = ("True", "Fine", "")
 WELL = Observation(YES, YES, YES)

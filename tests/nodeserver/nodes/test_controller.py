@@ -21,15 +21,14 @@ from twisted_exec.api.status import Conflict, ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
-from twisted_exec.nodeserver.nodes.address_conflict import LONGEST_SECONDS
-from twisted_exec.nodeserver.nodes.addresses import Address
 from twisted_exec.nodeserver.nodes.controller import GRACE_SECONDS, NodeController
 from twisted_exec.nodeserver.nodes.plan import ENDPOINTS, KEPT_BY, LEAF, Object, plan
-from twisted_exec.nodeserver.nodes.probe import LeafProbe, RootProbe
-from twisted_exec.nodeserver.nodes.probe_loop import PROBE_SECONDS
+from twisted_exec.nodeserver.nodes.probe import PROBE_SECONDS, LeafProbe, RootProbe
+from twisted_exec.nodeserver.nodes.status import Address
 from twisted_exec.nodeserver.nodes.worker import (
     BEAT_SECONDS,
     FAILED_SECONDS,
+    LONGEST_SECONDS,
     TELL_SECONDS,
     PublishedEndpoint,
 )

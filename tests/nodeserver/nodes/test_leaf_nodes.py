@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.nodes.leaf_nodes`."""
+"""Tests for :mod:`twisted_exec.nodeserver.nodes.status`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.nodes import leaf_nodes
-from twisted_exec.nodeserver.nodes.addresses import addresses_of
-from twisted_exec.nodeserver.nodes.leaf_nodes import Object
+from twisted_exec.nodeserver.nodes import status as leaf_nodes
+from twisted_exec.nodeserver.nodes.status import Object, addresses_of
 
 
 def node(name: str, *, ready: str = "True", unschedulable: bool = False, **status: Any) -> Object:

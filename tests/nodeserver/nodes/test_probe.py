@@ -17,7 +17,6 @@ from tests.apiserver.restriction.test_exposed import ExposedTestCase
 from tests.nodeserver.support import put_leaf_pod, put_pod, simple
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.nodeserver.leaves.names import Names
 from twisted_exec.nodeserver.nodes.probe import (
     PAGE,
     LeafProbe,
@@ -27,6 +26,7 @@ from twisted_exec.nodeserver.nodes.probe import (
     page,
     root_verdict,
 )
+from twisted_exec.nodeserver.ownership import Names
 
 KEEPER = "kube-system/exec-nodeserver"
 

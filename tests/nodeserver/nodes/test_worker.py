@@ -16,12 +16,12 @@ from tests.nodeserver.clusters import LEAF, LEAF_NODE, Clusters
 from tests.nodeserver.support import SimpleLeaf, SimpleLeaves, SimpleRootPods, memory_cluster
 from twisted_exec.api.kinds import ADDRESS_TYPES, EVENTS, LEASES
 from twisted_exec.api.kinds.nodes import NODES
-from twisted_exec.kube.leader_election.controllers import LeaderElected
+from twisted_exec.kube.leases import LeaderElected
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.nodes.controller import NodeController
-from twisted_exec.nodeserver.nodes.options import LEASE, NAMESPACE, keeper_of
 from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
 from twisted_exec.nodeserver.nodes.worker import PublishedEndpoint
+from twisted_exec.nodeserver.options import LEASE, NAMESPACE, keeper_of
 from twisted_exec.nodeserver.service import NodeServer, Settings
 
 reactor: Any = _reactor

@@ -19,10 +19,10 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tests.tls.support import reactor
+from twisted_exec.program.handover.channel import Lingering
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
-from twisted_exec.program.handover.lingering import Lingering
 from twisted_exec.program.handover.predecessor import Predecessor
-from twisted_exec.program.handover.successor import Command, HandOver, Successor
+from twisted_exec.program.handover.process import Command, HandOver, Successor
 from twisted_exec.program.listening import ListeningSockets
 from twisted_exec.tls.endpoints import server_endpoint
 

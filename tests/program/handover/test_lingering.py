@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.program.handover.lingering`.
+Tests for :mod:`twisted_exec.program.handover.channel`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from tests.tls.support import reactor
-from twisted_exec.program.handover.channel import STOP, Channel, Message
-from twisted_exec.program.handover.lingering import Lingering
+from twisted_exec.program.handover.channel import STOP, Channel, Lingering, Message
 
 
 class _Process:

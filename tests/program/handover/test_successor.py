@@ -14,9 +14,9 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.program.handover.doubles import Process
 from tests.tls.support import reactor
-from twisted_exec.program.handover import patience
+from twisted_exec.program.handover import process as patience
 from twisted_exec.program.handover.interfaces import HANDOVER_SECONDS, ServiceState
-from twisted_exec.program.handover.patience import read_activity
+from twisted_exec.program.handover.process import read_activity
 
 TIMES = 50
 

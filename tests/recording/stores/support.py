@@ -16,10 +16,15 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.recording.stores.s3.bucket import Bucket, Call, transport_of
-from twisted_exec.recording.stores.s3.signing import Credentials
-from twisted_exec.recording.stores.s3.store import S3Store
-from twisted_exec.recording.stores.s3.target import Target, parse_target
+from twisted_exec.recording.stores.bucket import (
+    Bucket,
+    Call,
+    Credentials,
+    Target,
+    parse_target,
+    transport_of,
+)
+from twisted_exec.recording.stores.s3 import S3Store
 
 reactor: Any = _reactor
 PART_BYTES = 10_000

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.recording.stores.directory import DirectoryStore
 from twisted_exec.recording.stores.option import store_option
-from twisted_exec.recording.stores.s3.store import S3Store
+from twisted_exec.recording.stores.s3 import S3Store
 
 
 class OptionTests(SynchronousTestCase):

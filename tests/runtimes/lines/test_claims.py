@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.claims`.
+Tests for :mod:`twisted_exec.runtimes.lines.shared_line`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
-from twisted_exec.runtimes.lines.claims import Lines, line_settings
-from twisted_exec.wire.com_port import LineSettings
+from twisted_exec.runtimes.lines.shared_line import Lines, line_settings
+from twisted_exec.wire.telnet import LineSettings
 
 
 def machine(name: str, namespace: str = "default") -> MachineFacts:

@@ -1,6 +1,6 @@
 """
 Tests for :mod:`twisted_exec.runtimes.lines.command` and
-:mod:`twisted_exec.runtimes.lines.command_endpoint`.
+:mod:`twisted_exec.runtimes.lines.command`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from tests.contracts.machine_driver import MachineDriverContract
 from tests.runtimes.peers import QUICK, LineCase, reactor
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
-from twisted_exec.runtimes.lines.command import CommandDriver
-from twisted_exec.runtimes.lines.command_endpoint import EARLY_END_SECONDS, last_line
+from twisted_exec.runtimes.lines.command import EARLY_END_SECONDS, CommandDriver, last_line
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 

@@ -33,9 +33,9 @@ from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.target import Identity, Place
+from twisted_exec.runtimes.machinebroker.objects import Identity, Place
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.wire.remotecommand.messages import TerminalSize
+from twisted_exec.wire.control_messages import TerminalSize
 
 MACHINES, CLASSES = kinds.MACHINES.resource, kinds.MACHINECLASSES.resource
 NAMESPACE = "default"

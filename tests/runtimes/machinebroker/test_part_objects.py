@@ -9,12 +9,11 @@ from typing import Any
 
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api import kinds
-from twisted_exec.api.kinds import storage
-from twisted_exec.api.kinds.network import networks
+from twisted_exec.api.kinds import networks, storage
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Conflict, NotFound, NotImplementedByBackend
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machinebroker.parts import network_name, part_name
+from twisted_exec.runtimes.machinebroker.objects import network_name, part_name
 
 from .support import CLASS, NAMESPACE, BrokerCase, connected, interface
 

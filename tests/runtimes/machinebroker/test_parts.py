@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.parts`.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.objects`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.status import NotImplementedByBackend
+from twisted_exec.iri.ironcore import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revisions.older import image_disk
-from twisted_exec.runtimes.machinebroker.objects import read, to_object
-from twisted_exec.runtimes.machinebroker.parts import parts_annotation
-from twisted_exec.runtimes.machinebroker.target import Place
+from twisted_exec.runtimes.machinebroker.objects import Place, parts_annotation, read, to_object
 
 from .support import CLASS, NAMESPACE, connected, interface
 

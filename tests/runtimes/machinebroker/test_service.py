@@ -13,8 +13,8 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import BadGateway, Conflict, Forbidden, NotFound, Unauthorized
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.informers.reflector import Reflector
-from twisted_exec.runtimes.machinebroker.target import Identity
+from twisted_exec.kube.informers import Reflector
+from twisted_exec.runtimes.machinebroker.objects import Identity
 from twisted_exec.testing.cluster import unreachable
 
 from .support import CLASS, MACHINES, NAMESPACE, POOL, BrokerCase

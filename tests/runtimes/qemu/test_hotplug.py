@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.hotplug`, with real virtual machines.
+Tests for :mod:`twisted_exec.runtimes.qemu.disks`, with real virtual machines.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from tests.runtimes.qemus import QemuCase
 from twisted_exec.api.status import Conflict
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.qemu.command_line import Board, node_name
-from twisted_exec.runtimes.qemu.driver import QemuDriver
-from twisted_exec.runtimes.qemu.run import QemuRun
+from twisted_exec.runtimes.qemu.driver import QemuDriver, QemuRun
 
 
 class SlotsTests(QemuCase):

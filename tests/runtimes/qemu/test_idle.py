@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.idle`.
+Tests for :mod:`twisted_exec.runtimes.qemu.qmp`.
 """
 
 from __future__ import annotations
@@ -7,8 +7,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.qemu.idle import IdlePause
-from twisted_exec.runtimes.qemu.qmp import QMPError
+from twisted_exec.runtimes.qemu.qmp import IdlePause, QMPError
 
 
 class IdlePauseTests(SynchronousTestCase):

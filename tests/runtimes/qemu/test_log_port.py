@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.log_port`.
+Tests for :mod:`twisted_exec.runtimes.qemu.serial`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.runtimes.qemu.log_port import LogWatcher
+from twisted_exec.runtimes.qemu.serial import LogWatcher
 
 
 class LogWatcherTests(TestCase):

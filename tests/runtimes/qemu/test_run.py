@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.run`, with real virtual machines.
+Tests for :mod:`twisted_exec.runtimes.qemu.driver`, with real virtual machines.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown, MachineFacts
-from twisted_exec.runtimes.qemu import accelerator
+from twisted_exec.runtimes.qemu import command_line
 from twisted_exec.runtimes.qemu.command_line import AUTO, KVM, TCG, Board
 from twisted_exec.runtimes.qemu.disks import DiskOptions
-from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver
-from twisted_exec.runtimes.qemu.health import Health
-from twisted_exec.runtimes.qemu.idle import IdlePause
-from twisted_exec.runtimes.qemu.run import QemuRun
+from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver, QemuRun
+from twisted_exec.runtimes.qemu.qmp import Health, IdlePause
 from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending
 
 
@@ -328,11 +326,11 @@ class GuestTests(QemuCase):
 
 
 class AcceleratorTests(QemuCase):
-    """Tests for :class:`~twisted_exec.runtimes.qemu.accelerator.Accelerator`, through machines."""
+    """Tests for :class:`~twisted_exec.runtimes.qemu.command_line.Accelerator`, through machines."""
 
     def setUp(self) -> None:
         super().setUp()
-        self.patch(accelerator, "has_kvm", lambda: True)
+        self.patch(command_line, "has_kvm", lambda: True)
 
     async def test_falls_back(self) -> None:
         """A machine that KVM cannot start is emulated immediately, and at the next start, too."""

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.serial_line`.
+Tests for :mod:`twisted_exec.runtimes.qemu.serial`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.console import Line
-from twisted_exec.runtimes.qemu.serial_line import SerialLine, SerialPort
+from twisted_exec.runtimes.qemu.serial import SerialLine, SerialPort
 
 
 class Typist:

@@ -1,5 +1,5 @@
 """
-Output from while no runtime runs: :mod:`twisted_exec.runtimes.qemu.serial_log`.
+Output from while no runtime runs: :mod:`twisted_exec.runtimes.qemu.serial`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from twisted_exec.journal.interfaces import Event, Kind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.tail import Tail
 from twisted_exec.runtimes.interfaces import IJournalWriter
-from twisted_exec.runtimes.qemu.run import QemuRun
-from twisted_exec.runtimes.qemu.serial_log import SerialLog
+from twisted_exec.runtimes.qemu.driver import QemuRun
+from twisted_exec.runtimes.qemu.serial import SerialLog
 
 
 class LogCase(SynchronousTestCase):

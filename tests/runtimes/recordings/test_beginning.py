@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.recordings.beginning`.
+Tests for :mod:`twisted_exec.runtimes.recordings.heads`.
 """
 
 from __future__ import annotations

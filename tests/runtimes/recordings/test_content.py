@@ -24,9 +24,9 @@ from twisted_exec.recording.chain import decode_head
 from twisted_exec.recording.signatures import Trust
 from twisted_exec.recording.verification import verify
 from twisted_exec.runtimes.recordings import service
-from twisted_exec.runtimes.recordings.settings import RecordingSettings
+from twisted_exec.runtimes.recordings.service import RecordingSettings
 from twisted_exec.tls import pem
-from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki import Authority
 
 UID = str(uuid.UUID(int=1))
 MACHINE = str(uuid.UUID(int=2))

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.recordings.files`.
+Tests for :mod:`twisted_exec.runtimes.recordings.recording`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, signer
 from twisted_exec.recording.ranges import Position, SignedHead
-from twisted_exec.runtimes.recordings import files as files_module
-from twisted_exec.runtimes.recordings.files import Facts, RecordingFiles, Stored
+from twisted_exec.runtimes.recordings import recording as files_module
+from twisted_exec.runtimes.recordings.recording import Facts, RecordingFiles, Stored
 
 FACTS = Facts("u", "k", {}, "none", "e", 0, NOW, 80, 24, "ab" * 32)
 

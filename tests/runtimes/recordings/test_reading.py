@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.recordings.reading`.
+Tests for :mod:`twisted_exec.runtimes.recordings.storing`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.recordings.reading import TextReader
+from twisted_exec.runtimes.recordings.storing import TextReader
 
 TEXT = bytes(range(256)) * 4
 

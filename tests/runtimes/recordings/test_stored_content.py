@@ -1,5 +1,5 @@
 """
-Content that is read from a store: :mod:`twisted_exec.runtimes.recordings.stored_content`.
+Content that is read from a store: :mod:`twisted_exec.runtimes.recordings.content`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.audits import AuditList
 from tests.contracts.recording_store import text_of
 from twisted_exec.api.status import APIError
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.recording.stores.interfaces import ReadText, StoreError
-from twisted_exec.runtimes.recordings.stored_content import StoredStream
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.runtimes.recordings.content import StoredStream
 from twisted_exec.streaming.http.responses import Dispatcher, respond_status
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.testing.network import MemoryClient, MemoryServer
 
 CONTENT = bytes(range(256)) * 4096
 

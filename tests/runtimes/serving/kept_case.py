@@ -13,18 +13,17 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, handshake
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.request_cache import Grant, RequestCache
-from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.observe.metrics import metrics_text
+from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.metrics import metrics_text
 from twisted_exec.runtimes.serving.routes import StreamRoutes
 from twisted_exec.runtimes.serving.server import Listening, StreamServer
 from twisted_exec.streaming.interfaces import IAttachment, Subject
-from twisted_exec.testing.attachment import ResumableAttachment
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.testing.console import ResumableAttachment
+from twisted_exec.testing.network import MemoryServer
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.marks import MarkDecoder
-from twisted_exec.wire.remotecommand.messages import decode_ending
-from twisted_exec.wire.resume import Position, Resumable, Resume, parse_answer
+from twisted_exec.wire.control_messages import decode_ending
+from twisted_exec.wire.resume import MarkDecoder, Position, Resumable, Resume, parse_answer
 
 EPOCH = ResumableAttachment.epoch
 SECRET = b"s" * 32

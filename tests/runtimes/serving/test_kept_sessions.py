@@ -21,10 +21,9 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Subject,
 )
-from twisted_exec.streaming.remotecommand.page_server import PageServer
-from twisted_exec.testing.attachment import ResumableAttachment
-from twisted_exec.wire.marks import Ack, At
-from twisted_exec.wire.resume import Position
+from twisted_exec.streaming.remotecommand.resumable import PageServer
+from twisted_exec.testing.console import ResumableAttachment
+from twisted_exec.wire.resume import Ack, At, Position
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 
 

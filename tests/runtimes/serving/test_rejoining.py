@@ -12,7 +12,7 @@ from tests.runtimes.serving.test_server import UPGRADE, Raw, StreamCase
 from tests.streaming.frames import masked
 from twisted_exec.runtimes.serving.server import Listening, StreamServer
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
-from twisted_exec.wire.rejoin import Rejoin, parse_offer_answer, parse_received
+from twisted_exec.wire.resume import Rejoin, parse_offer_answer, parse_received
 
 
 class Hop:

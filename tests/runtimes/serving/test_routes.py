@@ -18,7 +18,7 @@ from tests.screens.doubles import MemoryRenderer
 from tests.streaming.frames import handshake
 from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
-from twisted_exec.console.log_stream import LogStream
+from twisted_exec.console.log import LogStream
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.journal.journal import Journal
 from twisted_exec.program.descriptors import SessionLimits
@@ -32,7 +32,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     Subject,
 )
-from twisted_exec.testing.http import MemoryClient
+from twisted_exec.testing.network import MemoryClient
 
 SECOND = 10**9
 

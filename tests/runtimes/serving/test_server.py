@@ -28,9 +28,9 @@ from twisted_exec.console.floor import notice
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.target import TargetError
-from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.runtimes.serving import server_routes
+from twisted_exec.runtimes.serving import routes
 from twisted_exec.runtimes.serving.server import Listening, StreamServer, unix_path
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -44,7 +44,7 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
-from twisted_exec.streaming.sessions.terms import terms_query
+from twisted_exec.streaming.sessions.hop_messages import terms_query
 from twisted_exec.tls.listening import BACKLOG
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 
@@ -559,7 +559,7 @@ class ListeningTests(StreamCase):
     async def test_stranger(self) -> None:
         """A user who is not named is refused at the socket."""
         await self.serve()
-        self.patch(server_routes, "peer_uid", lambda _: os.getuid() + 1)
+        self.patch(routes, "peer_uid", lambda _: os.getuid() + 1)
         self.assertEqual((await self.refusal(self.token())).code, 403)
 
     async def test_loopback(self) -> None:

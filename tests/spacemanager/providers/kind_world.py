@@ -23,10 +23,15 @@ from tests.spacemanager.providers.played_kcp import CERTIFICATE, SERVING
 from tests.spacemanager.providers.steps import Steps
 from twisted_exec.api.spaces import IN_CLUSTER
 from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physical
-from twisted_exec.spacemanager.providers.kind.cli import CompletedRun, KindCli
-from twisted_exec.spacemanager.providers.kind.config import KindSettings
-from twisted_exec.spacemanager.providers.kind.provider import KindProvider
-from twisted_exec.spacemanager.providers.kind.records import CREATING, Record, Records
+from twisted_exec.spacemanager.providers.kind import KindProvider
+from twisted_exec.spacemanager.providers.kind_clusters import (
+    CREATING,
+    CompletedRun,
+    KindCli,
+    KindSettings,
+    Record,
+    Records,
+)
 
 reactor: Any = _reactor
 FAKE = Path(__file__).with_name("fake_kind.sh")

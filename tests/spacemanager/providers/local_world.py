@@ -23,12 +23,15 @@ from twisted.internet.defer import Deferred, fail, succeed
 from tests.contracts.space_world import SpaceWorld
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.kubeconfig.writer import written
+from twisted_exec.kube.kubeconfig.loader import written
 from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physical
-from twisted_exec.spacemanager.providers.local.process import environment
-from twisted_exec.spacemanager.providers.local.provider import LocalProvider
-from twisted_exec.spacemanager.providers.local.records import Store, new_record
-from twisted_exec.spacemanager.providers.local.space import ACCESS, KUBECONFIG, SpaceEnvironment
+from twisted_exec.spacemanager.providers.local import (
+    ACCESS,
+    KUBECONFIG,
+    LocalProvider,
+    SpaceEnvironment,
+)
+from twisted_exec.spacemanager.providers.local_processes import Store, environment, new_record
 
 SMALL = f"""
 import os, sys

@@ -16,7 +16,7 @@ from typing import Any
 from tests.spacemanager.providers.cluster_world import ClusterWorld, as_mapping, kubeconfig
 from twisted_exec.api.kinds import NAMESPACES, SECRETS, Kind
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.spacemanager.providers.kubeflex.controlplanes import CONTROLPLANES, namespace_of
+from twisted_exec.spacemanager.providers.kubeflex import CONTROLPLANES, namespace_of
 
 FINALIZER = "kflex.kubestellar.org/finalizer"
 KIND = Kind(CONTROLPLANES, "controlplane", has_status=True, counts_generation=True)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, GOING, USABLE
-from twisted_exec.spacemanager.providers.clusterprofile import profiles
-from twisted_exec.spacemanager.providers.kubeflex import controlplanes as planes
+from twisted_exec.spacemanager.providers import clusterprofile
+from twisted_exec.spacemanager.providers import kubeflex as planes
 
 WORDS = st.sampled_from(
     [
@@ -79,10 +79,10 @@ class AnyObjectTests(SynchronousTestCase):
         """A ClusterProfile's Secrets are always in allowed namespaces."""
         metadata = {"name": "red", "namespace": "default", "uid": "1"}
         profile = {"metadata": metadata, "spec": spec, "status": status}
-        profiles.is_ours(profile)
-        reading = profiles.read(profile, profiles.Places(secrets=["x"]))
+        clusterprofile.is_ours(profile)
+        reading = clusterprofile.read(profile, clusterprofile.Places(secrets=["x"]))
         self.assertLessEqual({way.secret[0] for way in reading.ways}, {"default", "x"})
-        info = profiles.info_of(reading, profiles.by_push(reading, []))
+        info = clusterprofile.info_of(reading, clusterprofile.by_push(reading, []))
         self.assertIn(info.state, STATES - {USABLE})
         self.assertTrue(info.message.isprintable())
         self.assertRegex(info.reason, "^([A-Za-z][A-Za-z0-9]*)?$")

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.spacemanager.spaces.credentials`, over a hub and providers in memory.
+Tests for :mod:`twisted_exec.spacemanager.spaces.plan`, over a hub and providers in memory.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.spacemanager.spaces.discovery`, over a hub and providers in memory.
+Tests for :mod:`twisted_exec.spacemanager.spaces.loop`, over a hub and providers in memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
 Tests for :mod:`twisted_exec.spacemanager.spaces.imported` and
-:mod:`~twisted_exec.spacemanager.spaces.imported_worker`.
+:mod:`~twisted_exec.spacemanager.spaces.imported`.
 """
 
 from __future__ import annotations

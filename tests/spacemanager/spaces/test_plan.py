@@ -24,12 +24,14 @@ from twisted_exec.spacemanager.interfaces import (
     ProviderCondition,
     SpaceInfo,
 )
-from twisted_exec.spacemanager.probes.verdicts import ANSWERS, VALID, ProbeResult
-from twisted_exec.spacemanager.spaces import steps as acts
+from twisted_exec.spacemanager.spaces import observation as acts
 from twisted_exec.spacemanager.spaces.observation import (
     ABSENT,
+    ANSWERS,
+    VALID,
     Absent,
     Observation,
+    ProbeResult,
     Provider,
     Refused,
 )

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.spacemanager.spaces.queues`."""
+"""Tests for :mod:`twisted_exec.spacemanager.spaces.loop`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import entries
-from twisted_exec.kube.informers.work_queue import MAX_WORKERS
+from twisted_exec.kube.informers import MAX_WORKERS
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.spaces.queues import RESYNC_SECONDS, Discovered, SpaceQueues, Work
+from twisted_exec.spacemanager.spaces.loop import RESYNC_SECONDS, Discovered, SpaceQueues, Work
 
 ONE = ("spaceprovider-p", "one")
 

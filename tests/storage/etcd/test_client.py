@@ -20,8 +20,7 @@ from tests import needs
 from tests.contracts.storage import MACHINES, machine
 from tests.storage.etcds import EtcdCase, Etcds, any_prefix, loopback, shared, until
 from tests.tls.support import authority, client_identity, write
-from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient
-from twisted_exec.storage.etcd.errors import EtcdError, grpc
+from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient, EtcdError, grpc
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import EtcdTarget
 from twisted_exec.storage.interfaces import StorageError

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.etcd.compaction`.
+Tests for :mod:`twisted_exec.storage.etcd.reflector`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from twisted.internet.task import Clock
 from tests import needs
 from tests.storage.etcds import EtcdCase, any_prefix
 from twisted_exec.storage.etcd.client import RANGE, EtcdClient, EtcdError
-from twisted_exec.storage.etcd.compaction import Compaction
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+from twisted_exec.storage.etcd.reflector import Compaction
 from twisted_exec.storage.etcd.target import EtcdTarget
 
 

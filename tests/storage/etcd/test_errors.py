@@ -1,12 +1,12 @@
 """
-Tests for :mod:`twisted_exec.storage.etcd.errors`.
+Tests for :mod:`twisted_exec.storage.etcd.client`.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.storage.etcd.errors import EtcdError, grpc, read_refusal, write_refusal
+from twisted_exec.storage.etcd.client import EtcdError, grpc, read_refusal, write_refusal
 
 StatusCode = grpc.StatusCode
 

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.contracts.storage import MACHINES, POOLS, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS
-from twisted_exec.api.formats.encoded import Encoded, json_of
+from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.storage.etcd.keys import (
     ForeignKey,
     Keys,

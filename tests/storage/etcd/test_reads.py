@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.etcd.reads`.
+Tests for :mod:`twisted_exec.storage.etcd.store`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tests.contracts.storage import MACHINES, machine
 from tests.storage.etcds import EtcdCase, any_prefix, shared
 from twisted_exec.storage.etcd.client import EtcdClient
 from twisted_exec.storage.etcd.keys import Keys
-from twisted_exec.storage.etcd.reads import Reads
 from twisted_exec.storage.etcd.reflector import EtcdReflector
+from twisted_exec.storage.etcd.store import Reads
 from twisted_exec.storage.history import History
 
 

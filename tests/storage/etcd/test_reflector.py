@@ -16,11 +16,10 @@ from tests import needs
 from tests.contracts.storage import MACHINES, changed, machine
 from tests.runtimes.support import pause
 from tests.storage.etcds import EtcdCase, any_prefix, refusal, shared, until
-from twisted_exec.api.formats.encoded import json_text
+from twisted_exec.api.encoded import json_text
 from twisted_exec.api.status import APIError, Expired, NotFound
 from twisted_exec.storage.etcd.keys import Keys, value_of
-from twisted_exec.storage.etcd.reads import Reads
-from twisted_exec.storage.etcd.store import EtcdStorage
+from twisted_exec.storage.etcd.store import EtcdStorage, Reads
 from twisted_exec.storage.interfaces import Event, StorageError
 
 

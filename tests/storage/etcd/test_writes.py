@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.etcd.writes`.
+Tests for :mod:`twisted_exec.storage.etcd.store`.
 """
 
 from __future__ import annotations

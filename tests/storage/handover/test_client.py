@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
 from tests.contracts.storage import MACHINES, machine
-from twisted_exec.api.formats.encoded import json_of
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.status import GatewayTimeout, ServiceUnavailable
 from twisted_exec.storage.handover.client import ANSWER_SECONDS, LOST_SECONDS, SuccessorClient
 from twisted_exec.storage.handover.messages import (

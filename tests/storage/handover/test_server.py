@@ -16,7 +16,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, changed, machine
 from tests.storage.handover.stores import OpensStores
-from twisted_exec.api.formats.encoded import json_of
+from twisted_exec.api.encoded import json_of
 from twisted_exec.storage.handover.messages import (
     Answer,
     Change,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred, fail
 
 from twisted_exec.api.status import NotFound, TooManyRequests
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json, respond_text
+from twisted_exec.streaming.http.site import Request
 
 
 class Echo(Dispatcher):

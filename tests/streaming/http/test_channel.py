@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.http.channel`."""
+"""Tests for :mod:`twisted_exec.streaming.http.site`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.echo import Echo
-from twisted_exec.streaming.http.channel import MAX_HEAD_BYTES
-from twisted_exec.streaming.http.request import MAX_CHUNKS
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.streaming.http.site import MAX_CHUNKS, MAX_HEAD_BYTES
+from twisted_exec.testing.network import MemoryServer
 
 
 class OrderTests(SynchronousTestCase):

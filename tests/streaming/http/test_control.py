@@ -29,9 +29,8 @@ from twisted_exec.streaming.http.control import (
     answer_all,
     further_requests,
 )
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
 from twisted_exec.testing.network import MemoryNetwork
 

@@ -1,10 +1,10 @@
-"""Tests for :mod:`twisted_exec.streaming.http.memory_budget`."""
+"""Tests for :mod:`twisted_exec.streaming.http.site`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.http.memory_budget import Budget
+from twisted_exec.streaming.http.site import Budget
 
 
 class BudgetTests(SynchronousTestCase):

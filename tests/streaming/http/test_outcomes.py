@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.http.outcomes`.
+Tests for :mod:`twisted_exec.streaming.http.responses`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, NotFound, TooManyRequests
-from twisted_exec.streaming.http.outcomes import naming, outcome
+from twisted_exec.streaming.http.responses import naming, outcome
 from twisted_exec.streaming.interfaces import Subject
 
 POD = Subject(session="s", machine="web", noun="pod")

@@ -14,9 +14,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.program.tasks import SHARED_TURN_SECONDS
 from twisted_exec.streaming.http.paced import LONGEST_SECONDS, STALLED_SECONDS, respond_pieces
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
-from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.testing.network import MemoryClient, MemoryServer
 
 PIECE = b"x" * (64 << 10)
 

@@ -14,12 +14,11 @@ from wsproto.connection import Connection, ConnectionType
 from tests.streaming.frames import BytesMessage, CloseConnection, Peer, handshake, masked
 from twisted_exec.api.status import APIError, Forbidden, TooManyRequests, Unauthorized
 from twisted_exec.streaming.http.pages import Page, adopt_page
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
-from twisted_exec.streaming.sessions.resuming import resume_headers
-from twisted_exec.testing.http import MemoryServer
-from twisted_exec.wire.marks import encode_session
-from twisted_exec.wire.resume import Resumable, RoundTrip
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.sessions.hop_messages import resume_headers
+from twisted_exec.testing.network import MemoryServer
+from twisted_exec.wire.resume import Resumable, RoundTrip, encode_session
 from twisted_exec.wire.upgrade import RESUME_SUBPROTOCOL
 
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.http.probes`.
+Tests for :mod:`twisted_exec.streaming.http.routes`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.observe.health import Health
-from twisted_exec.streaming.http.probes import ProbeRoutes, is_local
+from twisted_exec.program.health import Health
+from twisted_exec.streaming.http.routes import ProbeRoutes, is_local
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
 

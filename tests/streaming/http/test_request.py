@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.http.request`."""
+"""Tests for :mod:`twisted_exec.streaming.http.site`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.testing.network import MemoryServer
 
 
 class SubjectTests(SynchronousTestCase):

@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.echo import Echo
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_text
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.testing.network import MemoryServer
 
 
 class AnswerTests(SynchronousTestCase):

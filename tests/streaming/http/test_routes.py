@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, BadRequest, MethodNotAllowed
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.routes import Routes, split_path
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.testing.network import MemoryServer
 
 
 class Table(Dispatcher):

@@ -7,7 +7,7 @@ import resource
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.echo import Echo
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.testing.network import MemoryServer
 
 
 class SiteTests(SynchronousTestCase):

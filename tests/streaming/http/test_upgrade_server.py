@@ -21,12 +21,11 @@ from twisted.web.http_headers import Headers
 from zope.interface import implementer
 
 from tests.streaming.places import KINDS, PlacesTestCase, turn
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.testing.flow import RecordingProducer
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.testing.console import RecordingProducer
+from twisted_exec.testing.network import MemoryServer
 
 REQUEST = b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"

@@ -26,7 +26,7 @@ from twisted_exec.streaming.http.websocket import (
     server_factory,
 )
 from twisted_exec.streaming.remotecommand.carriers import Limits
-from twisted_exec.testing.attachment import RecordingAttachment
+from twisted_exec.testing.console import RecordingAttachment
 
 
 class FactoryTests(SynchronousTestCase):

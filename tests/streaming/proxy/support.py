@@ -20,11 +20,11 @@ from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
 from twisted_exec.api.status import APIError
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     IStreamLocator,
     Location,
@@ -32,7 +32,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.testing.network import MemoryClient, MemoryServer
 
 SWITCHED = (
     b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

@@ -18,10 +18,10 @@ from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
 from tests.streaming.test_rejoinable import Restarted
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.sessions.openings import Openings
-from twisted_exec.streaming.sessions.session import ClientInfo, Session
-from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.streaming.sessions.registry import ClientInfo, Session
+from twisted_exec.testing.network import MemoryClient, MemoryServer
 
 
 class MemoryTests(ProxyTestCase):

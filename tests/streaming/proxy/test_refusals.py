@@ -20,9 +20,9 @@ from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
 from tests.streaming.test_rejoinable import Restarted
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.sessions.openings import AT_ONCE, Openings
-from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.testing.network import MemoryClient, MemoryServer
 
 
 class RefuseTests(ProxyTestCase):

@@ -19,7 +19,7 @@ from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.carried import STOP_SECONDS
 from twisted_exec.streaming.http.pages import adopt_page
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     RESUMED,
     REVOKED,
@@ -28,7 +28,7 @@ from twisted_exec.streaming.interfaces import (
     Subject,
 )
 from twisted_exec.streaming.proxy import END_SECONDS
-from twisted_exec.testing.http import MemoryClient, MemoryServer
+from twisted_exec.testing.network import MemoryClient, MemoryServer
 from twisted_exec.wire.resume import RoundTrip, parse_answer
 from twisted_exec.wire.upgrade import RESUME_SUBPROTOCOL
 

@@ -14,7 +14,7 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
 )
 from twisted_exec.streaming.proxy import END_SECONDS
-from twisted_exec.testing.http import MemoryClient
+from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.session_terms import Right, Terms
 
 

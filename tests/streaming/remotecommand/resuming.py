@@ -16,14 +16,12 @@ from zope.interface import implementer
 from tests.clocks import pass_seconds
 from tests.retained import instances
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.remotecommand.client import ConsoleClient, FirstUser, connect
-from twisted_exec.streaming.remotecommand.interfaces import MarkUser
+from twisted_exec.streaming.remotecommand.client import ConsoleClient, FirstUser, MarkUser, connect
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting
-from twisted_exec.testing.attachment import RecordingUser
+from twisted_exec.testing.console import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.marks import Attendance
-from twisted_exec.wire.resume import MARKS
+from twisted_exec.wire.resume import MARKS, Attendance
 
 HEAD = UpgradeRequest(b"GET", b"/exec", b"server")
 

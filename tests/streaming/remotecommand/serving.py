@@ -8,8 +8,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.frames import Peer
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     Subject,
 )
@@ -17,8 +17,8 @@ from twisted_exec.streaming.remotecommand.carriers import Limits
 from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.testing.attachment import RecordingAttachment
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.testing.console import RecordingAttachment
+from twisted_exec.testing.network import MemoryServer
 from twisted_exec.wire.session_terms import FULL
 
 NOON = 1_800_014_400

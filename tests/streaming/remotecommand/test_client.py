@@ -21,23 +21,14 @@ from tests.streaming.frames import BytesMessage, CloseConnection, Ping, Pong, Te
 from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import COMPLETED, INTERNAL, LINE_LOST, Ending, TerminalSize
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import LOST, ConsoleClient, connect
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
-from twisted_exec.testing.attachment import RecordingUser
-from twisted_exec.testing.flow import RecordingProducer
+from twisted_exec.testing.console import RecordingProducer, RecordingUser
+from twisted_exec.wire import spdy
+from twisted_exec.wire.control_messages import encode_status
 from twisted_exec.wire.errors import LocalProtocolError
-from twisted_exec.wire.marks import Ack, At, Mark, Notice
-from twisted_exec.wire.remotecommand.messages import encode_status
-from twisted_exec.wire.resume import MARKS, Position, Resumable
-from twisted_exec.wire.spdy import frames
-from twisted_exec.wire.spdy.frames import (
-    Data,
-    FrameReader,
-    FrameWriter,
-    GoAway,
-    RstStream,
-    SynStream,
-)
+from twisted_exec.wire.resume import MARKS, Ack, At, Mark, Notice, Position, Resumable
+from twisted_exec.wire.spdy import Data, FrameReader, FrameWriter, GoAway, RstStream, SynStream
 from twisted_exec.wire.upgrade import accept_key
 
 HEAD = UpgradeRequest(b"GET", b"/exec", b"server", [(b"Authorization", b"Bearer x")])
@@ -813,7 +804,7 @@ class SPDYBackend:
 
     def send(self, name: str, data: bytes, fin: bool = False) -> None:
         ids = {name: number for number, name in self.types.items()}
-        self.backend.raw(b"".join(frames.data(ids[name], data, fin)))
+        self.backend.raw(b"".join(spdy.data(ids[name], data, fin)))
 
 
 class SPDYTests(ClientTestCase):
@@ -935,7 +926,7 @@ class SPDYTests(ClientTestCase):
         self.up()
         self.server.send("error", encode_status(Ending(COMPLETED)))
         for number in (1, 3, 5, 7):
-            self.backend.raw(frames.rst_stream(number, 5))
+            self.backend.raw(spdy.rst_stream(number, 5))
         self.assertEqual(self.user.endings, [Ending(COMPLETED)])
 
     def test_text(self) -> None:
@@ -952,8 +943,8 @@ class SPDYTests(ClientTestCase):
         """An end without a status is a lost connection, although kubectl reports success."""
         for end in (
             lambda: self.backend.lose(),
-            lambda: self.backend.raw(frames.go_away(7)),
-            lambda: self.backend.raw(frames.rst_stream(1, 5) + frames.rst_stream(5, 5)),
+            lambda: self.backend.raw(spdy.go_away(7)),
+            lambda: self.backend.raw(spdy.rst_stream(1, 5) + spdy.rst_stream(5, 5)),
         ):
             self.begin()
             self.up()
@@ -966,7 +957,7 @@ class SPDYTests(ClientTestCase):
     def test_refused_streams(self) -> None:
         """If the server refuses a stream other than that for sizes, opening fails with 502."""
         self.server.accept()
-        self.backend.raw(frames.rst_stream(1, 3))
+        self.backend.raw(spdy.rst_stream(1, 3))
         error = self.failureResultOf(self.opening, BadGateway).value
         self.assertIn("the server refused the stream error", error.message)
         self.assertEqual((self.user.stream, self.user.detached_with), (None, []))
@@ -984,7 +975,7 @@ class SPDYTests(ClientTestCase):
 
     def test_goes_at_once(self) -> None:
         """A GOAWAY before the streams are open fails with 502."""
-        self.server.accept(more=frames.go_away(0))
+        self.server.accept(more=spdy.go_away(0))
         self.failureResultOf(self.opening, BadGateway)
         self.assertEqual(self.user.detached_with, [])
 
@@ -1039,12 +1030,12 @@ class SPDYTests(ClientTestCase):
     def test_pings(self) -> None:
         """The server is pinged, its pings are answered, and silence is death."""
         self.up()
-        self.backend.raw(frames.ping(2))
-        self.assertEqual(self.server.frames(), [frames.Ping(2)])
+        self.backend.raw(spdy.ping(2))
+        self.assertEqual(self.server.frames(), [spdy.Ping(2)])
         for number in range(20):
             self.clock.advance(5)
-            self.assertEqual(self.server.frames(), [frames.Ping(2 * number + 1)])
-            self.backend.raw(frames.ping(2 * number + 1))
+            self.assertEqual(self.server.frames(), [spdy.Ping(2 * number + 1)])
+            self.backend.raw(spdy.ping(2 * number + 1))
         for _ in range(14):
             self.clock.advance(5)
         self.assertEqual(self.user.detached_with, ["the server has not answered for 61 seconds"])

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.remotecommand.page_server`."""
+"""Tests for :mod:`twisted_exec.streaming.remotecommand.resumable`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, Pong, masked
 from tests.streaming.remotecommand.test_resumable import EPOCH, KEY, ResumableCase
 from twisted_exec.streaming.interfaces import COMPLETED, Ending
-from twisted_exec.streaming.remotecommand.page_server import PageServer
-from twisted_exec.streaming.remotecommand.resumable import Resumption
-from twisted_exec.testing.flow import RecordingProducer
+from twisted_exec.streaming.remotecommand.resumable import PageServer, Resumption
+from twisted_exec.testing.console import RecordingProducer
 from twisted_exec.wire.resume import Position, Resumable
 from twisted_exec.wire.session_terms import Terms
 

@@ -21,13 +21,21 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.notices import text_of
 from twisted_exec.streaming.remotecommand.resumable import Acknowledgements, Resumption
-from twisted_exec.streaming.remotecommand.server import READ_ONLY
-from twisted_exec.testing.attachment import ResumableAttachment
-from twisted_exec.wire.marks import Ack, At, EchoTime, Mark, MarkDecoder, Notice
-from twisted_exec.wire.remotecommand.messages import encode_size, encode_wish
-from twisted_exec.wire.resume import Position, Resumable, parse_answer
+from twisted_exec.streaming.remotecommand.server import READ_ONLY, text_of
+from twisted_exec.testing.console import ResumableAttachment
+from twisted_exec.wire.control_messages import encode_size, encode_wish
+from twisted_exec.wire.resume import (
+    Ack,
+    At,
+    EchoTime,
+    Mark,
+    MarkDecoder,
+    Notice,
+    Position,
+    Resumable,
+    parse_answer,
+)
 from twisted_exec.wire.session_terms import Right, Terms
 
 KEY = "k" * 43

@@ -12,14 +12,12 @@ from tests.streaming.remotecommand.resuming import Client, ResumingUser
 from twisted_exec.streaming.interfaces import COMPLETED, RESUMED, Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.streaming.remotecommand.input_log import LIMIT_PIECES, WINDOW_PIECES
-from twisted_exec.testing.attachment import RecordingUser
-from twisted_exec.testing.flow import RecordingProducer
+from twisted_exec.testing.console import RecordingProducer, RecordingUser
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.channel import V4, Channel
+from twisted_exec.wire.control_messages import encode_ending
 from twisted_exec.wire.errors import LocalProtocolError
-from twisted_exec.wire.marks import At, EchoTime, Notice, encode_mark
-from twisted_exec.wire.remotecommand.messages import encode_ending
-from twisted_exec.wire.resume import Position
+from twisted_exec.wire.resume import At, EchoTime, Notice, Position, encode_mark
 
 
 class ResumingCase(SynchronousTestCase):

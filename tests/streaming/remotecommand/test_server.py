@@ -10,8 +10,8 @@ from tests.contracts.attachment import ContractUser, EndOfInputContract, NoEndOf
 from tests.streaming.frames import KEY, Peer, Pong, handshake, masked
 from tests.streaming.remotecommand.serving import NOON, ServeTestCase
 from tests.streaming.users import Base64User, OlderUser, WebSocketUser
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.metrics import LatencyMetrics, new_registry
+from twisted_exec.program.audit import Trail
+from twisted_exec.program.metrics import LatencyMetrics, new_registry
 from twisted_exec.streaming.interfaces import (
     REVOKED,
     TIME_OVER,
@@ -20,7 +20,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.wire.remotecommand.messages import encode_wish
+from twisted_exec.wire.control_messages import encode_wish
 from twisted_exec.wire.session_terms import Right, Terms
 
 

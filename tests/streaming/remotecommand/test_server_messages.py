@@ -20,9 +20,8 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import Limits
-from twisted_exec.testing.attachment import RecordingAttachment
-from twisted_exec.testing.flow import RecordingProducer
-from twisted_exec.wire.remotecommand.messages import encode_size, encode_wish
+from twisted_exec.testing.console import RecordingAttachment, RecordingProducer
+from twisted_exec.wire.control_messages import encode_size, encode_wish
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 SUCCESS = b'\x03{"metadata":{},"status":"Success"}'

@@ -18,9 +18,9 @@ from tests.contracts.attachment import ContractUser, EndOfInputContract
 from tests.streaming.remotecommand.serving import ServeTestCase, Serving
 from tests.streaming.spdy_peer import SPDYPeer, handshake
 from tests.streaming.users import SPDYUser
-from tests.wire.spdy.test_frames import CAPTURES
-from twisted_exec.observe.audit import Trail
-from twisted_exec.streaming.http.request import Request
+from tests.wire.test_spdy_frames import CAPTURES
+from twisted_exec.program.audit import Trail
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     IDLE,
@@ -35,11 +35,11 @@ from twisted_exec.streaming.remotecommand.carriers import Limits
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.remotecommand.spdy_carrier import UNREAD_BYTES
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
+from twisted_exec.testing.network import MemoryServer
+from twisted_exec.wire import spdy
 from twisted_exec.wire.session_terms import Terms
-from twisted_exec.wire.spdy import frames
-from twisted_exec.wire.spdy.frames import RstStream, SynReply
+from twisted_exec.wire.spdy import RstStream, SynReply
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 TERMINAL = ("error", "stdin", "stdout", "resize")
@@ -126,7 +126,7 @@ class HandshakeTests(SPDYTestCase):
 
     def test_early(self) -> None:
         """Frames behind the request are read."""
-        writer, client = frames.FrameWriter(), self.server.connect()
+        writer, client = spdy.FrameWriter(), self.server.connect()
         opening = b"".join(
             writer.syn_stream(2 * number + 1, [(b"streamtype", name.encode())])
             for number, name in enumerate(TERMINAL)
@@ -246,7 +246,7 @@ class BeginningTests(SPDYTestCase):
         """A GOAWAY before the streams are open ends the connection."""
         peer = SPDYPeer(self.server)
         peer.open("error")
-        peer.raw(frames.go_away(0))
+        peer.raw(spdy.go_away(0))
         self.assertEqual(self.attachment.detached_with, ["client closed"])
         self.assertTrue(peer.client.closed)
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -309,9 +309,9 @@ class EndTests(SPDYTestCase):
     def test_client_leaves(self) -> None:
         """A client may leave first: kubectl resets its streams, and goes."""
         peer = self.begin()
-        peer.raw(b"".join(frames.rst_stream(number, 5) for number in (1, 3, 5, 7)))
+        peer.raw(b"".join(spdy.rst_stream(number, 5) for number in (1, 3, 5, 7)))
         self.attachment.transport.write(b"nobody is there")
-        peer.raw(frames.go_away(0))
+        peer.raw(spdy.go_away(0))
         self.assertEqual(peer.said(), ["go away 0"])
         self.assertEqual(self.attachment.detached_with, ["client closed"])
         self.assertEqual(self.attachment.input_ends, 1)

@@ -10,12 +10,11 @@ from twisted.internet.protocol import Protocol
 from tests.streaming.foreign import Foreign
 from tests.streaming.remotecommand.translating import TranslateTestCase
 from twisted_exec.api.status import APIError, Conflict
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ConsoleClient
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
-from twisted_exec.testing.attachment import RecordingAttachment
+from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.upgrade import accept_key, switching_protocols
 

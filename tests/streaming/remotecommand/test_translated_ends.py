@@ -19,11 +19,10 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.bridge import LOST, SILENT_SECONDS
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ConsoleClient
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
-from twisted_exec.streaming.remotecommand.translate import Translation
-from twisted_exec.testing.attachment import RecordingAttachment
+from twisted_exec.streaming.remotecommand.translate import LOST, SILENT_SECONDS, Translation
+from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.channel import V5, Channel
 from twisted_exec.wire.session_terms import Right, Terms
 

@@ -14,10 +14,10 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.bridge import LOST
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.server import READ_ONLY
-from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
+from twisted_exec.streaming.remotecommand.translate import LOST
+from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
 from twisted_exec.testing.network import BUFFER_BYTES
 from twisted_exec.wire.channel import V1, V4, V5
 

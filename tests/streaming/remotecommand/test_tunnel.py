@@ -23,11 +23,10 @@ from tests.retained import instances
 from tests.streaming.frames import handshake, masked
 from tests.streaming.raw import Raw
 from tests.streaming.remotecommand.translating import Proxying
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher, respond_text
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.streaming.interfaces import (
     REVOKED,

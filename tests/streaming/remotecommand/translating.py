@@ -15,11 +15,10 @@ from tests.audits import AuditList
 from tests.streaming.foreign import Foreign
 from tests.streaming.passing import carry
 from twisted_exec.api.status import APIError
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     IStreamLocator,
@@ -28,7 +27,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.testing.attachment import RecordingAttachment, RecordingUser
+from twisted_exec.testing.console import RecordingAttachment, RecordingUser
 from twisted_exec.testing.network import MemoryNetwork
 from twisted_exec.wire.channel import TERMINAL, V5
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.sessions.endings`."""
+"""Tests for :mod:`twisted_exec.streaming.sessions.registry`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Subject,
 )
-from twisted_exec.streaming.sessions.endings import (
-    POD_ENDINGS,
-    EndingRules,
-    MachineKey,
-    PoolKey,
-)
+from twisted_exec.streaming.sessions.registry import POD_ENDINGS, EndingRules, MachineKey, PoolKey
 
 CONSOLE = Subject("s", uid="u", pool="p", resource="machines")
 LOG = Subject("s", uid="u", pool="p", resource="machines", subresource="log")

@@ -18,8 +18,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.audits import AuditList
 from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable, Unauthorized
 from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.program.audit import Trail
+from twisted_exec.program.metrics import SessionMetrics, new_registry
 from twisted_exec.program.tasks import REST_SECONDS, URGENT_TURN_SECONDS
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -28,7 +28,6 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Subject,
 )
-from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.guard import (
     AT_ONCE,
     FIRST_HINT_SECONDS,
@@ -40,8 +39,7 @@ from twisted_exec.streaming.sessions.guard import (
     REVIEW_SECONDS,
     SessionGuard,
 )
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.session import Session
+from twisted_exec.streaming.sessions.registry import MachineKey, Session, Sessions
 from twisted_exec.tls.files import Reloading
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.sessions.idle`."""
+"""Tests for :mod:`twisted_exec.streaming.sessions.guard`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
 from tests.retained import entries
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.interfaces import IDLE, Ending, Subject
-from twisted_exec.streaming.sessions.idle import Idleness
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.session import Session
+from twisted_exec.streaming.sessions.guard import Idleness
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 
 HOUR = 3600.0
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.sessions.lingering`.
+Tests for :mod:`twisted_exec.streaming.sessions.guard`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, Subject
-from twisted_exec.streaming.sessions.lingering import LAST_WORD_SECONDS, linger
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.session import Session
+from twisted_exec.streaming.sessions.guard import LAST_WORD_SECONDS, linger
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 
 
 class LingerTests(SynchronousTestCase):

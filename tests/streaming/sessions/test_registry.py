@@ -12,10 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.audits import AuditList
 from tests.program.test_draining import fresh_stop
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.metrics import SessionMetrics, metrics_text, new_registry
-from twisted_exec.program import draining
+from twisted_exec.program import service
+from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.metrics import SessionMetrics, metrics_text, new_registry
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     RESUMED,
@@ -24,8 +24,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Subject,
 )
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.session import Session
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 
 
 class Carried:
@@ -333,14 +332,14 @@ class SessionsTests(SynchronousTestCase):
         carried = Carried(self.sessions.open(Subject("1")))
         drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
         self.assertNoResult(drained)
-        draining.stop_at_once()
+        service.stop_at_once()
         self.successResultOf(drained)
         self.assertEqual(carried.cuts, 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
         again = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
         self.clock.advance(0.5)
         self.successResultOf(again)
-        self.assertEqual(draining._stop.limits, set())
+        self.assertEqual(service._stop.limits, set())
 
     def test_drain_by_cutting(self) -> None:
         """A cut may end the session in the same call."""

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.sessions.resuming`; for the header of clients that can resume
+Tests for :mod:`twisted_exec.streaming.sessions.hop_messages`; for the header of clients that can resume
 see also :mod:`tests.streaming.test_context`.
 """
 
@@ -9,14 +9,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.test.requesthelper import DummyRequest
 
 from twisted_exec.api.status import BadGateway, BadRequest
-from twisted_exec.streaming.sessions.resuming import (
+from twisted_exec.streaming.sessions.hop_messages import (
     accepted_offer,
     confirmed_resumption,
     rejoin_headers,
     requested_rejoin,
 )
-from twisted_exec.wire.rejoin import Rejoin, Rejoinable
-from twisted_exec.wire.resume import Resumable
+from twisted_exec.wire.resume import Rejoin, Rejoinable, Resumable
 
 KEY = "k" * 43
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.sessions.round_trips`.
+Tests for :mod:`twisted_exec.streaming.sessions.registry`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.metrics import new_registry
+from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.metrics import new_registry
 from twisted_exec.streaming.interfaces import Subject
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.round_trips import MOST_SESSIONS, RoundTripMetrics
-from twisted_exec.streaming.sessions.session import Session
+from twisted_exec.streaming.sessions.registry import (
+    MOST_SESSIONS,
+    RoundTripMetrics,
+    Session,
+    Sessions,
+)
 
 
 class RoundTripTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.sessions.session`.
+Tests for :mod:`twisted_exec.streaming.sessions.registry`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.interfaces import (
     REVOKED,
     Ending,

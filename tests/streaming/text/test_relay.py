@@ -18,14 +18,14 @@ from tests.streaming.passing import carry
 from tests.streaming.proxy.support import Locator
 from tests.streaming.text.test_download import CHUNKED, chunk
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
-from twisted_exec.observe.audit import Trail
+from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.text.relay import Relay
-from twisted_exec.testing.http import MemoryClient, MemoryServer, Response
+from twisted_exec.testing.network import MemoryClient, MemoryServer, Response
 
 GET = b"GET /log?follow=true HTTP/1.1\r\nHost: x\r\n"
 

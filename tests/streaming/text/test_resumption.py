@@ -17,7 +17,7 @@ from tests.streaming.text.test_download import CHUNKED, chunk
 from tests.streaming.text.test_relay import RelayCase
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
-from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.program.metrics import SessionMetrics, new_registry
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -27,7 +27,7 @@ from twisted_exec.streaming.interfaces import (
     Location,
 )
 from twisted_exec.streaming.text.resumption import ResumedLog
-from twisted_exec.testing.http import MemoryClient
+from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.log_frames import MID_LINE, Frame, FrameDecoder, Framing
 
 EPOCH = "0123456789abcdef"

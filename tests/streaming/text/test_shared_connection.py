@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.text.shared_connection`."""
+"""Tests for :mod:`twisted_exec.streaming.text.shared_downloads`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ from tests.streaming.text.test_shared_stream import H2Connection
 from twisted_exec.api.status import BadGateway
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.text.download import DOWNLOADS, Download
-from twisted_exec.streaming.text.shared_connection import IDLE_SECONDS, LOOK_SECONDS, MAX_STREAMS
-from twisted_exec.streaming.text.shared_downloads import SharedDownloads
+from twisted_exec.streaming.text.shared_downloads import (
+    IDLE_SECONDS,
+    LOOK_SECONDS,
+    MAX_STREAMS,
+    SharedDownloads,
+)
 
 HEAD = UpgradeRequest(b"GET", b"/log", b"there", [(b"Authorization", b"Bearer secret")])
 

@@ -15,9 +15,13 @@ from tests.streaming.http.test_upgrade_client import AbortableTransport
 from tests.streaming.text.test_shared_stream import H2Connection
 from twisted_exec.streaming.http.upgrade_client import Asking
 from twisted_exec.streaming.text.download import DOWNLOADS
-from twisted_exec.streaming.text.shared_connection import IDLE_SECONDS
-from twisted_exec.streaming.text.shared_downloads import HTTP_1_1, READY_SECONDS, SharedDownloads
-from twisted_exec.streaming.text.shared_stream import SharedStream
+from twisted_exec.streaming.text.shared_downloads import (
+    HTTP_1_1,
+    IDLE_SECONDS,
+    READY_SECONDS,
+    SharedDownloads,
+    SharedStream,
+)
 
 
 @implementer(IStreamClientEndpoint)

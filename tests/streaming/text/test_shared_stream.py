@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.text.shared_stream`: all that holds for downloads with a
+Tests for :mod:`twisted_exec.streaming.text.shared_downloads`: all that holds for downloads with a
 connection of their own, and for a relay of them.
 """
 
@@ -22,9 +22,7 @@ from tests.streaming.text import test_download, test_relay
 from tests.streaming.text.test_download import CHUNKED, chunk
 from twisted_exec.api.status import BadGateway, BadRequest, GatewayTimeout
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
-from twisted_exec.streaming.text.shared_connection import LOOK_SECONDS
-from twisted_exec.streaming.text.shared_downloads import SharedDownloads
-from twisted_exec.streaming.text.shared_stream import WINDOW
+from twisted_exec.streaming.text.shared_downloads import LOOK_SECONDS, WINDOW, SharedDownloads
 
 
 class End(AbortableTransport):

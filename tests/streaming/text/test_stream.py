@@ -7,11 +7,11 @@ from dataclasses import replace
 from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.text.stream import TextAnswer, ending_mark
-from twisted_exec.testing.http import MemoryServer
+from twisted_exec.testing.network import MemoryServer
 
 
 class Answering(Dispatcher):

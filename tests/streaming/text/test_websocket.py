@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.text.websocket`, through a relay."""
+"""Tests for :mod:`twisted_exec.streaming.text.stream`, through a relay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.streaming.frames import BytesMessage, CloseConnection, Peer, TextMess
 from tests.streaming.text.test_download import CHUNKED, chunk
 from tests.streaming.text.test_relay import RelayCase
 from twisted_exec.streaming.interfaces import REVOKED, Ending
-from twisted_exec.testing.http import MemoryClient
+from twisted_exec.testing.network import MemoryClient
 
 TOKEN = b"base64url.bearer.authorization.k8s.io.c2VjcmV0"
 

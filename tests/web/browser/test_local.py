@@ -13,7 +13,7 @@ from twisted.internet import reactor as _reactor
 from tests import needs
 from tests.apiserver.chain import ChainTestCase
 from twisted_exec.api import kinds
-from twisted_exec.cli.web.server import LocalServer
+from twisted_exec.cli.commands.web_server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
 

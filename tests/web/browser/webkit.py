@@ -22,7 +22,7 @@ from tests.flows import programs
 from tests.flows.deployment import pause
 from tests.interop.programs import free_port
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.transport.http import HTTPTransport, Request
+from twisted_exec.kube.transport import HTTPTransport, Request
 
 from .abstract_page import SECONDS, PageError
 from .actions import Actions, ActionsPage

@@ -28,7 +28,7 @@ class Column:
     :param priority: above 0 means only with ``-o wide``, after AGE.
     :param moment: ``read`` returns a time, and the cell shows its age.
     :param path: the column as JSONPath, for kinds with a CustomResourceDefinition
-        (:mod:`twisted_exec.api.kinds.common.jsonpath`).
+        (:mod:`twisted_exec.api.kinds.cel_rules`).
     """
 
     name: str

@@ -1,10 +1,21 @@
 """
+Secrets, such as a machine's ignition, a volume's keys, or a bootstrap token.
+
 Secrets, such as a machine's ignition or a volume's keys.
 
 Their content only leaves the store in answers to users who may read Secrets: no message quotes it.
 ``stringData`` is a write-only convenience that is merged into ``data``.
 
 Source: ``k8s.io/api/core/v1`` and ``pkg/apis/core/validation`` of Kubernetes.
+
+Bootstrap tokens: Secrets that authenticate programs without credentials of their own.
+
+A token is ``ID.SECRET``, six and sixteen lower-case letters and digits.  The Secret
+``bootstrap-token-ID`` in the namespace ``kube-system`` holds both parts, the expiry and the
+token's groups.  This module reads and checks such Secrets; authenticators verify tokens.
+
+Sources: ``k8s.io/cluster-bootstrap/token/{api,util}`` and
+``pkg/apis/kubeadm/bootstraptoken/v1/utils.go`` of Kubernetes.
 """
 
 from __future__ import annotations
@@ -16,10 +27,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from twisted_exec.api import fields
+from twisted_exec.api import fields, times
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.kinds import bootstraptokens
-from twisted_exec.api.kinds.bootstraptokens import HIDDEN as _HIDDEN
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import boolean, mapping, string
@@ -97,7 +106,7 @@ def _validate(secret: Object) -> list[Cause]:
         if problem := _key_problem(key):
             causes.append(fields.invalid(f"data[{key}]", key, problem))
         if _decoded(text) is None:
-            causes.append(fields.invalid(f"data[{key}]", _HIDDEN, "must be base64"))
+            causes.append(fields.invalid(f"data[{key}]", HIDDEN, "must be base64"))
     return causes or list(_type_causes(secret))
 
 
@@ -109,13 +118,13 @@ def _type_causes(secret: Object) -> Iterator[Cause]:
             yield fields.required(f"data[{key}]")
     if kind == _BASIC[0] and not any(key in data for key in _BASIC[1]):
         yield from (fields.required(f"data[{key}]") for key in _BASIC[1])
-    if kind == bootstraptokens.SECRET_TYPE:
-        yield from bootstraptokens.causes_of(secret["metadata"]["name"], values_of(secret))
+    if kind == SECRET_TYPE:
+        yield from causes_of(secret["metadata"]["name"], values_of(secret))
     if kind in _DOCKER and _DOCKER[kind] in data:
         try:
             json.loads(value_of(secret, _DOCKER[kind]) or b"")
         except (ValueError, RecursionError):
-            yield fields.invalid(f"data[{_DOCKER[kind]}]", _HIDDEN, "must be JSON")
+            yield fields.invalid(f"data[{_DOCKER[kind]}]", HIDDEN, "must be JSON")
 
 
 def _changed(new: Object, old: Object) -> list[Cause]:
@@ -159,3 +168,91 @@ SECRETS = Kind(
     validate=_validate,
     validate_update=_changed,
 )
+
+
+NAMESPACE = "kube-system"
+SECRET_TYPE = "bootstrap.kubernetes.io/token"
+PREFIX = "bootstrap-token-"
+USER_PREFIX = "system:bootstrap:"
+GROUP = "system:bootstrappers"
+
+ID, SECRET, EXPIRATION = "token-id", "token-secret", "expiration"
+DESCRIPTION, EXTRA_GROUPS = "description", "auth-extra-groups"
+AUTHENTICATION = "usage-bootstrap-authentication"
+
+HIDDEN = "<secret contents redacted>"
+"""Replaces the content of a Secret in messages."""
+
+Values = Mapping[str, bytes]
+"""The decoded content of a Secret."""
+
+_TOKEN = re.compile(rb"([a-z0-9]{6})\.([a-z0-9]{16})")
+_ID, _SECRET = re.compile(rb"[a-z0-9]{6}"), re.compile(rb"[a-z0-9]{16}")
+_EXTRA_GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
+
+
+def parts_of(token: bytes) -> tuple[str, bytes] | None:
+    """Split a token into its ID and secret; ``None`` for other tokens."""
+    match = _TOKEN.fullmatch(token)
+    return None if match is None else (match[1].decode("ascii"), match[2])
+
+
+def expires(values: Values) -> float | None:
+    """
+    Return the expiry in seconds since the epoch; ``None`` for a token that never expires.
+
+    :raises ValueError: the expiry is malformed.
+    """
+    text = values.get(EXPIRATION, b"").decode("utf-8", "replace")
+    if not text:
+        return None
+    if not times.is_moment(text):
+        raise ValueError("must be an RFC 3339 time such as 2030-01-31T00:00:00Z")
+    return times.seconds(text)
+
+
+def is_expired(values: Values, now: float) -> bool:
+    """Return whether a token has expired; a malformed expiry counts as expired."""
+    try:
+        end = expires(values)
+    except ValueError:
+        return True
+    return end is not None and now > end
+
+
+def extra_groups(values: Values) -> tuple[str, ...]:
+    """
+    Return the token's groups in addition to :data:`GROUP`, sorted.
+
+    :raises ValueError: a group could belong to other users.
+    """
+    text = values.get(EXTRA_GROUPS, b"").decode("utf-8", "replace")
+    groups = tuple(sorted(set(text.split(",")))) if text else ()
+    for group in groups:
+        if not _EXTRA_GROUP.fullmatch(group):
+            raise ValueError(
+                f"each of the groups, joined by commas, must match {_EXTRA_GROUP.pattern}"
+            )
+    return groups
+
+
+def causes_of(name: str, values: Values) -> Iterator[Cause]:
+    """
+    Check a Secret of :data:`SECRET_TYPE`.
+
+    :param name: of the Secret.
+    """
+    for key, pattern in ((ID, _ID), (SECRET, _SECRET)):
+        if key not in values:
+            yield fields.required(f"data[{key}]")
+        elif not pattern.fullmatch(values[key]):
+            detail = f"must match {pattern.pattern.decode('ascii')}"
+            yield fields.invalid(f"data[{key}]", HIDDEN, detail)
+    expected = f"{PREFIX}{values.get(ID, b'').decode('utf-8', 'replace')}"
+    if ID in values and name != expected:
+        yield fields.invalid("metadata.name", name, f"must be {PREFIX} and the data's {ID}")
+    for key, read in ((EXPIRATION, expires), (EXTRA_GROUPS, extra_groups)):
+        try:
+            read(values)
+        except ValueError as problem:
+            yield fields.invalid(f"data[{key}]", HIDDEN, str(problem))

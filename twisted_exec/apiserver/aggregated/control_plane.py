@@ -4,12 +4,16 @@ the host.
 
 Such a server serves only what the cluster lacks: machines of its dialects with their dependencies,
 and console sessions.
+
+RBAC rules that an aggregated server's user needs in the host.
+
+The manifests (``docs/deploy``) contain the same rules; a test compares them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -19,25 +23,35 @@ from zope.interface import implementer
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import Kind
+from twisted_exec.api.kinds import (
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
+    EVENTS,
+    LEASES,
+    ROLEBINDINGS,
+    ROLES,
+    Kind,
+)
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.aggregated.admission.host import HostAdmission
-from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
+from twisted_exec.api.users import MASTERS
+from twisted_exec.apiserver.aggregated.admission import HostAdmission
+from twisted_exec.apiserver.aggregated.admission_objects import FOLLOWED
+from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust, Overrides
 from twisted_exec.apiserver.aggregated.host_storage import HostedStorage, SplitStorage
-from twisted_exec.apiserver.aggregated.trust import Overrides
+from twisted_exec.apiserver.controllers.leader_election import LEASE
+from twisted_exec.apiserver.controllers.leader_election import NAMESPACE as ELECTION
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.credentials import files_of
-from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
-from twisted_exec.auth.dispatcher import GatedRoutes
-from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.groups import MASTERS
+from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
+from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer, User
-from twisted_exec.auth.rbac.changes import PermissionWatch
+from twisted_exec.auth.rules import Rule
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.observe.health import Health
-from twisted_exec.observe.metrics import state_gauge
+from twisted_exec.program.health import Health
+from twisted_exec.program.metrics import state_gauge
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.tls.files import Replaceable
 
@@ -208,3 +222,44 @@ class Behind:
         close: Callable[[], Any] = getattr(self.client, "close", lambda: None)
         stopping = self._changes.stop() if self._changes is not None else succeed(None)
         return stopping.addCallback(lambda _: maybeDeferred(close))
+
+
+DELEGATOR = "system:auth-delegator"
+"""A ClusterRole of the host: TokenReviews and SubjectAccessReviews."""
+READER = "extension-apiserver-authentication-reader"
+"""A Role of the host in ``kube-system``: read the authentication ConfigMap."""
+
+RBAC = (ROLES, ROLEBINDINGS, CLUSTERROLES, CLUSTERROLEBINDINGS)
+"""Kinds whose changes are hints that a session may have lost its permission."""
+
+_FOLLOW = ("get", "list", "watch")
+
+
+def _on(resource: Resource, *verbs: str) -> Rule:
+    return Rule(verbs, (resource.group,), (resource.plural,))
+
+
+def cluster_rules() -> tuple[Rule, ...]:
+    """Rules of a ClusterRole: follow namespaces, admission objects, roles and bindings; record Events."""
+    followed = dict.fromkeys(
+        (resource.group, resource.plural) for versions in FOLLOWED for resource in versions
+    )
+    return (
+        *(Rule(_FOLLOW, (group,), (plural,)) for group, plural in followed),
+        # A server that may create access reviews can find out the same, one question after the other.
+        *(_on(kind.resource, *_FOLLOW) for kind in RBAC),
+        _on(EVENTS.resource, "get", "create", "update"),
+    )
+
+
+def namespaced_rules(dialects: Iterable[Dialect]) -> Iterator[tuple[str, tuple[Rule, ...]]]:
+    """
+    Rules of Roles, by namespace: leader election among the servers, and the heartbeats of
+    poollets.
+    """
+    own = replace(_on(LEASES.resource, *_FOLLOW, "update"), resource_names=(LEASE,))
+    # Other programs elect their leaders in this namespace, so only our Lease is named; a create
+    # cannot be limited by name.
+    yield ELECTION, (own, _on(LEASES.resource, "create"))
+    for namespace in sorted({each.lease_namespace for each in dialects} - {""}):
+        yield namespace, (_on(LEASES.resource, *_FOLLOW),)

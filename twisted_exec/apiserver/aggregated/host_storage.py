@@ -37,7 +37,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.apiserver.controllers.leader_election import LEASE
 from twisted_exec.apiserver.controllers.leader_election import NAMESPACE as ELECTION
-from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.storage.base import DelegatingStorage
 from twisted_exec.storage.history import key_of

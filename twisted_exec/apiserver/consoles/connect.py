@@ -1,27 +1,36 @@
 """
+Consoles of machines: their routes, the poollets they lead to, and Events about refused users.
+
 Locate consoles of machines: the poollet of the machine's pool.
+
+Routes of consoles, and of texts such as logs.
+
+Events about users whom this server refused a console: by a ConsolePolicy, or a take-over.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from zope.interface import implementer
 
+from twisted_exec.api.conditions import writers_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import (
+    CONSOLESESSIONS,
     Kind,
     Object,
     machine_kind,
 )
+from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.reasons import reason_headers
-from twisted_exec.api.recordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import (
     APIError,
     BadRequest,
@@ -30,9 +39,11 @@ from twisted_exec.api.status import (
     NotFound,
     NotImplementedByBackend,
 )
+from twisted_exec.apiserver.consoles.policies import SessionConditions
+from twisted_exec.apiserver.consoles.policy_evaluation import Demand
 from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarded_headers
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings, session_demand
-from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
+from twisted_exec.apiserver.controllers.event_recorder import WARNING, Reports
 from twisted_exec.apiserver.interfaces import (
     Admitted,
     Applicant,
@@ -41,18 +52,22 @@ from twisted_exec.apiserver.interfaces import (
     IReservation,
     Opening,
 )
-from twisted_exec.apiserver.policies.demands import Demand
-from twisted_exec.apiserver.policies.sessions import SessionConditions
 from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
+from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRefused
-from twisted_exec.auth.gate import Gate
+from twisted_exec.auth.gate import Gate, GatedRoutes
+from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
+from twisted_exec.program.audit import Trail
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.outcomes import outcome
+from twisted_exec.streaming.http.responses import outcome
+from twisted_exec.streaming.http.routes import Match
 from twisted_exec.streaming.interfaces import UID_HEADER, IStreamLocator, Location, Subject
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right
 
 
@@ -314,3 +329,155 @@ def connect_options(kind: Kind, subresource: str, query: Query) -> Object:
         if query.has(key):
             options[key] = query.flag(key) if schema.get("type") == "boolean" else query.text(key)
     return options
+
+
+def console_facts(dialects: Iterable[Dialect]) -> Callable[[Target], dict[str, str]]:
+    """Make a function from a machine of these dialects to the facts of its sessions."""
+    by_kind = {machine_kind(dialect).resource: dialect for dialect in dialects}
+
+    def facts(target: Target) -> dict[str, str]:
+        dialect = by_kind[target.kind.resource]
+        return {
+            "namespace": target.namespace,
+            "machine": target.name,
+            "resource": dialect.workload.qualified,
+            "noun": dialect.noun,
+            "subresource": target.subresource,
+        }
+
+    return facts
+
+
+def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
+    """
+    Add the console routes of one dialect's machines.
+
+    ``GET`` and ``POST`` open a session; ``DELETE`` ends it and ``PATCH`` changes its terms, for the
+    user who opened it.  ``console`` is the observers' path.
+    """
+    kind = machine_kind(dialect)
+    for subresource, connect in kind.connects.items():
+        path = f"{_item_path(kind)}/{subresource}"
+        target = partial(_target_of, kind, subresource)
+        facts = console_facts([dialect])
+        routes.add_session(connect.methods, path, proxy.handle, target=target, session=facts)
+        routes.add(["DELETE"], path, proxy.end, is_open=True)
+        routes.add(["PATCH"], path, proxy.limit, is_open=True)
+
+
+def add_machine_texts(
+    routes: GatedRoutes, dialect: Dialect, subresource: str, relay: Relay
+) -> None:
+    """
+    Add the texts of one dialect's machines, such as logs.
+
+    :param relay: with the :class:`.MachineLocator` of the subresource.
+    """
+    kind = machine_kind(dialect)
+    _add_texts(routes, kind, subresource, relay, console_facts([dialect]))
+
+
+def add_retained_texts(routes: GatedRoutes, kind: Kind, subresource: str, relay: Relay) -> None:
+    """
+    Add the texts of objects that may outlive their machines.
+
+    :param relay: with the :class:`.RetainedTextLocator` of the subresource.
+    """
+    facts = {
+        "resource": kind.resource.qualified,
+        "noun": kind.singular,
+        "subresource": subresource,
+    }
+
+    def session(target: Target) -> dict[str, str]:
+        return {"namespace": target.namespace, "machine": target.name, **facts}
+
+    _add_texts(routes, kind, subresource, relay, session)
+
+
+def _add_texts(
+    routes: GatedRoutes,
+    kind: Kind,
+    subresource: str,
+    relay: Relay,
+    session: Callable[[Target], dict[str, str]],
+) -> None:
+    path, target = f"{_item_path(kind)}/{subresource}", partial(_target_of, kind, subresource)
+    routes.add_session(["GET"], path, relay.handle, target=target, session=session)
+
+
+def _item_path(kind: Kind) -> str:
+    """Return the pattern of the path of an object."""
+    return f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
+
+
+def _target_of(kind: Kind, subresource: str, match: Match[Any]) -> Target:
+    """Return the object of a request, with the subresource of its route."""
+    return Target(kind, match.values["namespace"], match.values["name"], subresource)
+
+
+REFUSED = "ConsoleRefused"
+
+
+class ConsoleRefusals:
+    """
+    Records the Events, and the audit records of denied take-overs.
+
+    :param seconds: returns the time, by a monotonic clock.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, storage: IStorage, reports: Reports, trail: Trail, seconds: Callable[[], float]
+    ) -> None:
+        self._storage, self._reports = storage, reports
+        self._by_policies = RefusalLimit(seconds)
+        self._denials = TakeoverDenials(trail, RefusalLimit(seconds))
+
+    def by_policy(self, kind: Kind, machine: Object, subject: Subject, message: str) -> None:
+        """
+        Record that a policy refused a user, unless that was recorded a short time ago.
+
+        :param message: of the refusal; it names the policy.
+        """
+        if self._by_policies.is_due(subject):
+            acting = f' (by user "{subject.caller}")' if subject.caller else ""
+            text = f'user "{subject.user}"{acting} was refused the console: {message}'
+            self._tell(kind, machine, REFUSED, text)
+
+    async def takeover(self, kind: Kind, subject: Subject, message: str) -> None:
+        """
+        Record that a take-over was denied, unless that was recorded a short time ago.
+
+        :param message: of the refusal.
+        """
+        if not self._denials.is_due(subject):
+            return
+        machine: Object | None = None
+        writers: list[str] = []
+        try:
+            machine = await self._storage.get(kind.resource, subject.namespace, subject.machine)
+            writers = await self._writers(machine)
+        except APIError:
+            pass  # the record does without
+        uid = "" if machine is None else machine["metadata"]["uid"]
+        text = self._denials.record(subject, uid, writers, message, impersonator=subject.caller)
+        if machine is not None:
+            self._tell(kind, machine, TAKEOVER_DENIED, text)
+
+    async def _writers(self, machine: Object) -> list[str]:
+        """Return the users who have the floor; the machine names their sessions."""
+        sessions = writers_of(machine)
+        if not sessions:
+            return []
+        namespace = machine["metadata"]["namespace"]
+        listing = await self._storage.list(CONSOLESESSIONS.resource, namespace, stale=True)
+        specs = (each["spec"] for each in listing.items)
+        return [each.get("user", "") for each in specs if each.get("session") in sessions]
+
+    def _tell(self, kind: Kind, machine: Object, reason: str, text: str) -> None:
+        telling: Deferred[Any] = Deferred.fromCoroutine(
+            self._reports.tell(kind, machine, WARNING, reason, text)
+        )
+        telling.addErrback(lambda failure: self._log.failure("cannot record an event", failure))

@@ -17,18 +17,18 @@ from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS, Object
-from twisted_exec.api.kinds.policies.consolerecordings import (
+from twisted_exec.api.kinds.consolerecordings import (
     CLOSED,
     DEFAULT_RETENTION_DAYS,
     FAILED,
     MOST_USERS,
     ended_spec,
+    recording_of_query,
 )
-from twisted_exec.api.recordings import recording_of_query
 from twisted_exec.api.status import APIError, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.api.times import seconds, timestamp
+from twisted_exec.apiserver.consoles.policy_evaluation import Demand
 from twisted_exec.apiserver.controllers.event_recorder import OURSELVES
-from twisted_exec.apiserver.policies.demands import Demand
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.auth.gate import Gate
@@ -38,7 +38,7 @@ from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.outcomes import outcome
+from twisted_exec.streaming.http.responses import outcome
 
 JOIN_SECONDS = 10.0
 """Sessions that are opened within this time are noted once."""

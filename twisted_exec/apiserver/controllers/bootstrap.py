@@ -1,4 +1,6 @@
 """
+Create the system objects, which a server needs, and keep aggregated ClusterRoles complete.
+
 Create the system objects, which a server needs: namespaces, roles, bindings.
 
 As in kube-apiserver, missing rules and subjects are added to an existing object and additions of
@@ -10,6 +12,12 @@ first.
 The server creates them before it serves, and again when the store has lost them: another program
 can empty etcd, delete keys there or restore an earlier state.  Without the namespace of the Lease no
 server leads, and clients cannot create it before a role allows them to.
+
+Fill in ``rules`` of aggregated ClusterRoles.
+
+Authorization does not depend on this: the authorizer aggregates by itself
+(:mod:`twisted_exec.auth.rbac`).  It is for people who read ``rules``; in Kubernetes the
+controller manager writes them.
 """
 
 from __future__ import annotations
@@ -23,16 +31,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api import kinds
-from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import AlreadyExists, Conflict, NotFound, ServiceUnavailable
+from twisted_exec.api.kinds import CLUSTERROLES, Kind, Object
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound, ServiceUnavailable
+from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.controllers.namespaces import PERMANENT, ensure_namespaces
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
-from twisted_exec.auth.groups import MASTERS
+from twisted_exec.apiserver.serving.verbs import Target, Verbs, check_size
 from twisted_exec.auth.interfaces import User
-from twisted_exec.kube.informers.reflector import Backoff
-from twisted_exec.storage.follower import log_failure
+from twisted_exec.auth.rbac import Policy, RBACObjects
+from twisted_exec.kube.informers import Backoff
+from twisted_exec.storage.follower import Followed, StoreFollower, log_failure
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
@@ -185,3 +194,71 @@ def _completed(stored: Object, desired: Object) -> Object:
             have = result.setdefault(key, [])
             have += [item for item in copy.deepcopy(desired[key]) if item not in have]
     return result
+
+
+_RETRY_SECONDS = 5.0
+
+
+class RoleAggregation(StoreFollower):
+    """
+    Writes ``rules`` of ClusterRoles that have an ``aggregationRule``.
+
+    :param storage: started before this service is.
+    """
+
+    _log = Logger()
+
+    def __init__(self, storage: IStorage, clock: IReactorTime) -> None:
+        super().__init__(storage)
+        self._clock = clock
+        self._retry: IDelayedCall | None = None
+        self._passes = CoalescedRuns(self._gather, self._failed, self._look)
+
+    def startService(self) -> None:
+        """Aggregate now, and follow ClusterRoles."""
+        super().startService()
+        self._look()
+
+    def stopService(self) -> None:
+        """Stop following ClusterRoles."""
+        super().stopService()
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
+
+    def followed(self) -> tuple[Followed, ...]:
+        """See :meth:`StoreFollower.followed`."""
+        return (Followed(CLUSTERROLES.resource, self._changed),)
+
+    def _changed(self, event: Event) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        if self.running:
+            self._passes.ask()
+
+    async def _gather(self) -> None:
+        roles = (await self._storage.list(CLUSTERROLES.resource)).items
+        policy = Policy(RBACObjects(cluster_roles=roles))
+        for role in roles:
+            if role.get("aggregationRule"):
+                aggregated = policy.rules_of(
+                    {"kind": "ClusterRole", "name": role["metadata"]["name"]}, ""
+                )
+                await self._write(role, [rule.to_object() for rule in aggregated or ()])
+
+    async def _write(self, role: Object, rules: list[Object]) -> None:
+        if role.get("rules", []) == rules:
+            return
+        new = copy.deepcopy(role)
+        new["rules"] = rules
+        try:
+            check_size(new)  # aggregated rules can exceed the size limit of an object
+            await self._storage.update(CLUSTERROLES.resource, new)
+        except APIError:
+            return  # changed meanwhile (that triggers the next run), or the store is read-only
+
+    def _failed(self, failure: Failure) -> None:
+        if self.running:
+            log_failure(self._log, "cannot write the rules of aggregated cluster roles", failure)
+            if self._retry is None or not self._retry.active():
+                self._retry = self._clock.callLater(_RETRY_SECONDS, self._look)

@@ -15,9 +15,9 @@ from twisted.logger import Logger
 from twisted_exec.api.kinds import EVENTS, Kind, Object
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.api.times import timestamp
+from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
-from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import User
 
 NORMAL, WARNING = "Normal", "Warning"

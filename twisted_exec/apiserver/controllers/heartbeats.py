@@ -24,8 +24,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import LEASES, Kind, Object, machine_kind, pool_kind
-from twisted_exec.api.managedfields.entries import Writer
-from twisted_exec.api.managedfields.updates import updated
+from twisted_exec.api.managedfields import Writer, updated
 from twisted_exec.api.status import APIError
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.serving.query import MANAGER

@@ -4,7 +4,7 @@ Controllers that run on one of the servers that share a store.
 Each server runs the followers of its own state (RBAC rules, restrictions, session reviews, session
 objects, Pods).  Controllers that write on their own (scheduler, signer, namespaces, heartbeats,
 expiry of Events, role aggregation) would repeat each other's work, so they run only on the leader:
-:mod:`twisted_exec.kube.leader_election.election` with a Lease in the store itself.
+:mod:`twisted_exec.kube.leases` with a Lease in the store itself.
 
 None of the controllers needs to run without a pause or depends on an earlier run: each starts from
 the current state.  A crashed leader therefore costs the duration of a lease, in which machines wait
@@ -33,8 +33,7 @@ from twisted_exec.apiserver.controllers.event_recorder import OURSELVES, WARNING
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.kube.interfaces import ILeases
-from twisted_exec.kube.leader_election.controllers import EVENT_REASON, LeaderServices, Make
-from twisted_exec.kube.leader_election.election import Election, new_lease
+from twisted_exec.kube.leases import EVENT_REASON, Election, LeaderServices, Make, new_lease
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage

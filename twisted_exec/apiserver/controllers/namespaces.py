@@ -16,11 +16,11 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.status import AlreadyExists, Conflict, Forbidden, NotFound
+from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.registry import Registry
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
-from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch

@@ -14,11 +14,11 @@ from zope.interface import implementer
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.resource import Resource
+from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
-from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import Attributes
-from twisted_exec.auth.rbac.authorizer import IRuleSource, RBACAuthorizer, RBACObjects
-from twisted_exec.auth.rbac.rules import EVERYTHING, Rule
+from twisted_exec.auth.rbac import IRuleSource, RBACAuthorizer, RBACObjects
+from twisted_exec.auth.rules import EVERYTHING, Rule
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.interfaces import Event, IStorage

@@ -23,24 +23,22 @@ from twisted.application.service import Service
 
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import SERVICEACCOUNTS, TOKENREQUESTS, Object
-from twisted_exec.api.kinds.bootstraptokens import SECRET_TYPE
+from twisted_exec.api.kinds.secrets import SECRET_TYPE
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, MethodNotAllowed
 from twisted_exec.apiserver.serving.bodies import read_body
 from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
-from twisted_exec.apiserver.serving.rest import root_of
+from twisted_exec.apiserver.serving.rest import root_of, warning_headers
 from twisted_exec.apiserver.serving.verbs import Target
-from twisted_exec.apiserver.serving.warning_headers import warning_headers
-from twisted_exec.auth.dispatcher import GatedRoutes
-from twisted_exec.auth.gate import Gate
+from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.interfaces import Attributes
-from twisted_exec.auth.jose.keys import ALGORITHMS, SigningKey
-from twisted_exec.auth.service_accounts import BOUND, TokenIssuer
+from twisted_exec.auth.jwt import ALGORITHMS, SigningKey
+from twisted_exec.auth.tokens import BOUND, TokenIssuer
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond, respond_json
 from twisted_exec.streaming.http.routes import not_found
+from twisted_exec.streaming.http.site import Request
 
 
 class TokenInvalidation(Service):

@@ -3,10 +3,10 @@ Machines that are exposed to another cluster, and the users who may see them.
 
 A node server of another cluster shows our machines there as Pods.  It forwards no identities: all
 users of that cluster are one user here.  That user may access only machines whose owner agrees, by
-the label :data:`~twisted_exec.api.kinds.pods.machine_pods.EXPOSED_LABEL`.  RBAC cannot say that, as
+the label :data:`~twisted_exec.api.kinds.machine_pods.EXPOSED_LABEL`.  RBAC cannot say that, as
 its rules know names but no labels.
 
-Members of the group :data:`~twisted_exec.auth.groups.EXPOSED` may read the machines with the label,
+Members of the group :data:`~twisted_exec.api.users.EXPOSED` may read the machines with the label,
 open their consoles and read their logs, without any role (:class:`ExposedAuthorizer`).  They may do
 nothing else with any machine, whatever their roles allow (:class:`ExposedRestriction`).  Other
 machines look to them as if they did not exist.
@@ -24,15 +24,15 @@ from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS, Object
-from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
+from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound
+from twisted_exec.api.users import EXPOSED
 from twisted_exec.apiserver.interfaces import Change
 from twisted_exec.apiserver.restriction.visibility import FixedVisibility
 from twisted_exec.auth.console_rights import CONSOLE, VERBS
-from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
-from twisted_exec.auth.rbac.rules import Rule
+from twisted_exec.auth.rules import Rule
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 

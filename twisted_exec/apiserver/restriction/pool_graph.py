@@ -9,7 +9,7 @@ same kind (``plugin/pkg/auth/authorizer/node/graph.go``).  A machine needs all C
 namespace, because an alert names no machines.
 
 The graph follows the store, so that a decision needs no reads.  Watches that are filtered by it
-(:mod:`twisted_exec.apiserver.restriction.filtered_storage`) listen for its changes.
+(:mod:`twisted_exec.apiserver.restriction.visibility`) listen for its changes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import CONSOLEALERTS, SECRETS, Object, storage
-from twisted_exec.api.kinds.network import ipam, routing
-from twisted_exec.api.kinds.network import networks as networking
+from twisted_exec.api.kinds import CONSOLEALERTS, SECRETS, Object, routing, storage
+from twisted_exec.api.kinds import networks as ipam
+from twisted_exec.api.kinds import networks as networking
 from twisted_exec.api.resource import Resource
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import key_of

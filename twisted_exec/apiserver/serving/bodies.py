@@ -1,17 +1,32 @@
 """
+The bodies of requests and responses.
+
 The bodies of requests: objects, patches and the options of a delete.
+
+Encoding of objects in responses: complete, as rows of a Table, or metadata only.
+
+Stored objects are not encoded again: their bytes are inserted between others
+(:mod:`twisted_exec.api.encoded`).  Long lists are generated in pieces on demand, so that encoding
+and sending does not block the reactor for long, and a slow client costs one piece of memory, not a
+list.
 """
 
 from __future__ import annotations
 
-from twisted_exec.api import fields, patch
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from json.encoder import encode_basestring_ascii as _quoted
+from typing import Any
+
+from twisted_exec.api import bodies, fields, patch, table
+from twisted_exec.api.encoded import json_bytes, json_of, metadata_json_of
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.formats import body
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import BadRequest, Invalid, UnsupportedMediaType, one_line
 from twisted_exec.apiserver.serving.filters import APIRequest
-from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.apiserver.serving.query import Form, WriteOptions
+from twisted_exec.storage.interfaces import Event
+from twisted_exec.streaming.http.site import Request
 
 _SHOWN_BYTES = 30
 _POLICIES = ("Background", "Foreground", "Orphan")
@@ -30,7 +45,7 @@ def content_type(request: Request) -> str:
 
 
 def read_body(
-    request: Request, kind: Kind, options: WriteOptions, limit: body.Limit = body.REVIEW
+    request: Request, kind: Kind, options: WriteOptions, limit: bodies.Limit = bodies.REVIEW
 ) -> Object:
     """
     Decode the object in a request's body.
@@ -46,12 +61,12 @@ def read_body(
 
 
 def decode_object(
-    media_type: str, raw: bytes, kind: Kind, options: WriteOptions, limit: body.Limit
+    media_type: str, raw: bytes, kind: Kind, options: WriteOptions, limit: bodies.Limit
 ) -> Object:
     """Decode an object; parameters and errors are those of :func:`read_body`."""
     try:
-        return body.decode(media_type, raw, options.duplicates, limit)
-    except body.BodyError as error:
+        return bodies.decode(media_type, raw, options.duplicates, limit)
+    except bodies.BodyError as error:
         raise BadRequest(
             f"the object provided is unrecognized (must be of type {kind.resource.kind}): "
             f"{error.message} ({_summary(raw)})"
@@ -90,7 +105,7 @@ def delete_options(request: APIRequest) -> Object:
     raw = request.content.read()
     # The query counts only without a body.  Go writes null for options that are not set.
     kind, is_empty = content_type(request), raw.strip() in (b"", b"null")
-    submitted = _from_query(request) if is_empty else body.decode(kind, raw, limit=body.REVIEW)
+    submitted = _from_query(request) if is_empty else bodies.decode(kind, raw, limit=bodies.REVIEW)
     if submitted.get("kind", "DeleteOptions") != "DeleteOptions":
         raise BadRequest(
             f"the body of a delete is no {fields.shown(submitted['kind'])}: DeleteOptions"
@@ -139,3 +154,166 @@ def _propagation_causes(submitted: Object) -> list[Cause]:
     if policy not in _POLICIES:
         return [fields.not_supported("propagationPolicy", policy, [*_POLICIES, "nil"])]
     return []
+
+
+PIECE_BYTES = 64 << 10
+"""Approximate size of a list's pieces; a single larger object is one piece."""
+
+_CACHED_CHANGES = 4
+
+PIECE_ROWS = 25
+"""Largest number of a Table's rows in a piece: unlike objects, rows are rendered for each list."""
+
+_PARTIAL = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
+
+
+def partial_json(obj: Object) -> bytes:
+    """Encode an object's ``PartialObjectMetadata``."""
+    return _PARTIAL + metadata_json_of(obj) + b"}"
+
+
+def row_json(kind: Kind, obj: Object, now: float, include: str) -> bytes:
+    """Encode one object as a row of a Table; see :func:`twisted_exec.api.table.row`."""
+    row = f'{{"cells":[{",".join(map(_quoted, table.cells(kind, obj, now)))}]'.encode("ascii")
+    if include == "None":
+        return row + b"}"
+    encoded = json_of(obj) if include == "Object" else partial_json(obj)
+    return row + b',"object":' + encoded + b"}"
+
+
+def object_json(kind: Kind, obj: Object, form: Form, now: float, *, columns: bool = True) -> bytes:
+    """
+    Encode one object in the requested form.
+
+    :param now: seconds since the epoch, for ages.
+    :param columns: a Table includes its column definitions.
+    """
+    if form.shape == "Partial":
+        return partial_json(obj)
+    if form.shape != "Table":
+        return json_of(obj)
+    metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+    before, after = _around(table.table(kind, [], now, metadata=metadata, columns=columns), "rows")
+    return before + row_json(kind, obj, now, form.include) + after
+
+
+def list_pieces(
+    kind: Kind, items: Sequence[Object], metadata: Object, form: Form, now: float
+) -> Iterator[bytes]:
+    """
+    Encode a list of objects in the requested form, each piece on demand.
+
+    :param metadata: metadata of the list.
+    """
+    before, after = _around(empty_list(kind, metadata, form), _items_of(form))
+    parts = 2 * PIECE_ROWS if form.shape == "Table" else sys.maxsize  # a comma is a part, too
+    yield from _pieces(before, (_item(kind, obj, form, now) for obj in items), after, parts)
+
+
+def empty_list(kind: Kind, metadata: Object, form: Form) -> Object:
+    """Return a list without items."""
+    if form.shape == "Table":
+        return table.table(kind, [], 0.0, metadata=metadata)
+    partial = form.shape == "Partial"
+    return {
+        "kind": "PartialObjectMetadataList" if partial else kind.list_kind,
+        "apiVersion": "meta.k8s.io/v1" if partial else kind.resource.api_version,
+        "metadata": metadata,
+        "items": [],
+    }
+
+
+def _items_of(form: Form) -> str:
+    return "rows" if form.shape == "Table" else "items"
+
+
+def _item(kind: Kind, obj: Object, form: Form, now: float) -> bytes:
+    if form.shape == "Table":
+        return row_json(kind, obj, now, form.include)
+    return partial_json(obj) if form.shape == "Partial" else json_of(obj)
+
+
+def _around(document: Object, key: str) -> tuple[bytes, bytes]:
+    """Return the text before and after the items of the document's last, empty list."""
+    text = json_bytes(document)
+    assert text.endswith(b'"%b":[]}' % key.encode()), f"{key} are not the last"
+    return text[:-2], text[-2:]
+
+
+def _pieces(before: bytes, elements: Iterable[bytes], after: bytes, most: int) -> Iterator[bytes]:
+    def separated() -> Iterator[bytes]:
+        comma = before
+        for element in elements:
+            yield comma
+            yield element
+            comma = b","
+        yield after + b"\n" if comma == b"," else before + after + b"\n"
+
+    return gathered(separated(), most)
+
+
+def gathered(parts: Iterable[bytes], most: int = sys.maxsize) -> Iterator[bytes]:
+    """
+    Join parts into pieces of about :data:`PIECE_BYTES`; none if all are empty.
+
+    :param most: largest number of parts in a piece.
+    """
+    waiting: list[bytes] = []
+    size = 0
+    for part in parts:
+        waiting.append(part)
+        size += len(part)
+        if size >= PIECE_BYTES or len(waiting) >= most:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if size:
+        yield b"".join(waiting)
+
+
+def line(change: str, encoded: bytes) -> bytes:
+    """Encode one line of a watch."""
+    return b'{"type":"%b","object":%b}\n' % (change.encode(), encoded)
+
+
+class EventLines:
+    """
+    Lines of changes, encoded once for all watches.
+
+    A store delivers a change to all watches before the next one, and the turns of their users are
+    rarely far apart, so only the lines of the last few changes are cached.
+
+    :param now: seconds since the epoch, for ages.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._made: dict[int, tuple[Event, dict[Any, Any]]] = {}
+        """By the id of the change, which is kept with it."""
+
+    def once(self, event: Event, key: Any, make: Callable[[], Any]) -> Any:
+        """Return the result of ``make``, called once per change and key while the change is cached."""
+        cached = self._made.get(id(event))
+        if cached is None:
+            cached = self._made[id(event)] = event, {}
+            if len(self._made) > _CACHED_CHANGES:
+                del self._made[next(iter(self._made))]
+        made = cached[1]
+        result = made.get(key)
+        if result is None:
+            result = made[key] = make()
+        return result
+
+    def line_of(
+        self, event: Event, kind: Kind, change: str, obj: Object, form: Form, columns: bool
+    ) -> bytes:
+        """
+        Return the line of this change, for watches of this form.
+
+        :param obj: of the event, or made by :meth:`once` for it.
+        """
+
+        def make() -> bytes:
+            return line(change, object_json(kind, obj, form, self._now(), columns=columns))
+
+        encoded: bytes = self.once(event, (kind.resource, change, form, columns), make)
+        return encoded

@@ -22,7 +22,7 @@ KUBERNETES_MINOR = 33
 AGGREGATED = "apidiscovery.k8s.io"
 
 
-def version() -> Object:
+def version_info() -> Object:
     """``GET /version``."""
     # A second "+" would make it no semantic version, which kubectl requires.
     own = __version__.replace("+", ".")

@@ -9,7 +9,7 @@ user. Source of the idea: API Priority and Fairness of kube-apiserver.
 
 The thread shares the interpreter with the reactor, which gets it back within
 :data:`SWITCH_SECONDS`.  Only a call into C keeps it longer; the limits of
-:mod:`twisted_exec.api.formats.body` bound the longest of them, the JSON encoder, to a few milliseconds.
+:mod:`twisted_exec.api.bodies` bound the longest of them, the JSON encoder, to a few milliseconds.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
-from twisted_exec.api.formats import body
-from twisted_exec.api.formats.encoded import json_of
+from twisted_exec.api import bodies
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, TooManyRequests
 from twisted_exec.auth.interfaces import User
-from twisted_exec.observe.metrics import QueueMetrics
+from twisted_exec.program.metrics import QueueMetrics
 
 CHEAP = 512
 """Cost of work that runs at once; about 3 ms."""
@@ -57,7 +57,7 @@ def cost_of_json(text: bytes) -> int:
     """Estimate the cost of JSON in values: long text counts by its bytes."""
     cost = len(text) // _BYTES_PER_VALUE
     # Beyond that the exact number makes no difference.
-    return cost if cost > CHEAP else cost + body.most_values(text)
+    return cost if cost > CHEAP else cost + bodies.most_values(text)
 
 
 def cost_of_body(content_type: str, raw: bytes) -> int:

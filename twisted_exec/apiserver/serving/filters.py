@@ -12,17 +12,17 @@ from functools import cached_property
 from typing import cast
 from urllib.parse import unquote_to_bytes
 
-from twisted_exec.api.formats.yaml_text import yaml_bytes
 from twisted_exec.api.kinds import NAMESPACES, Object
 from twisted_exec.api.selectors import EVERYTHING, FieldSelector
 from twisted_exec.api.status import TooManyRequests
+from twisted_exec.api.yaml_text import yaml_bytes
 from twisted_exec.apiserver.serving.fairness import CHEAP, cost_of_json
 from twisted_exec.apiserver.serving.query import YAML, Query, prefers_yaml
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import accepts_gzip, respond_pieces
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.site import Request
 
 
 class APIRequest(Request):

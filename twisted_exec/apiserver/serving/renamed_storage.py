@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.formats.encoded import Encoded, json_of
+from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.api.kinds import Kind
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, NotFound

@@ -1,25 +1,28 @@
 """
 The verbs over HTTP: the routes of a kind.
+
+Warnings to clients, in the header ``Warning``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from twisted_exec.api import patch, strategy
-from twisted_exec.api.formats import body
+from twisted_exec.api import bodies, patch, strategy
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import MethodNotAllowed, NotFound
+from twisted_exec.api.status import MethodNotAllowed, NotFound, one_line
 from twisted_exec.apiserver.serving.bodies import (
     content_type,
     decode_object,
     delete_options,
+    list_pieces,
+    object_json,
     patch_type,
 )
-from twisted_exec.apiserver.serving.encoding import list_pieces, object_json
 from twisted_exec.apiserver.serving.fairness import FairQueue, Work, cost_of_body, cost_of_json
 from twisted_exec.apiserver.serving.filters import (
     APIRequest,
@@ -45,16 +48,14 @@ from twisted_exec.apiserver.serving.query import (
     write_options,
 )
 from twisted_exec.apiserver.serving.verbs import Page, Target, Verbs
-from twisted_exec.apiserver.serving.warning_headers import advised, warning_headers
 from twisted_exec.apiserver.serving.watch import Watches
-from twisted_exec.auth.dispatcher import GatedRoutes
-from twisted_exec.auth.gate import Gate
+from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import respond_pieces
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.routes import Match
+from twisted_exec.streaming.http.site import Request
 
 _LAID_OUT_ITEMS = 500
 _LAID_OUT_BYTES = 2 << 20
@@ -208,7 +209,7 @@ class REST:
         self, request: Request, kind: Kind, options: WriteOptions, work: Work
     ) -> Object:
         raw, media_type = request.content.getvalue(), content_type(request)
-        return await work.run(decode_object, media_type, raw, kind, options, body.OBJECT)
+        return await work.run(decode_object, media_type, raw, kind, options, bodies.OBJECT)
 
     async def _create(self, context: RequestContext, target: Target) -> None:
         request = request_of(context)
@@ -339,7 +340,7 @@ class REST:
         """Respond with JSON, laid out as the client wants."""
         request = request_of(context)
         layout = request.layout
-        if layout is not None and body.most_values(encoded) <= _LAID_OUT_VALUES:
+        if layout is not None and bodies.most_values(encoded) <= _LAID_OUT_VALUES:
             work = Work(self._queue, context.user, cost_of_json(encoded))
             encoded = await work.run(layout, encoded)
             request.is_laid_out = True
@@ -401,3 +402,36 @@ def _deleted(kind: Kind, obj: Object) -> Object:
             "uid": metadata["uid"],
         },
     }
+
+
+_WARNING_CHARACTERS = 256
+_WARNINGS_CHARACTERS = 4096
+
+
+@contextmanager
+def advised(request: Request, options: WriteOptions) -> Iterator[None]:
+    """Send admission's advice with the response, whether the write succeeds or not."""
+    try:
+        yield
+    finally:
+        for warning in warning_headers(dict.fromkeys(options.advice)):
+            request.responseHeaders.addRawHeader(b"Warning", warning)
+
+
+def warning_headers(warnings: Iterable[str]) -> Iterator[bytes]:
+    """
+    Format warnings for the ``Warning`` header: they quote the client, so size and characters are
+    limited.
+
+    The limits are those of ``k8s.io/apiserver/pkg/endpoints/filters/warning.go``.
+    """
+    room = _WARNINGS_CHARACTERS
+    for warning in warnings:
+        text = one_line(warning)
+        if len(text) > _WARNING_CHARACTERS:
+            text = f"{text[: _WARNING_CHARACTERS - 3]}..."
+        room -= len(text)
+        if room < 0:
+            return
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        yield b'299 - "%s"' % escaped.encode("ascii", "replace")

@@ -4,6 +4,20 @@ The verbs, on objects: the layer between requests and the store.
 No HTTP here.  Every write reads the object, makes the new one, runs admission and stores it with
 optimistic concurrency.  On a conflict with another writer it starts again, unless the client named
 a version.
+
+Admission of writes: namespaces, mutating admission before validation, and validating admission.
+
+``fieldValidation``: unknown and duplicate fields in a request body.
+
+``Ignore`` accepts them, ``Warn`` sends warnings, ``Strict`` refuses the request, in the words of
+``k8s.io/apiserver/pkg/endpoints/handlers``.
+
+Finalizers for the garbage collector.
+
+A standalone server has no garbage collector and no owner references.  Behind a host cluster, the
+host's collector follows our objects as it follows all others; a finalizer tells it that dependents
+must be handled before the object goes.  Source: ``deletionFinalizersForGarbageCollection`` of
+``k8s.io/apiserver/pkg/registry/generic/registry/store.go``.
 """
 
 from __future__ import annotations
@@ -11,22 +25,22 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
 
-from twisted_exec.api import fields, strategy, times
-from twisted_exec.api.formats import body
-from twisted_exec.api.formats.encoded import encoded, json_bytes
-from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.managedfields import entries as managers
-from twisted_exec.api.managedfields import updates
+from twisted_exec.api import bodies, fields, managedfields, strategy, times
+from twisted_exec.api import managedfields as managers
+from twisted_exec.api.encoded import encoded, json_bytes
+from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
     BadRequest,
     Conflict,
     Expired,
+    Forbidden,
     Invalid,
     NotFound,
     RequestEntityTooLarge,
@@ -35,18 +49,12 @@ from twisted_exec.apiserver.interfaces import (
     CREATE,
     DELETE,
     UPDATE,
+    Change,
     IAdmission,
+    IMutatingAdmission,
 )
-from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
-from twisted_exec.apiserver.serving import field_validation
-from twisted_exec.apiserver.serving.admission import (
-    AdmissionChain,
-    Draft,
-    change_of,
-    check_namespace,
-)
+from twisted_exec.apiserver.restriction.visibility import FilteredStorage
 from twisted_exec.apiserver.serving.fairness import Work, cost_of_object
-from twisted_exec.apiserver.serving.garbage_collection import with_collector_finalizer
 from twisted_exec.apiserver.serving.query import (
     ContinueExpired,
     ListOptions,
@@ -227,7 +235,7 @@ class Verbs:
         :raises NotFound: the namespace does not exist.
         """
         work = work or Work()
-        await work.run(field_validation.check_body, target.kind, body, options)
+        await work.run(check_body, target.kind, body, options)
         return await self._create(user, target, Draft(body), options, work)
 
     async def _create(
@@ -269,7 +277,7 @@ class Verbs:
         """
         kind, work = target.kind, work or Work()
         strategy.check_type(kind, body)
-        await work.run(field_validation.check_body, kind, body, options)
+        await work.run(check_body, kind, body, options)
 
         def whole(old: Object) -> Draft:
             version = body.get("metadata", {}).get("resourceVersion")
@@ -299,7 +307,7 @@ class Verbs:
         def patched(old: Object) -> Draft:
             new = make(old)
             strategy.check_identity(target.kind, new, old)
-            field_validation.check_patched(target.kind, new, options)
+            check_patched(target.kind, new, options)
             return Draft(new)
 
         return await self._rewrite(user, target, patched, options, work or Work())
@@ -327,10 +335,10 @@ class Verbs:
 
         def applied(old: Object | None) -> Draft:
             writer = self._writer(target, options)
-            result = updates.applied(target.kind, old, config, writer, force=force)
+            result = managedfields.applied(target.kind, old, config, writer, force=force)
             if old is not None:
                 strategy.check_identity(target.kind, result.body, old)
-            field_validation.check_applied(options)
+            check_applied(options)
             return Draft(result.body, result.managed)
 
         work = work or Work()
@@ -456,11 +464,11 @@ class Verbs:
         """Set ``managedFields`` of the new object."""
         kind, metadata = target.kind, new["metadata"]
         if draft.managed is not None:
-            entries = managers.encode(draft.managed, kind.resource.api_version)
+            entries = managers.encode_entries(draft.managed, kind.resource.api_version)
         else:
             submitted = (draft.written or draft.body).get("metadata", {}).get("managedFields")
             writer = self._writer(target, options)
-            entries = updates.updated(kind, old, draft.written or new, submitted, writer)
+            entries = managedfields.updated(kind, old, draft.written or new, submitted, writer)
         metadata.pop("managedFields", None)
         if entries:
             metadata["managedFields"] = entries
@@ -536,12 +544,205 @@ def check_size(obj: Object, *, applied: bool = False) -> None:
     :raises RequestEntityTooLarge: more than 1 MiB as JSON, or more values than a body may have.
     """
     text = json_bytes(obj)
-    if len(text) <= _LIMIT_OBJECT_BYTES and body.count_values(text) <= body.OBJECT.values:
+    if len(text) <= _LIMIT_OBJECT_BYTES and bodies.count_values(text) <= bodies.OBJECT.values:
         return
     if not applied and obj["metadata"].pop("managedFields", None):
         check_size(obj, applied=True)
         return
     raise RequestEntityTooLarge(
         f"the object is larger than {_LIMIT_OBJECT_BYTES} bytes as JSON, or has more than "
-        f"{body.OBJECT.values} values: split it into several objects"
+        f"{bodies.OBJECT.values} values: split it into several objects"
     )
+
+
+@dataclass(frozen=True)
+class Draft:
+    """
+    A complete object before validation.
+
+    :param managed: ``managedFields``, if they were determined together with it.
+    :param written: the client's version, if mutating admission has changed it: the client manages
+        its own fields, and changed fields have no manager.
+    """
+
+    body: Object
+    managed: managers.Managed | None = None
+    written: Object | None = None
+
+
+class AdmissionChain:
+    """
+    All admissions of a server.
+
+    :param admissions: called in order.
+    """
+
+    def __init__(self, storage: IStorage, admissions: Sequence[IAdmission]) -> None:
+        self._storage, self._admissions = storage, admissions
+        self._mutating: list[IMutatingAdmission] = [
+            each for each in admissions if IMutatingAdmission.providedBy(each)
+        ]
+
+    async def mutated(
+        self,
+        user: User,
+        target: Target,
+        draft: Draft,
+        old: Object | None,
+        options: WriteOptions,
+        work: Work,
+    ) -> Draft:
+        """
+        Run mutating admission on a draft.
+
+        As in Kubernetes this precedes validation, which checks the result.
+        """
+        if not self._mutating:
+            return draft
+        operation = CREATE if old is None else UPDATE
+        written = await work.run(
+            partial(
+                strategy.prepared, target.kind, draft.body, target.namespace, creating=old is None
+            )
+        )
+        if old is None:
+            await check_namespace(self._storage, target.namespace)
+        new = written
+        for mutating in self._mutating:
+            change = change_of(user, operation, target, new, old, options)
+            new = await mutating.mutate(change)
+        if new == written:
+            return draft
+        if submitted := draft.body.get("metadata", {}).get("managedFields"):
+            written["metadata"]["managedFields"] = submitted
+        return replace(draft, body=new, written=written)
+
+    async def admit(self, change: Change) -> None:
+        """
+        Run validating admission.
+
+        :raises APIError: the change is refused.
+        """
+        for admission in self._admissions:
+            await admission.admit(change)
+
+
+def change_of(
+    user: User,
+    operation: str,
+    target: Target,
+    new: Object | None,
+    old: Object | None,
+    options: WriteOptions,
+) -> Change:
+    """Describe a write for admission."""
+    return Change(
+        user,
+        operation,
+        target.kind,
+        new,
+        old,
+        target.subresource,
+        dry_run=options.dry_run,
+        options=options.submitted,
+        warnings=options.advice,
+    )
+
+
+async def check_namespace(storage: IStorage, namespace: str) -> None:
+    """
+    Check that objects can be created in a namespace; an empty one means none.
+
+    :raises Forbidden: it is being deleted.
+    :raises NotFound: it does not exist.
+    """
+    if not namespace:
+        return
+    if await _takes_more(storage, namespace):
+        return
+    obj = await storage.get(NAMESPACES.resource, "", namespace)
+    if "deletionTimestamp" in obj["metadata"]:
+        raise Forbidden(
+            f"unable to create new content in namespace {namespace} because it is being terminated",
+            details={"causes": [{"reason": "NamespaceTerminating"}]},
+        )
+
+
+async def _takes_more(storage: IStorage, namespace: str) -> bool:
+    """
+    Return whether a cached namespace exists and is not being deleted.
+
+    An object created just while another server deletes the namespace is deleted with it.
+    """
+    try:
+        obj = await storage.get(NAMESPACES.resource, "", namespace, stale=True)
+    except NotFound:
+        return False
+    return "deletionTimestamp" not in obj["metadata"]
+
+
+def check_body(kind: Kind, body: Object, options: WriteOptions) -> None:
+    """
+    Check a complete object.
+
+    :raises BadRequest: ``Strict``, and it has unknown or duplicate fields.
+    """
+    problems = _noted(kind, body, options)
+    if problems and options.field_validation == "Strict":
+        resource = kind.resource
+        raise BadRequest(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a '
+            f"{resource.kind}: strict decoding error: {problems}"
+        )
+
+
+def check_patched(kind: Kind, body: Object, options: WriteOptions) -> None:
+    """
+    Check an object that results from a patch.
+
+    :raises Invalid: as :func:`check_body`.
+    """
+    problems = _noted(kind, body, options)
+    if problems and options.field_validation == "Strict":
+        raise strategy.refused_patch(kind, body, f"strict decoding error: {problems}")
+
+
+def check_applied(options: WriteOptions) -> None:
+    """
+    Check an apply configuration.
+
+    Unknown fields were refused before: without a schema they have no owner.
+
+    :raises BadRequest: ``Strict``, and it has duplicate fields.
+    """
+    problems = _noted(None, {}, options)
+    if problems and options.field_validation == "Strict":
+        raise BadRequest(f"error strict decoding YAML: {problems}")
+
+
+def _noted(kind: Kind | None, body: Object, options: WriteOptions) -> str:
+    """Set the warnings of the request, and return them as one text for ``Strict``."""
+    if options.field_validation == "Ignore":
+        return ""
+    problems = [f'duplicate field "{path}"' for path in options.duplicates]
+    if kind is not None:
+        problems += [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
+    options.warnings[:] = problems
+    return ", ".join(problems)
+
+
+_FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+
+
+def with_collector_finalizer(obj: Object, options: Mapping[str, Any]) -> Object:
+    """
+    Return the object to delete, with the finalizer that the garbage collector waits for.
+
+    :param options: the ``DeleteOptions``.
+    :return: the same object if the policy needs no finalizer.
+    """
+    policy = "Orphan" if options.get("orphanDependents") else options.get("propagationPolicy")
+    finalizer, held = _FINALIZERS.get(str(policy)), obj["metadata"].get("finalizers", [])
+    if finalizer is None or finalizer in held:
+        return obj
+    return {**obj, "metadata": {**obj["metadata"], "finalizers": [*held, finalizer]}}

@@ -8,10 +8,15 @@ has a limited buffer; beyond it the connection is closed, and the client lists a
 
 A change may concern thousands of watches, each with a long selector.  So watches work in short turns
 by user (:class:`WatchTurns`); equal selectors are compared once with each change, and its lines are encoded
-once (:class:`~twisted_exec.apiserver.serving.encoding.EventLines`).
+once (:class:`~twisted_exec.apiserver.serving.bodies.EventLines`).
 
 Start and errors are those of ``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList,
 except that a future version is refused at once: in this store waiting would not help.
+
+Output streams of watches: a long-lived response, or a WebSocket.
+
+For changes a client that does not read has a limited buffer, and all such clients together share
+the server's memory budget.
 """
 
 from __future__ import annotations
@@ -28,25 +33,29 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api import table
-from twisted_exec.api.formats.encoded import json_bytes, json_of
+from twisted_exec.api.encoded import json_bytes, json_of
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, Expired
-from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
-from twisted_exec.apiserver.serving.encoding import (
-    PIECE_BYTES,
-    EventLines,
-    empty_list,
-    line,
-    object_json,
-)
+from twisted_exec.apiserver.restriction.visibility import FilteredStorage
+from twisted_exec.apiserver.serving.bodies import PIECE_BYTES, EventLines, empty_list, object_json
+from twisted_exec.apiserver.serving.bodies import line as event_line
 from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
 from twisted_exec.apiserver.serving.verbs import Target, selected
-from twisted_exec.apiserver.serving.watch_streams import Lines, stream_of
 from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.program.tasks import TURN_SECONDS
 from twisted_exec.storage.history import check_version_reached, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.paced import Paced, PacedAnswer
+from twisted_exec.streaming.http.pages import OutputSocketUser, connect_socket, output_socket
+from twisted_exec.streaming.http.site import Budget, Request, SlowReader
+from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.wire.upgrade import (
+    BEARER_SUBPROTOCOL,
+    WEBSOCKET,
+    Headers,
+    tokens,
+    values,
+)
 
 _BOOKMARK_SECONDS = 60.0
 
@@ -169,7 +178,7 @@ class Watcher:
             return b""
         columns, self._columns_told = not self._columns_told, True
         form = self._options.form
-        return line(ADDED, object_json(self._kind, obj, form, self._now(), columns=columns))
+        return event_line(ADDED, object_json(self._kind, obj, form, self._now(), columns=columns))
 
     def changed(self, event: Event) -> None:
         """Send a change, as seen through the selectors."""
@@ -215,7 +224,7 @@ class Watcher:
             obj = table.table(self._kind, [], 0.0, metadata=metadata, columns=False)
         elif form.shape == "Partial":
             obj = table.partial(obj)
-        self._send(line("BOOKMARK", json_bytes(obj)))
+        self._send(event_line("BOOKMARK", json_bytes(obj)))
 
     def _initial_end(self) -> Object:
         # client-go creates a list of this type for its caller.
@@ -227,7 +236,7 @@ class Watcher:
 
     def refused(self, error: APIError) -> None:
         """Send an error: the watch cannot start or continue."""
-        self._send(line("ERROR", json_bytes(error.to_status())))
+        self._send(event_line("ERROR", json_bytes(error.to_status())))
 
     def _tell(self, event: Event, change: str, obj: Object) -> None:
         columns, self._columns_told = not self._columns_told, True
@@ -457,3 +466,133 @@ class Watches:
             timers[-1] = self._clock.callLater(_BOOKMARK_SECONDS, mark)
 
         timers.append(self._clock.callLater(_BOOKMARK_SECONDS, mark))
+
+
+_LIMIT_OWED_BYTES = 4 << 20
+
+
+class Lines(Paced):
+    """
+    Lines to one client at its pace; mixed in before the transport's class.
+
+    :ivar unread: the budget for all clients that do not read.
+    :ivar limit_bytes: limit for lines that wait for this client.
+    """
+
+    unread: Budget[SlowReader]
+    limit_bytes = _LIMIT_OWED_BYTES
+    _queue: deque[bytes] | None = None  # None while idle, to save memory
+    _owed_bytes = 0
+
+    def send(self, line: bytes) -> None:
+        """Queue one or more lines, within the client's limit."""
+        if self.gone:
+            return
+        if not self.paused:
+            self.write(line)
+            return
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append(line)
+        self.owe(len(line))
+
+    def owe(self, count: int) -> None:
+        """Count bytes that wait for the client (negative: fewer).  Beyond the limit it is cut."""
+        self._owed_bytes += count
+        if count < 0:
+            self.unread.release(self, -count)
+            return
+        self.unread.keep(self, count)
+        if self._owed_bytes > self.limit_bytes:
+            self.evict()
+
+    def end(self) -> None:
+        """As :meth:`Paced.end`."""
+        if self._queue:
+            self.evict()  # a partial queue must not look complete
+        self.unread.release(self)
+        super().end()
+
+    def resumeProducing(self) -> None:
+        """The client has read."""
+        self.paused = False
+        while self._queue and not self.paused:
+            line = self._queue.popleft()
+            self.owe(-len(line))
+            self.put(line)
+        if not self.paused:
+            self._queue = None
+            super().resumeProducing()
+
+
+class LineStream(Lines, PacedAnswer):
+    """Lines in a response."""
+
+    def __init__(self, request: Request, limit_bytes: int = _LIMIT_OWED_BYTES) -> None:
+        PacedAnswer.__init__(self, request)
+        self.unread = request.channel.site.unread
+        self.limit_bytes = limit_bytes
+
+
+class MessageStream(Lines, OutputSocketUser):
+    """
+    Messages on a WebSocket, one per line.
+
+    :raises BadRequest: the request is no complete handshake.
+    """
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request.channel.site.reactor)
+        self.unread = request.channel.site.unread
+        self._request = request
+        self._socket = output_socket(request, _subprotocol, {})
+        self._socket.on_flow(self._flow)
+
+    def begin(self) -> None:
+        """Take the connection over."""
+        connect_socket(self._request, self._socket, self)
+
+    def put(self, data: bytes) -> None:
+        """As :meth:`Paced.put`; one event is one message."""
+        for line in data.splitlines():
+            self._socket.send(line, text=True)
+
+    def abort(self) -> None:
+        """As :meth:`Paced.abort`."""
+        self._socket.abort()
+
+    def end(self) -> None:
+        """Close behind everything sent."""
+        super().end()
+        if not self.gone:
+            self._socket.close()
+            self._socket.hang_up()
+
+    def _flow(self, full: bool) -> None:
+        if full:
+            self.pauseProducing()
+        else:
+            self.resumeProducing()
+
+    def client_left(self, reason: str) -> None:
+        """See :meth:`OutputSocketUser.client_left`."""
+        self.stopProducing()
+
+
+def _subprotocol(headers: Headers) -> str:
+    """The client's first offer: a browser that offers some hangs up if none is chosen."""
+    offered = tokens(values(headers, b"sec-websocket-protocol"))
+    named = (token for token in offered if not token.startswith(BEARER_SUBPROTOCOL))
+    return next(named, b"").decode("ascii", "replace")
+
+
+def stream_of(request: Request) -> LineStream | MessageStream:
+    """
+    Start the stream for a watch's request.
+
+    :raises BadRequest: a WebSocket handshake is incomplete.
+    """
+    protocol = is_upgrade(request)
+    stream = MessageStream(request) if protocol == WEBSOCKET else LineStream(request)
+    stream.begin()
+    return stream

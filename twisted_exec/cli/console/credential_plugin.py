@@ -13,8 +13,8 @@ from twisted.internet.process import reapAllProcesses
 from twisted.internet.task import deferLater
 
 from twisted_exec.cli.console.session import ConsoleSession
-from twisted_exec.kube.credentials.cache import settled
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.credentials import settled
 
 
 def run_plugin_in_terminal(
@@ -33,7 +33,7 @@ def run_plugin_in_terminal(
     :param timeout_seconds: time limit of the whole session.
     :param then: called with the remaining time.
     :return: fires when ``then`` was called or the session has ended; fails as
-        :func:`~twisted_exec.kube.credentials.cache.settled`.
+        :func:`~twisted_exec.kube.kubeconfig.credentials.settled`.
     """
     # The reactor runs without signal handlers of its own.
     signal.signal(signal.SIGCHLD, lambda *_: reactor.callFromThread(reapAllProcesses))

@@ -24,8 +24,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.wire.marks import At, Attendance
-from twisted_exec.wire.remotecommand.messages import Ending, TerminalSize
+from twisted_exec.wire.control_messages import Ending, TerminalSize
+from twisted_exec.wire.resume import At, Attendance
 
 if TYPE_CHECKING:
     from twisted_exec.api.screens import TerminalState
@@ -52,7 +52,7 @@ def state_reader(name: str, namespace: str, reactor: Any, reason: str, agent: st
 
     def read(config: ClientConfig, dialect: Dialect, size: TerminalSize) -> Deferred[TerminalState]:
         # Imported here, because the request for the session is on its way by now.
-        from twisted_exec.kube.consoles.screen import read_state
+        from twisted_exec.kube.screens import read_state
 
         path = dialect.workload.path(namespace, name, "screen")
         state = read_state(

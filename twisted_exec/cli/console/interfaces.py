@@ -9,9 +9,8 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IPushProducer
 
-from twisted_exec.wire.marks import Attendance
-from twisted_exec.wire.remotecommand.messages import Break, Role, TerminalSize
-from twisted_exec.wire.resume import Position, RoundTrip
+from twisted_exec.wire.control_messages import Break, Role, TerminalSize
+from twisted_exec.wire.resume import Attendance, Position, RoundTrip
 
 
 class Stream(Protocol):

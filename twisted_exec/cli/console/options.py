@@ -1,29 +1,177 @@
 """
+The command line of ``kubectl console``: options of a session, of its script, and of fleets.
+
 The command line of ``kubectl console``.
+
+The options ``--expect``, ``--send`` and ``--run``.
+
+As all modules that a command line needs, this one imports little.
+
+The options of ``kubectl console`` for many machines.
+
+As all modules that a command line needs, this one imports little.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from twisted_exec import build
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import BadRequest
-from twisted_exec.cli.cluster_options import add_cluster_options, duration
 from twisted_exec.cli.console.escape import DEFAULT, Escapes, parse_escape
-from twisted_exec.cli.console.messages import one_line
-from twisted_exec.cli.console.script_options import EPILOG, add_script_options, script_problem
-from twisted_exec.cli.fleet.options import add_fleet_options, fleet_problem
 from twisted_exec.cli.machine_options import (
     add_namespace_option,
     machine_name,
     possible_dialects,
 )
-from twisted_exec.cli.space.options import add_space_options, requires_space
+from twisted_exec.cli.messages import one_line
+from twisted_exec.cli.options import (
+    add_cluster_options,
+    add_space_options,
+    duration,
+    requires_space,
+)
 from twisted_exec.wire.session_terms import RECORDED_INPUT
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.console.script import Script
+    from twisted_exec.cli.console.session import Outcome
+
+
+FAILED_CODE = 125
+"""Exit code of a script whose session failed; a command's own code could not be told from 1."""
+
+EPILOG = """\
+With --expect, --send and --run: 0 if everything was matched and sent, or the
+code of the command; 122 if the machine is at a login prompt or no shell answers;
+123 if another user is the writer; 124 after the time limit; 125 if the session
+failed.
+"""
+
+_SCRIPTED = ("--expect", "--send", "--run")
+
+
+def add_script_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options; :func:`script_problem` checks them together."""
+    script = parser.add_argument_group("scripts")
+    script.add_argument(
+        "--expect",
+        dest="steps",
+        metavar="RE",
+        action=_Step,
+        default=(),
+        help="wait until the machine prints text that matches this regular expression (RE2); may be "
+        "given several times, also between --send; the exit code is 124 if none comes in time",
+    )
+    script.add_argument(
+        "--send",
+        dest="steps",
+        metavar="TEXT",
+        action=_Step,
+        default=(),
+        help="type this text; \\r is the Enter key, and \\n, \\t, \\e, \\\\ and \\xHH stand for "
+        "their characters",
+    )
+    script.add_argument(
+        "--run",
+        dest="script_command",
+        metavar="COMMAND",
+        help="run this command in the shell that waits at the machine's prompt, print its output "
+        "alone, and exit with its code",
+    )
+
+
+class _Step(argparse.Action):
+    """Collects the options in the order of the command line."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        assert isinstance(values, str)
+        try:
+            step = _step(self.option_strings[0], values)
+        except ValueError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
+        namespace.steps = (*namespace.steps, step)
+
+
+def _step(option: str, text: str) -> Any:
+    """:raises ValueError: the text is not valid; the message is for the user."""
+    if option == "--send":
+        from twisted_exec.cli.console.script import unescaped
+
+        return unescaped(text)
+    from twisted_exec.api.patterns import Pattern, Search
+
+    return text, Search(Pattern(text, is_regex=True))
+
+
+def script_problem(options: argparse.Namespace) -> str:
+    """Return why the options do not go together; empty if they do."""
+    if options.script_command is not None and options.steps:
+        return "--run goes without --expect and --send"
+    types = options.script_command is not None or any(
+        isinstance(step, bytes) for step in options.steps
+    )
+    if types and options.read_only:
+        return "--read-only goes without --send and --run"
+    if options.script_command is None:
+        return ""
+    from twisted_exec.cli.console.script import typed_command
+
+    if not options.script_command.strip():
+        return "--run needs a command"
+    try:
+        typed_command(options.script_command, "0" * 16)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def failure_code(arguments: Sequence[str]) -> int:
+    """Return the exit code for errors before a session."""
+    is_script = any(each.partition("=")[0] in _SCRIPTED for each in arguments)
+    return FAILED_CODE if is_script else 1
+
+
+def make_script(options: argparse.Namespace, clock: Any) -> Script | None:
+    """Return the script of a command line; ``None`` if it has none."""
+    if options.script_command is None and not options.steps:
+        return None
+    if options.script_command is not None:
+        from twisted_exec.cli.console.script import Run
+
+        return Run(clock, options.script_command)
+    from twisted_exec.cli.console.script import Expect
+
+    return Expect(clock, options.steps, limited=options.timeout is None)
+
+
+def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
+    """Return the outcome of a session that a script drove: other endings are failures."""
+    from dataclasses import replace
+
+    from twisted_exec.cli.console.session import TIMED_OUT_CODE
+
+    if script.outcome is not None:
+        return script.outcome
+    if outcome.signal or script.is_over:
+        return outcome
+    if outcome.exit_code == TIMED_OUT_CODE:
+        line = f"{outcome.line}: {script.waiting}" if script.waiting else outcome.line
+        return replace(outcome, line=line)
+    if not outcome.line and not outcome.exit_code:  # the reader of the output closed it
+        return outcome
+    return replace(outcome, exit_code=FAILED_CODE)
+
 
 _MASKED = RECORDED_INPUT[1]
 _DESCRIPTION = """\
@@ -309,3 +457,106 @@ def _escape(text: str) -> Escapes | None:
 
 def _duration(text: str) -> float:
     return duration(text) or 0.0
+
+
+DEFAULT_TAIL = 10
+
+_SINGLE = {
+    "request": "--request",
+    "steps": "--expect or --send",
+    "linger": "--linger",
+    "no_resume": "--no-resume",
+}
+"""Options that go with one machine only."""
+
+
+def add_fleet_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options; :func:`fleet_problem` checks them together."""
+    group = parser.add_argument_group("many machines")
+    group.add_argument(
+        "-l",
+        "--selector",
+        metavar="SELECTOR",
+        default="",
+        help="instead of NAME: all machines with these labels, such as app=web,tier!=test; at most 500",
+    )
+    group.add_argument(
+        "--all", dest="all_machines", action="store_true", help="instead of NAME: all machines"
+    )
+    group.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="select in all namespaces"
+    )
+    group.add_argument(
+        "--tail",
+        metavar="LINES",
+        type=_count,
+        help=f"begin with this many lines of each machine (default: {DEFAULT_TAIL})",
+    )
+    group.add_argument(
+        "--state",
+        metavar="FILE",
+        help="continue where the last run with this file ended, and write the progress into it",
+    )
+    group.add_argument(
+        "--colours",
+        action="store_true",
+        help="keep the colours of the machines; all other escape sequences are always removed",
+    )
+    group.add_argument(
+        "--tiled",
+        action="store_true",
+        help="show the screens of the machines side by side, instead of their lines; ? lists the keys",
+    )
+
+
+def is_fleet(options: argparse.Namespace) -> bool:
+    """Return whether the command line selects many machines."""
+    return bool(options.selector or options.all_machines)
+
+
+def fleet_problem(options: argparse.Namespace) -> str:
+    """Return why the options do not go together; empty if they do."""
+    if not is_fleet(options):
+        fleet_only = {
+            "-A": options.all_namespaces,
+            "--tail": options.tail is not None,
+            "--state": options.state,
+            "--colours": options.colours,
+            "--tiled": options.tiled,
+        }
+        wrong = next((name for name, value in fleet_only.items() if value), "")
+        if wrong:
+            return f"{wrong} goes with -l or --all"
+        if options.machine is None:
+            return "give the NAME of a machine, or select machines with -l or --all"
+        return ""
+    if options.machine is not None:
+        return "give either NAME, or -l or --all"
+    if options.selector and options.all_machines:
+        return "give either -l or --all"
+    if options.all_namespaces and options.namespace:
+        return "give either -n or -A"
+    for key, name in _SINGLE.items():
+        if getattr(options, key):
+            return f"{name} goes with one machine only"
+    runs = options.script_command is not None
+    if options.tiled and runs:
+        return "give either --tiled or --run"
+    for name, value in (
+        ("--state", options.state),
+        ("--tail", options.tail is not None),
+        ("--colours", options.colours),
+    ):
+        if value and (options.tiled or runs):
+            return f"{name} goes without --tiled and --run"
+    if options.force and not (options.tiled or runs):
+        return "--force goes with --tiled or --run: otherwise nothing is typed"
+    if (options.record or options.record_input) and not (options.tiled or runs):
+        return "--record goes with --tiled or --run: logs are read without a session"
+    return ""
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+    return int(text)

@@ -21,11 +21,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.cli.cluster_options import config_of
-from twisted_exec.cli.console.messages import explain, one_line
-from twisted_exec.cli.console.options import NOW, START, Parser, parse_options, recorded_input_of
-from twisted_exec.cli.console.script_options import failure_code, make_script, scripted_outcome
-from twisted_exec.cli.fleet.options import is_fleet
+from twisted_exec.cli.console.options import (
+    NOW,
+    START,
+    Parser,
+    failure_code,
+    is_fleet,
+    make_script,
+    parse_options,
+    recorded_input_of,
+    scripted_outcome,
+)
+from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.cli.options import config_of
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -36,9 +44,9 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.script import Script
     from twisted_exec.cli.console.session import Outcome
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-    from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
+    from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
+    from twisted_exec.wire.escape_sequences import QueryFilter
     from twisted_exec.wire.stream_options import StreamOptions
-    from twisted_exec.wire.terminal_queries import QueryFilter
 
 PATIENCE_SECONDS = 60.0
 """Time for which the program obeys ``Retry-After`` before it gives up."""
@@ -90,7 +98,7 @@ def open_standard_descriptors() -> None:
 
 
 def _run_web(options: argparse.Namespace) -> int:
-    from twisted_exec.cli.web.command import run
+    from twisted_exec.cli.commands.web import run
 
     gc.enable()  # it runs for hours
     options.port, options.no_browser = 0, False
@@ -237,7 +245,7 @@ class Program:
         self._open(source, sink, self._timeout_seconds)
 
     def _open(self, source: int, sink: int, timeout: float | None) -> None:
-        from twisted_exec.cli.console.stdio import Input, Output
+        from twisted_exec.cli.console.terminal import Input, Output
         from twisted_exec.wire.stream_options import CONSOLE
 
         reactor, session, options = the_reactor(), self._session, self._options
@@ -359,7 +367,7 @@ class _Console(Program):
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
         """See :meth:`Program.attempt`."""
-        from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, open_console
+        from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS, open_console
 
         def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleStream]:
             screen = self._first_screen(user, reactor, config.namespace, agent)
@@ -387,7 +395,7 @@ class _Console(Program):
             return self._request(reactor, options).addCallback(lambda _: opened(self._config))
         if not self._options.space:
             return opened(self._config)
-        from twisted_exec.cli.space.console import visit
+        from twisted_exec.cli.console.space import visit
 
         visiting = visit(self._config, self._options, reactor)
         return visiting.addCallback(
@@ -418,7 +426,7 @@ class _Console(Program):
         from twisted.internet.defer import Deferred
 
         from twisted_exec.cli.console.approval import approval
-        from twisted_exec.kube.consoles.exec import TIMEOUT_SECONDS
+        from twisted_exec.kube.console import TIMEOUT_SECONDS
 
         waiting = approval(
             self._config,
@@ -489,7 +497,7 @@ def patiently(
 
 def _query_filter() -> QueryFilter:
     # Imported here, because its patterns take a while and the connection is open by now.
-    from twisted_exec.wire.terminal_queries import QueryFilter
+    from twisted_exec.wire.escape_sequences import QueryFilter
 
     return QueryFilter()
 

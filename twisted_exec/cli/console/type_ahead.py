@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from twisted_exec.wire.remotecommand.messages import Break, Role
+from twisted_exec.wire.control_messages import Break, Role
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Source, Stream

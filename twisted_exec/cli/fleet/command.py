@@ -14,11 +14,11 @@ from typing import Any, TypeVar, cast
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, gatherResults
 from twisted.python.failure import Failure
 
-from twisted_exec.cli.cluster_options import config_of
-from twisted_exec.cli.console.messages import one_line
 from twisted_exec.cli.console.terminal import Signals, Terminal
 from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.fleet.targets import MOST_SPACES, Selection, Target
+from twisted_exec.cli.messages import one_line
+from twisted_exec.cli.options import config_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 
 FAILED = 1
@@ -74,7 +74,7 @@ def _task(
     options: argparse.Namespace, config: ClientConfig, reactor: Any, terminal: Terminal
 ) -> Task:
     if options.tiled:
-        from twisted_exec.cli.fleet.tiles.program import Tiled
+        from twisted_exec.cli.fleet.tiled import Tiled
 
         return Tiled(options, config, reactor, terminal)
     if options.script_command is not None:

@@ -18,12 +18,11 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.cli.console.messages import explain
-from twisted_exec.cli.fleet.output import Lane
-from twisted_exec.cli.fleet.positions import Positions
+from twisted_exec.cli.fleet.output import Lane, Positions
 from twisted_exec.cli.fleet.targets import Target
-from twisted_exec.kube.consoles.log import MachineLog
+from twisted_exec.cli.messages import explain
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.logs import MachineLog
 from twisted_exec.streaming.text.resumption import FINAL, ResumedLog
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.resume import Position

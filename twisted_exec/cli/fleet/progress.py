@@ -9,9 +9,9 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.cli.console.messages import one_line
 from twisted_exec.cli.fleet.follower import State
 from twisted_exec.cli.fleet.targets import Target
+from twisted_exec.cli.messages import one_line
 
 REPORT_SECONDS = 1.0
 """Outages that end sooner are not reported."""

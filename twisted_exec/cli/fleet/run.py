@@ -2,8 +2,10 @@
 ``--run`` for many machines: one command in the shell of each.
 
 A machine's API has no command of its own to run: its ``exec`` opens the console.  So the command is
-typed there, by the same script as for one machine (:mod:`twisted_exec.cli.console.shell`), which
+typed there, by the same script as for one machine (:mod:`twisted_exec.cli.console.script`), which
 finds the output and the exit code by marks.
+
+The results of one command on many machines: equal ones folded together, and a table of exit codes.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from twisted.internet.defer import (
@@ -22,16 +25,15 @@ from twisted.internet.defer import (
     DeferredSemaphore,
 )
 
-from twisted_exec.cli.console.messages import explain
+from twisted_exec.cli.console.options import scripted_outcome
 from twisted_exec.cli.console.program import patiently
-from twisted_exec.cli.console.script import ScriptSink
-from twisted_exec.cli.console.script_options import scripted_outcome
+from twisted_exec.cli.console.script import Run, ScriptSink
 from twisted_exec.cli.console.session import ConsoleSession, Outcome
-from twisted_exec.cli.console.shell import Run
 from twisted_exec.cli.fleet.command import Task, complain
+from twisted_exec.cli.fleet.output import PrefixedLines
 from twisted_exec.cli.fleet.progress import listed
-from twisted_exec.cli.fleet.results import Result, report
 from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target
+from twisted_exec.cli.messages import explain, one_line
 
 CONCURRENT_RUNS = 50
 SECONDS = 60.0
@@ -222,3 +224,70 @@ class _Collected:
         """Return the result with the output so far."""
         rest = self._size - len(self._kept)
         return Result(label, code, bytes(self._kept), rest, self._digest.digest(), problem)
+
+
+_WIDTH = 100
+_NAMED = 6
+
+
+@dataclass(frozen=True)
+class Result:
+    """
+    The result of one machine.
+
+    :param label: name of the machine.
+    :param code: exit code of the command, or why there is none, as for ``kubectl console --run``.
+    :param output: of the command, cut after a limit.
+    :param cut_bytes: size of the rest.
+    :param digest: of the whole output.
+    :param problem: why the session failed; may be empty.
+    """
+
+    label: str
+    code: int
+    output: bytes
+    cut_bytes: int = 0
+    digest: bytes = b""
+    problem: str = ""
+
+
+def report(results: Sequence[Result], *, for_terminal: bool = False) -> bytes:
+    """
+    Return the results for people: each output once, with the machines that printed it, then the table.
+
+    The largest group comes first.
+
+    :param for_terminal: replace bytes that are not UTF-8.
+    """
+    groups: dict[tuple[int, bytes, str], list[Result]] = {}
+    for result in results:
+        problem = result.problem.replace(f'"{result.label}"', '"..."')
+        groups.setdefault((result.code, result.digest, problem), []).append(result)
+    # A stable order: machines of equal groups are in the order of their names.
+    ordered = sorted(groups.values(), key=lambda group: (-len(group), group[0].label))
+    parts = [b"".join(_group(group, for_terminal)) for group in ordered]
+    return b"\n".join([*parts, _table(results)])
+
+
+def _group(group: Sequence[Result], for_terminal: bool) -> Iterator[bytes]:
+    first = group[0]
+    count = "1 machine" if len(group) == 1 else f"{len(group)} machines"
+    head = f"{count}, exit code {first.code}: {' '.join(result.label for result in group)}"
+    names = textwrap.wrap(head, _WIDTH, subsequent_indent="    ", break_long_words=False)
+    yield "\n".join(names).encode() + b"\n"
+    lines = PrefixedLines(" ", for_terminal=for_terminal)
+    yield lines.feed(first.output)
+    if first.cut_bytes:
+        yield lines.remark(f"{first.cut_bytes} more bytes")
+    if first.problem:
+        yield lines.remark(one_line(first.problem))
+
+
+def _table(results: Sequence[Result]) -> bytes:
+    codes: dict[int, list[str]] = {}
+    for result in results:
+        codes.setdefault(result.code, []).append(result.label)
+    lines = [f"{'CODE':<6}{'MACHINES':<10}NAMES"]
+    for code, labels in sorted(codes.items()):
+        lines.append(f"{code:<6}{len(labels):<10}{listed(labels, _NAMED)}")
+    return "".join(f"{line}\n" for line in lines).encode()

@@ -26,14 +26,14 @@ from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import APIError, BadGateway, Unauthorized
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.cli.console.messages import explain
 from twisted_exec.cli.console.options import recorded_input_of
-from twisted_exec.kube.consoles.exec import AGENT, TIMEOUT_SECONDS, open_console, served_dialects
+from twisted_exec.cli.messages import explain
+from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS, open_console, served_dialects
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.spaces.interfaces import SpaceName
 from twisted_exec.spaces.space_view import name_of
-from twisted_exec.streaming.remotecommand.interfaces import ConsoleStream, ConsoleUser
+from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -192,7 +192,7 @@ def _clusters(
 ) -> list[tuple[str, Deferred[Cluster]]]:
     """Return the clusters of Spaces with their labels."""
     # Imported here: most fleets are in one cluster.
-    from twisted_exec.cli.space.console import Visit, visit
+    from twisted_exec.cli.console.space import Visit, visit
 
     is_unique = len({each.name for each in names}) == len(names)
     # For the server with the Spaces, which all share; those of the Spaces do not wait for one another.

@@ -7,7 +7,7 @@ the same, so that either side may be another implementation.
 ``machine02.proto``, ``onmetal.proto``, ``onmetal01.proto`` and ``spheric.proto`` are the messages of other
 revisions of the interface.  The first three have the same package and service as ``machine.proto``, but
 names must be unique in a process's descriptor pool.  So they are generated under other
-names, which are never sent, and :mod:`twisted_exec.iri.revisions.registry` sets each method's path.
+names, which are never sent, and :mod:`twisted_exec.iri.revisions` sets each method's path.
 (Separate pools would keep the names, but do not work with generated code.)
 Regenerate from the root of the repository with the *oldest* generator that the declared
 protobuf (>= 6.30) accepts, because generated code refuses runtimes older than its

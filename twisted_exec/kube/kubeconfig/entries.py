@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from twisted_exec.api.formats.yaml_text import TooDeep, yaml_events
+from twisted_exec.api.yaml_text import TooDeep, yaml_events
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material, read_file
 
 MAX_VALUES = 5_000

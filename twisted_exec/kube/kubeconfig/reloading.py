@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from twisted.logger import Logger
 
+from twisted_exec.kube.connection import auth_headers, tls
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import (
     ClientConfig,
@@ -22,7 +23,6 @@ from twisted_exec.kube.kubeconfig.loader import (
     file_names,
     load,
 )
-from twisted_exec.kube.transport.connection import auth_headers, tls
 
 
 class ReloadingFiles:

@@ -30,7 +30,7 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.auth.credentials import PresentedCredentials, check_declared, files_of
-from twisted_exec.auth.gate import Gate, GatePolicy, Impersonation
+from twisted_exec.auth.gate import Gate, GatePolicy, ImpersonationPolicy
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.tls.files import Replaceable
@@ -120,7 +120,7 @@ class NodeAccess:
         # A root's API server does not name its user: headers that claim to are dropped, as are
         # those of impersonation. Browsers do not come here.
         policy = GatePolicy(
-            impersonation=Impersonation.DROPPED,
+            impersonation=ImpersonationPolicy.DROPPED,
             allowed_origins=None,
             outage=self._outage,
             callers_name_no_user=True,

@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
+from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafPod
-from twisted_exec.nodeserver.kubelet_api.hop import Hop
-from twisted_exec.nodeserver.kubelet_api.routes import Route
+from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
 from twisted_exec.nodeserver.ownership import STATUSES
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json

@@ -1,4 +1,6 @@
 """
+Requests to a kubelet: their paths, the order of their checks, and the Pod in its leaf that they reach.
+
 The paths of a kubelet, and the order in which a request is checked.
 
 Authentication comes first, for every path and method, known or unknown, upgrade or not: a client
@@ -8,24 +10,76 @@ rest (Pod, permission, existence), because only it knows the object of the reque
 A root's API server turns answers into messages for its user: it expects a ``Status`` in the refusal
 of a stream, and plain text elsewhere.  So streams are refused in JSON, and all else in plain text,
 as by a kubelet.
+
+The collaborators of the node server's routes.
+
+From a request to the Pod in its leaf: authorization, lookup, and the meaning of a leaf's refusals.
+
+The order protects secrets: a client without permission for a Node learns nothing about its Pods,
+not even whether there are any.  Only the root decides which Pods and containers exist; the server
+asks a leaf only for Pods of the root.
+
+A leaf's refusals are of two kinds.  If it concerns the request (no such container, too many
+requests), the user gets it unchanged, since a kubelet would say the same.  If it concerns *our
+credentials*, it must not be passed on: a 401 would tell the root's API server that its own
+credentials are bad, and its operator would mend the wrong ones.  That becomes a 502 that says what
+to mend, and where.
+
+Translate requests to a kubelet into requests to an API server.
+
+The root's kube-apiserver addresses a kubelet; a leaf has an API server.  Both mean the same, but a
+kubelet expects ``input=1`` where an API server expects ``stdin=true``, takes the container from the
+path, and accepts only the literal ``1`` as true.  Pure: a path and a query in, a query out.
+
+The arguments of a command are bytes in a significant order: each is decoded and encoded exactly
+once.  A kubelet silently drops what it cannot parse, such as a pair with a broken ``%`` escape;
+here the request is refused instead, because a command that lost an argument is another command.
+
+Sources: ``pkg/kubelet/server/server.go`` (paths, ``cmd``) of Kubernetes; ``NewOptions`` and
+``NewV4Options`` of ``k8s.io/kubelet/pkg/cri/streaming``; ``PodExecOptions``, ``PodAttachOptions``
+and ``PodPortForwardOptions`` of ``k8s.io/api/core/v1``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from urllib.parse import quote, quote_from_bytes, quote_plus, unquote_to_bytes
 
-from twisted_exec.api.status import APIError, Unauthorized
-from twisted_exec.auth.dispatcher import GatedDispatcher, GatedEndpoint, GatedRoutes, Handler
-from twisted_exec.nodeserver.kubelet_api.hop import Hop
-from twisted_exec.nodeserver.kubelet_api.query import KubeletTarget
-from twisted_exec.observe.metrics import CONTENT_TYPE, MetricsRegistry
+from twisted.logger import Logger
+from twisted.web.iweb import IRequest
+
+from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
+from twisted_exec.api.reasons import REASON_HEADER
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    BadRequest,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+    Unauthorized,
+    one_line,
+)
+from twisted_exec.auth.gate import GatedDispatcher, GatedEndpoint, GatedRoutes, Handler
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.upstream import CONNECT_SECONDS, Upstream, sharing
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafPod
+from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess, subresources_of, verb_of
+from twisted_exec.nodeserver.recordings import PodRecordings
+from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond, respond_status, respond_text
 from twisted_exec.streaming.http.routes import Match
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.interfaces import Location, Subject
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.text.shared_downloads import SharedDownloads
+from twisted_exec.wire.channel import Channel
 
 RESOURCE = "pods"
 NOUN = "pod"
@@ -166,3 +220,376 @@ def _refuse(request: Request, error: APIError) -> None:
     if error.retry_after_seconds is not None:
         request.setHeader(b"Retry-After", b"%d" % error.retry_after_seconds)
     respond_text(request, error.code, error.message)
+
+
+HOP = "nodeserver"
+"""Name of this hop in audit records and logs."""
+
+
+@dataclass(frozen=True)
+class Hop:
+    """
+    The collaborators of routes and locators.
+
+    :param clock: the reactor.
+    :param shared: the connections that followed logs share.
+    :param connect_seconds: time limit for a connection to a leaf, TLS included.
+    :param requires_reason: refuse commands without a declared reason.
+    :param recordings: of sessions in Pods, if there are any.
+    """
+
+    access: NodeAccess
+    root_pods: IRootPods
+    leaves: ILeaves
+    sessions: Sessions
+    clock: Any
+    shared: SharedDownloads
+    connect_seconds: float = CONNECT_SECONDS
+    requires_reason: bool = False
+    recordings: PodRecordings | None = None
+
+    async def admit(self, context: RequestContext, node: str | None = None) -> str:
+        """
+        Authorize a request that concerns no single Pod.
+
+        :param node: the requested Node; by default, the one that its ``Host`` names.
+        :return: the Node; empty for all of ours.
+        :raises Forbidden: the user has no permission.
+        :raises APIError: the permission cannot be checked.
+        """
+        request = context.request
+        if node is None:
+            node = asked_node(request, self.leaves.nodes())
+        verb = verb_of(request.method, "")
+        await self.access.authorize(context.user, node, subresources_of(request.path), verb)
+        return node
+
+    def check_reason(self, context: RequestContext) -> None:
+        """
+        Check that a session that can change something has a declared reason, if that is required.
+
+        :raises Forbidden: it has none.
+        """
+        subject = context.subject
+        if self.requires_reason and subject.subresource in _COMMANDS and not subject.reason:
+            name = subject.machine
+            raise Forbidden(
+                f'pod "{name}": this node server requires a reason: for the console of a machine use '
+                f"kubectl exec -it {name} -- console --reason TEXT; for other Pods the client must send "
+                f"the header {REASON_HEADER.decode()}, which kubectl cannot"
+            )
+
+
+_COMMANDS = ("exec", "attach", "run")
+"""Subresources that need a reason."""
+
+
+def asked_node(request: IRequest, nodes: Collection[str]) -> str:
+    """
+    Return the Node of a request without a Pod.
+
+    All our Nodes may share one address.  If each has a host name, such as
+    ``NODE.nodes.example.com``, then ``Host`` selects the Node.
+
+    :param nodes: the names of our Nodes.
+    :return: a name; that of the only Node, if there is just one; or empty for all of them.
+    """
+    if len(nodes) == 1:
+        return next(iter(nodes))
+    host = request.getRequestHostname().decode("ascii", "replace").lower()
+    fitting = [node for node in nodes if host == node or host.startswith(f"{node}.")]
+    return max(fitting, key=len, default="")
+
+
+_ABOUT_US = re.compile(r'\bUser "[^"]*" cannot \w+ ')
+"""
+Matches the refusal of an authorizer, but not of an admission plugin (``ForbiddenMessage`` of
+``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters``).
+"""
+
+_RULES = (
+    "it needs get on pods and pods/log, and create and get on pods/exec, pods/attach and"
+    " pods/portforward there"
+)
+
+_log = Logger()
+
+
+async def find(hop: Hop, context: RequestContext) -> tuple[KubeletTarget, LeafPod]:
+    """
+    Find the Pod of a request in its leaf, and authorize the user for its Node.
+
+    :raises Forbidden: the user has no permission for that Node.
+    :raises NotFound: the root has no such Pod or container, its Node is not ours, or the leaf has
+        no Pod of ours.
+    :raises APIError: that cannot be determined.
+    """
+    target: KubeletTarget = context.target
+    root = await _root_pod(hop, target)
+    node = str(root["spec"]["nodeName"]) if root else ""
+    uid = str(root["metadata"]["uid"]) if root else ""
+    context.learn(pool=node, uid=uid)
+    was_seen = hop.root_pods.by_uid(uid) is not None
+    await hop.access.authorize_session(context, node)
+    if root is None or (target.uid and target.uid != uid):
+        raise NotFound("pods", target.pod)
+    leaf = hop.leaves.of_node(node)
+    _check_container(root, target)
+    try:
+        leaf_pod = await leaf.pod(root)
+    except APIError as error:
+        raise refused(error, leaf) from None
+    is_gone = was_seen and hop.root_pods.by_uid(uid) is None
+    if is_gone or hop.leaves.of_node(node) is not leaf:
+        # The Pod was deleted meanwhile, when there was no session yet to end.
+        raise NotFound("pods", target.pod)
+    return target, leaf_pod
+
+
+async def to_leaf(
+    hop: Hop,
+    subject: Subject,
+    pod: LeafPod,
+    subresource: str,
+    query: bytes,
+    streams: Collection[Channel] | None = None,
+    *,
+    shares: bool = False,
+) -> Location:
+    """
+    Return the location of a subresource of a leaf's Pod, with our current credentials.
+
+    :param query: in the form of an API server.
+    :param shares: it is a download, which may share a connection with others.
+    :raises APIError: our credentials for that leaf are unusable.
+    """
+    leaf = pod.leaf
+    way = Upstream(leaf.config, f'leaf "{leaf.name}"', hop.clock)
+    if shares:
+        way = replace(way, connect_seconds=hop.connect_seconds, connecting=sharing(hop.shared))
+    try:
+        location = await way.to(
+            subject, path(pod.namespace, pod.name, subresource), query=query, streams=streams
+        )
+    except KubeConfigError as error:
+        _log.warn("no credentials for leaf {leaf}: {why}", leaf=leaf.name, why=str(error))
+        raise ServiceUnavailable(
+            f'the credentials for leaf "{leaf.name}" cannot be used; the node server\'s log says why'
+        ) from None
+    return replace(location, whole=True, ends_here=True, refusal=lambda error: refused(error, leaf))
+
+
+def refused(error: APIError, leaf: ILeaf) -> APIError:
+    """Translate a leaf's refusal for the client: unchanged, unless it is about our credentials."""
+    if error.code == Unauthorized.code:
+        _log.warn(
+            "leaf {leaf} does not accept the node server's credentials{whose}",
+            leaf=leaf.name,
+            whose=_whose(leaf),
+        )
+        return BadGateway(
+            f'leaf "{leaf.name}" does not accept this node server\'s credentials: renew those that it'
+            " is registered with; the node server's log says where they are from"
+        )
+    if error.code == Forbidden.code and _ABOUT_US.search(error.message):
+        reason = one_line(error.message)
+        return BadGateway(
+            f'leaf "{leaf.name}" does not let this node server in: {reason}; {_RULES}'
+        )
+    return error
+
+
+def _whose(leaf: ILeaf) -> str:
+    """
+    Return the origin of the credentials, for operators who have to renew them.
+
+    Only for the log: paths on this host are none of the root's users' business.
+    """
+    try:
+        return f" ({leaf.config().source})"
+    except APIError:
+        return ""
+
+
+async def _root_pod(hop: Hop, target: KubeletTarget) -> Object | None:
+    """Return the Pod with that UID, however new it is; otherwise the current Pod of that name."""
+    for uid in dict.fromkeys((target.uid, "")):
+        try:
+            return await hop.root_pods.get(target.namespace, target.pod, uid)
+        except NotFound:
+            continue
+    return None
+
+
+def _check_container(root: Object, target: KubeletTarget) -> None:
+    """
+    :raises NotFound: the Pod has no such container, of any kind.
+    """
+    if not target.container:
+        return
+    containers = [each["name"] for kind in CONTAINER_LISTS for each in root["spec"].get(kind) or ()]
+    if target.container not in containers:
+        raise NotFound(
+            "pods", target.pod, message=f'container not found ("{one_line(target.container)}")'
+        )
+
+
+MAX_QUERY_BYTES = 256 << 10
+"""Limit of an encoded query; the limit of a whole request header is usually lower."""
+
+MAX_PORTS = 127
+"""Limit of ports on one WebSocket: each takes two channels, and a channel number is one byte."""
+
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_STREAMS = ((b"input", "stdin"), (b"output", "stdout"), (b"error", "stderr"))
+_STDERR = "stderr"
+_PORT = re.compile(rb"[0-9]{1,5}")
+
+
+@dataclass(frozen=True)
+class KubeletTarget:
+    """
+    The target of a request, taken from its path.
+
+    :param what: first segment of the path, such as ``exec`` or ``portForward``.
+    :param uid: of the Pod in the root; empty if the path has none.
+    :param container: empty for requests about the whole Pod.
+    """
+
+    what: str
+    namespace: str
+    pod: str
+    container: str = ""
+    uid: str = ""
+
+    @classmethod
+    def of(cls, segments: Sequence[str]) -> KubeletTarget:
+        """
+        Parse a path that matched one of the kubelet's routes.
+
+        :param segments: decoded, ``WHAT NAMESPACE POD [UID] CONTAINER``; for ``portForward`` ``WHAT
+            NAMESPACE POD [UID]``.  A trailing slash leaves an empty last segment.
+        """
+        what, namespace, pod, *rest = segments
+        if rest and not rest[-1]:
+            del rest[-1]  # or it would name an empty container, which means any to the leaf
+        container = rest.pop() if what != "portForward" else ""
+        return cls(what, namespace, pod, container, rest[0] if rest else "")
+
+
+def exec_query(raw: bytes, container: str) -> bytes:
+    """
+    Return the query for ``pods/exec``.
+
+    :param raw: query of the request to ``/exec/...``, without its question mark.
+    :return: ``command`` first, each argument in its place.
+    :raises BadRequest: no stream, no command, or undecodable.
+    :raises APIError: 414, it is too long.
+    """
+    pairs = parse(raw)
+    command = [value for name, value in pairs if name == b"command"]
+    if not command:
+        raise BadRequest("you must specify a command: the query has no command=")
+    words = [f"command={quote_plus(each)}" for each in command]
+    return _joined([*words, *_container(container), *_streams(pairs)])
+
+
+def attach_query(raw: bytes, container: str) -> bytes:
+    """
+    Return the query for ``pods/attach``; arguments and errors as of :func:`exec_query`, without a
+    command.
+    """
+    return _joined([*_container(container), *_streams(parse(raw))])
+
+
+def forward_query(raw: bytes, *, needs_ports: bool) -> bytes:
+    """
+    Return the query for ``pods/portforward``.
+
+    :param needs_ports: a WebSocket takes its ports from the query (``port=80,81``, or repeated).
+        SPDY, tunnelled or not, names the port with each stream, and its query has none.
+    :raises BadRequest: a port is missing or invalid, or the query is undecodable.
+    """
+    pairs = parse(raw)
+    if not needs_ports:
+        return b""
+    port_texts = [value for name, value in pairs if name == b"port"]
+    if not port_texts:
+        raise BadRequest('query parameter "port" is required')
+    ports = [_port(each) for value in port_texts for each in value.split(b",")]
+    if len(ports) > MAX_PORTS:
+        raise BadRequest(f"at most {MAX_PORTS} ports are forwarded over one WebSocket")
+    return _joined([f"ports={port}" for port in ports])
+
+
+def run_query(raw: bytes, container: str) -> bytes:
+    """
+    Return the query for ``pods/exec`` for a request to ``/run/...``: ``cmd``, split at single
+    spaces.
+
+    :raises BadRequest: it has no ``cmd``, or is undecodable.
+    """
+    command = next((value for name, value in parse(raw) if name == b"cmd"), b"")
+    if not command:
+        raise BadRequest("you must specify a command: the query has no cmd=")
+    words = [f"command={quote_plus(each)}" for each in command.split(b" ")]
+    return _joined([*words, *_container(container), "stdout=true", "stderr=true"])
+
+
+def parse(raw: bytes) -> list[tuple[bytes, bytes]]:
+    """
+    Return names and values of a query, decoded, in their order.
+
+    :raises BadRequest: a broken escape, or a bare semicolon, which servers interpret differently.
+    :raises APIError: 414, it is too long.
+    """
+    if len(raw) > MAX_QUERY_BYTES:
+        limit = MAX_QUERY_BYTES >> 10
+        raise APIError(f"the query exceeds {limit} KiB", code=414, reason="RequestURITooLong")
+    if _BROKEN_ESCAPE.search(raw):
+        raise BadRequest("the query has a % that is not followed by two hexadecimal digits")
+    if b";" in raw:
+        raise BadRequest("the query has a bare semicolon; write it as %3B")
+    pieces = [piece.partition(b"=") for piece in raw.split(b"&") if piece]
+    return [(_decoded(name), _decoded(value)) for name, _, value in pieces]
+
+
+def path(namespace: str, name: str, subresource: str) -> str:
+    """Return the path of a Pod's subresource on an API server."""
+    where = f"{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    return f"/api/v1/namespaces/{where}/{subresource}"
+
+
+def _decoded(text: bytes) -> bytes:
+    return unquote_to_bytes(text.replace(b"+", b" "))
+
+
+def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
+    """Return the requested streams.  With a terminal drop stderr, as kubelets do: it has none."""
+    tty = _is_one(pairs, b"tty")
+    streams = [ours for theirs, ours in _STREAMS if _is_one(pairs, theirs)]
+    if tty and _STDERR in streams:
+        streams.remove(_STDERR)
+    if not streams:
+        raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")
+    return [f"{name}=true" for name in (*streams, *(["tty"] if tty else []))]
+
+
+def _is_one(pairs: Sequence[tuple[bytes, bytes]], key: bytes) -> bool:
+    """Return whether the first value is ``1``; others are ignored, as by Go's ``FormValue``."""
+    return next((value for name, value in pairs if name == key), b"") == b"1"
+
+
+def _container(name: str) -> list[str]:
+    return [f"container={quote_plus(name)}"] if name else []
+
+
+def _port(text: bytes) -> int:
+    if _PORT.fullmatch(text) and 0 < int(text) <= 0xFFFF:
+        return int(text)
+    excerpt = quote_from_bytes(text[:32])
+    raise BadRequest(f'unable to parse "{excerpt}" as a port: it is a number from 1 to 65535')
+
+
+def _joined(words: Sequence[str]) -> bytes:
+    return "&".join(words).encode("ascii")

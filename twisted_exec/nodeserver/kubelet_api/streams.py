@@ -1,37 +1,109 @@
 """
+Route exec, attach, port-forward, logs and ``/run`` to the Pod in its leaf.
+
 Route exec, attach and port-forward to the same subresource of the Pod in its leaf.
 
 A leaf's API server accepts the same upgrades as a kubelet.  So the handshake is forwarded and the
 bytes are spliced: protocol, end of input, terminal sizes, exit codes and pings pass unseen between
 the root's client and the leaf.  Only if the leaf lacks the client's protocol are the bytes decoded
 (:mod:`twisted_exec.streaming.remotecommand.translate`).
+
+``/containerLogs``: the log of a container, as a kubelet returns it.
+
+The request goes to ``pods/log`` of the leaf's API server, with the same options in its form, and
+the answer is relayed as it arrives (:mod:`twisted_exec.streaming.text.relay`).  The options are
+parsed and rebuilt: an absent option stays absent, 0 stays 0, and unknown ones are dropped, as are
+those that a client must not set (such as skipping TLS verification).
+
+Errors are plain text, never JSON: a root's API server copies the body of a refusal into a message
+of its own.
+
+Followed logs share HTTP/2 connections to the leaf: a thousand silent logs cost little more than
+their readers' connections.
+
+A kubelet answers a follow request only when there is output, and so does a leaf: the response
+header of a silent log has no timeout.
+
+Sources: ``getContainerLogs`` of ``pkg/kubelet/server/server.go``, ``ValidatePodLogOptions`` of
+``pkg/apis/core/validation`` and ``GenericHttpResponseChecker`` of ``k8s.io/apiserver``.
+
+``/run``: run a command without terminal and input, and return its output.
+
+The oldest way to run something in a container: one request, one answer.  A kubelet runs the command
+to its end and answers with its output, stderr last; a failed command is a 500 with the details.
+Here the leaf's API server execs the command, so the leaf authorizes it as any other, and the
+command ends for us when the client leaves. The output is limited, because it must be complete
+before the answer begins.
+
+Sources: ``getRun`` of ``pkg/kubelet/server/server.go``, ``RunInContainer`` of
+``pkg/kubelet/kuberuntime`` and ``ExecSync`` of ``k8s.io/cri-client`` (the message of a failed
+command).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from urllib.parse import parse_qs, quote
+from typing import Any
+from urllib.parse import parse_qs, quote, quote_plus
 
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
+from twisted_exec.api.fields import forbidden
+from twisted_exec.api.logs import Args, LogOptions, check, decode, follows
 from twisted_exec.api.reasons import reason_of_command
-from twisted_exec.nodeserver.kubelet_api.hop import HOP, Hop
-from twisted_exec.nodeserver.kubelet_api.query import (
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    BadRequest,
+    Forbidden,
+    InternalError,
+    Invalid,
+)
+from twisted_exec.nodeserver.kubelet_api.routes import (
+    HOP,
+    Hop,
     KubeletTarget,
+    Route,
     attach_query,
     exec_query,
+    find,
     forward_query,
+    of_pod,
+    run_query,
+    to_leaf,
 )
-from twisted_exec.nodeserver.kubelet_api.routes import Route, of_pod
-from twisted_exec.nodeserver.kubelet_api.upstream import find, to_leaf
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.request import Request
-from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.http.responses import outcome, respond
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_client import (
+    Upgraded,
+    UpgradeRefused,
+    UpgradeRequest,
+    ask,
+    connect_first,
+)
+from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location
 from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.remotecommand.carrier import ClientCarrier
+from twisted_exec.streaming.remotecommand.carriers import (
+    OVER_SPDY,
+    Attempt,
+    OtherProtocol,
+    of_the_protocol,
+    over,
+)
 from twisted_exec.streaming.remotecommand.translate import requested_channels
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
+from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.text.relay import Relay
+from twisted_exec.wire.channel import V4, V5, Channel
+from twisted_exec.wire.control_messages import STATUS_LIMIT_BYTES, decode_ending
+from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.upgrade import WEBSOCKET
 
@@ -112,3 +184,287 @@ def stream_routes(hop: Hop) -> list[Route]:
         *of_pod("attach", answer, methods, "attach"),
         *of_pod("portForward", answer, methods, "portforward", container=False),
     ]
+
+
+ALL_STREAMS = "All"
+STREAMS = (ALL_STREAMS, "Stdout", "Stderr")
+
+
+"""Timeout for a log that is not followed: a leaf's API server asks its kubelet, which opens files."""
+
+
+def options_of(args: Args, pod: str) -> LogOptions:
+    """
+    Return the log options of a request to a kubelet.
+
+    :param args: as ``request.args``; ``tail`` is an older name of ``tailLines``, and ``tail=all``
+        sets none.
+    :param pod: its name, for messages.
+    :raises BadRequest: a value cannot be parsed.
+    :raises Invalid: the values contradict each other.
+    """
+    renamed = dict(args)
+    tail = renamed.get(b"tail", [b""])[0]
+    if tail == b"all":
+        renamed.pop(b"tailLines", None)
+    elif tail:
+        renamed[b"tailLines"] = [tail]
+    options = decode(renamed)
+    check(options, pod, STREAMS)
+    if options.since_seconds is not None and b"sinceTime" in renamed:  # even an empty one
+        problem = "at most one of `sinceTime` or `sinceSeconds` may be specified"
+        raise Invalid("PodLogOptions", pod, [forbidden("[]", problem)], group="")
+    # A leaf returns both streams by default; an older one refuses the parameter.
+    return replace(options, stream=None) if options.stream == ALL_STREAMS else options
+
+
+@implementer(IStreamLocator)
+@dataclass(frozen=True)
+class LogLocator:
+    """
+    Finds the log of a Pod's container in its leaf.
+
+    :param shares: use a connection that others share.
+    """
+
+    hop: Hop
+    shares: bool = False
+
+    @as_deferred
+    async def locate(self, context: RequestContext) -> Location:
+        """See :meth:`IStreamLocator.locate`."""
+        target, pod = await find(self.hop, context)
+        options = options_of(context.request.args, target.pod).query()
+        query = b"container=" + quote_plus(target.container).encode("ascii")
+        query += b"&" + options if options else b""
+        return await to_leaf(self.hop, context.subject, pod, "log", query, shares=self.shares)
+
+
+def log_routes(hop: Hop) -> list[Route]:
+    """Return the routes of ``/containerLogs``, with and without the Pod's UID."""
+    about: dict[str, Any] = {
+        "sessions": hop.sessions,
+        "clock": hop.clock,
+        "connect_seconds": hop.connect_seconds,
+        "tells_loss": True,
+    }
+    reading = Relay(LogLocator(hop), **about, answer_seconds=ANSWER_SECONDS)
+    following = Relay(
+        LogLocator(hop, shares=True), **about, answer_seconds=None, keeps_connections=False
+    )
+
+    async def answer(context: RequestContext) -> None:
+        relay = following if follows(context.request.args) else reading
+        await relay.handle(context)
+
+    return list(of_pod("containerLogs", answer, ("GET",), "log", plain=True))
+
+
+MAX_OUTPUT_BYTES = 4 << 20
+"""Limit of stdout and stderr together; a kubelet's runtime gives up at 16 MiB."""
+
+LINGER_SECONDS = 1.0
+"""How long the leaf may take to close the connection after the last byte."""
+
+_WAYS = (V5, OVER_SPDY, V4)
+_STREAMS = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
+
+
+def run_routes(hop: Hop) -> list[Route]:
+    """Return the routes of ``/run``, with and without the Pod's UID."""
+
+    async def answer(context: RequestContext) -> None:
+        await _run(hop, context)
+
+    return list(of_pod("run", answer, ("POST",), "run", plain=True))
+
+
+async def _run(hop: Hop, context: RequestContext) -> None:
+    location = await _locate(hop, context)
+    context.has_session = True
+    session = hop.sessions.open(location.subject, context.evidence)
+    command = Command(hop.clock, hop.connect_seconds)
+    try:
+        await command.start(location)
+        session.carry(command.end, command.cut, lambda: (0, command.printed_bytes))
+        ending = await command.over
+    except BaseException as problem:
+        command.cut()
+        _record(session, command, problem)
+        raise
+    session.over("backend closed", bytes_to_user=command.printed_bytes)
+    if not ending.ok:
+        raise InternalError(_failure_message(location, command, ending))
+    respond(context.request, 200, command.output, "text/plain; charset=utf-8")
+
+
+def _record(session: Session, command: Command, problem: BaseException) -> None:
+    code, reason = outcome(problem)
+    session.over(reason, code=code, bytes_to_user=command.printed_bytes)
+
+
+async def _locate(hop: Hop, context: RequestContext) -> Location:
+    target, pod = await find(hop, context)
+    hop.check_reason(context)
+    if hop.recordings is not None and hop.recordings.selects(pod.root):
+        raise Forbidden(f'sessions in pod "{target.pod}" are recorded, and run is not: use exec')
+    request = context.request
+    if is_upgrade(request):
+        raise BadRequest("what is run has no stream; ask for exec")
+    query = run_query(request.uri.partition(b"?")[2], target.container)
+    return await to_leaf(hop, context.subject, pod, "exec", query)
+
+
+def _failure_message(location: Location, command: Command, ending: Ending) -> str:
+    """Return a kubelet's message for a failed command."""
+    if ending.exit_code is None:
+        return ending.message or ending.reason
+    words = parse_qs(location.path.partition(b"?")[2], keep_blank_values=True)[b"command"]
+    command_line = b" ".join(words).decode("utf-8", "replace")
+    errors = command.errors.decode("utf-8", "replace")
+    return f"command '{command_line}' exited with {ending.exit_code}: {errors}"
+
+
+class Command:
+    """
+    A command that runs in a leaf.
+
+    :param connect_seconds: time limit for the connection to the leaf.
+    :ivar over: fires with its ending; fails with an :class:`APIError` if that is unknown.
+        Cancelling it abandons the command.
+    """
+
+    _carrier: ClientCarrier
+
+    def __init__(self, clock: IReactorTime, connect_seconds: float) -> None:
+        self._clock, self._connect_seconds = clock, connect_seconds
+        self.over: Deferred[Ending] = Deferred(lambda _: self.cut())
+        self._output, self._errors = bytearray(), bytearray()
+        self._status, self._upgraded = b"", False
+
+    @property
+    def output(self) -> bytes:
+        """The output, stderr last."""
+        return bytes(self._output + self._errors)
+
+    @property
+    def errors(self) -> bytes:
+        return bytes(self._errors)
+
+    @property
+    def printed_bytes(self) -> int:
+        return len(self._output) + len(self._errors)
+
+    async def start(self, location: Location) -> None:
+        """
+        Request the command.
+
+        :raises APIError: the leaf refuses, or is unreachable.
+        """
+        refused: APIError = BadGateway("the leaf speaks no protocol that is known here")
+        for way in _WAYS:
+            attempt = Attempt.over(way)
+            try:
+                upgraded = await self._ask(location, attempt)
+                chosen = attempt.chosen(upgraded)
+            except UpgradeRefused as answer:
+                error = answer.as_api_error()
+                refused = location.refusal(error) if location.refusal else error
+                if not of_the_protocol(answer):
+                    raise refused from None
+            except OtherProtocol as problem:
+                refused = BadGateway(str(problem))
+            else:
+                self._begin(upgraded, way, chosen)
+                return
+        raise refused
+
+    async def _ask(self, location: Location, attempt: Attempt) -> Upgraded:
+        label, connection = await connect_first(
+            location.endpoints, clock=self._clock, timeout_seconds=self._connect_seconds
+        )
+        audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
+        head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])
+        try:
+            return await ask(
+                connection, attempt.head(head), clock=self._clock, timeout_seconds=ANSWER_SECONDS
+            )
+        except APIError as error:
+            message = f"{label}: {error.message}"
+            raise APIError(message, code=error.code, reason=error.reason) from None
+
+    def _begin(self, upgraded: Upgraded, way: str, protocol: str) -> None:
+        self._carrier, holder = over(
+            way,
+            protocol,
+            self,
+            clock=self._clock,
+            open_seconds=ANSWER_SECONDS,
+            linger_seconds=LINGER_SECONDS,
+            channels=_STREAMS,
+        )
+        self._upgraded = True
+        upgraded.hand_over(holder)
+
+    def end(self, ending: Ending) -> None:
+        """End the session; the answer gives the reason."""
+        self._fail(InternalError(ending.message or ending.reason))
+
+    def cut(self) -> None:
+        """Abandon the command."""
+        if self._upgraded:
+            self._carrier.abort()
+
+    # CarrierUser
+
+    def connected(self) -> None:
+        """Nothing to do: the channels matter."""
+
+    def opened(self) -> None:
+        """Nothing to do: the command runs."""
+
+    def received(self, channel: Channel, data: bytes) -> None:
+        if channel is Channel.ERROR:
+            self._status += data
+            if len(self._status) > STATUS_LIMIT_BYTES:
+                self._fail(BadGateway("the command's status is too large"))
+        elif channel in _STREAMS:
+            if self.printed_bytes + len(data) > MAX_OUTPUT_BYTES:
+                limit = MAX_OUTPUT_BYTES >> 20
+                self._fail(InternalError(f"the command printed more than {limit} MiB; use exec"))
+            else:
+                (self._output if channel is Channel.STDOUT else self._errors).extend(data)
+
+    def ended(self, channel: Channel) -> None:
+        """Nothing to do: the status and the end of the connection tell the same."""
+
+    def pong_received(self) -> None:
+        """Nothing to do: no pings are sent."""
+
+    def failing(self, reason: str) -> None:
+        self._fail(BadGateway(f"the leaf broke the protocol: {reason}"))
+
+    def close_received(self, code: int | None = None) -> None:
+        self._finish("the leaf closed the connection before the command's status")
+        self._carrier.close()
+        self._carrier.hang_up()
+
+    def lost(self, reason: str) -> None:
+        self._upgraded = False
+        self._finish(f"{reason} before the command's status")
+
+    def _finish(self, otherwise: str) -> None:
+        if self.over.called:
+            return
+        if not self._status:
+            self._fail(BadGateway(otherwise))
+            return
+        try:
+            self.over.callback(decode_ending(self._status, self._carrier.protocol))
+        except RemoteProtocolError as problem:
+            self._fail(BadGateway(f"the command's status cannot be read: {problem}"))
+
+    def _fail(self, error: APIError) -> None:
+        if not self.over.called:
+            self.over.errback(error)
+        self.cut()

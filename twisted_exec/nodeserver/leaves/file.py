@@ -37,7 +37,6 @@ from zope.interface import implementer
 from twisted_exec.api import names
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.leaves.names import Names
 from twisted_exec.nodeserver.leaves.spec import (
     CLUSTER,
     NODE,
@@ -49,7 +48,7 @@ from twisted_exec.nodeserver.leaves.spec import (
     KubeconfigSecret,
     LeafSpec,
 )
-from twisted_exec.nodeserver.ownership import OWNED, POLICIES
+from twisted_exec.nodeserver.ownership import OWNED, POLICIES, Names
 from twisted_exec.program.config_file import ConfigError, Reader, read_yaml
 
 LOOK_SECONDS = 2.0

@@ -27,7 +27,7 @@ from zope.interface import implementer
 
 from twisted_exec.api import names
 from twisted_exec.api.resource import Resource
-from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES
 from twisted_exec.nodeserver.interfaces import LeafNode

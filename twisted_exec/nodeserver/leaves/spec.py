@@ -14,8 +14,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.leaves.names import Names
-from twisted_exec.nodeserver.ownership import OWNED
+from twisted_exec.nodeserver.ownership import OWNED, Names
 from twisted_exec.spaces.interfaces import ISpaceConnection
 
 CLUSTER, NODE, PARTY = "cluster", "node", "party"

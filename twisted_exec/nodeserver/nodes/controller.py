@@ -20,16 +20,22 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, Conflict, NotFound
-from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
-from twisted_exec.nodeserver.nodes.addresses import Address, addresses_of, is_virtual, root_family
 from twisted_exec.nodeserver.nodes.plan import FULL, LEAF, orphans
-from twisted_exec.nodeserver.nodes.probe import LeafProbe, RootProbe
-from twisted_exec.nodeserver.nodes.probe_loop import AT_ONCE, LeafWatch, ProbeLoop, ProbeOf
+from twisted_exec.nodeserver.nodes.probe import (
+    AT_ONCE,
+    LeafProbe,
+    LeafWatch,
+    ProbeLoop,
+    ProbeOf,
+    RootProbe,
+)
+from twisted_exec.nodeserver.nodes.status import Address, addresses_of, is_virtual, root_family
 from twisted_exec.nodeserver.nodes.worker import (
     BEAT_SECONDS,
     NodeContext,

@@ -7,7 +7,12 @@ the renewal of its Lease, plus a status update every five minutes, as with kubel
 the resourceVersion that they were planned for: a concurrent change causes a conflict and a new
 look, never an overwrite.
 
-Wrong addresses and ports are corrected; :mod:`.address_conflict` handles another writer.
+Wrong addresses and ports are corrected; :mod:`twisted_exec.nodeserver.nodes.worker` handles another writer.
+
+Conflicts about a Node's addresses: detect another writer, report it, and back off.
+
+Two writers that overwrite each other achieve nothing, and every write sends the Node to all
+watchers in the root.  So the intervals between our corrections grow.
 """
 
 from __future__ import annotations
@@ -26,28 +31,12 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
 from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.api.times import timestamp
-from twisted_exec.kube.heartbeat import Lease
-from twisted_exec.kube.informers.reflector import Backoff
+from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.leases import Lease
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.nodes import leaf_nodes
-from twisted_exec.nodeserver.nodes.address_conflict import AddressConflict
-from twisted_exec.nodeserver.nodes.addresses import (
-    Address,
-    addresses_of,
-    not_chosen,
-    publication_order,
-)
-from twisted_exec.nodeserver.nodes.conditions import (
-    EXEC_READY,
-    LEAF,
-    NOT_PROBED,
-    PREFERRED,
-    UNPROBED,
-    Observation,
-    conditions,
-)
+from twisted_exec.nodeserver.nodes import status as leaf_nodes
 from twisted_exec.nodeserver.nodes.plan import (
     FULL,
     Action,
@@ -57,11 +46,24 @@ from twisted_exec.nodeserver.nodes.plan import (
     PatchStatus,
     Plan,
     contested,
+    is_our_address,
     plan,
     writers,
 )
-from twisted_exec.nodeserver.nodes.probe import RootProbe
-from twisted_exec.nodeserver.nodes.probe_loop import LeafWatch, ProbeLoop
+from twisted_exec.nodeserver.nodes.probe import LeafWatch, ProbeLoop, RootProbe
+from twisted_exec.nodeserver.nodes.status import (
+    EXEC_READY,
+    LEAF,
+    NOT_PROBED,
+    PREFERRED,
+    UNPROBED,
+    Address,
+    Observation,
+    addresses_of,
+    conditions,
+    not_chosen,
+    publication_order,
+)
 from twisted_exec.program.tasks import BackgroundTask
 
 BEAT_SECONDS = 10.0
@@ -85,7 +87,7 @@ class PublishedEndpoint:
     :param preferred: ``--kubelet-preferred-address-types`` of the root.
     :param address_types: types of the leaf's addresses that its Node publishes.
     :param features: ``status.declaredFeatures``.
-    :param ready_when: one of :data:`~twisted_exec.nodeserver.nodes.conditions.POLICIES`.
+    :param ready_when: one of :data:`~twisted_exec.nodeserver.nodes.status.READY_POLICIES`.
     :param upkeep: ``full`` or ``endpoints``.
     """
 
@@ -369,3 +371,49 @@ class NodeWorker(BackgroundTask):
 
     def _crashed(self, failure: Failure) -> None:
         self._log.failure("keeping node {name} ended", failure, name=self.node.name)
+
+
+ADDRESS_CONFLICT = 3
+"""Foreign writes in a row before corrections become rarer."""
+FIRST_SECONDS = 10.0
+LONGEST_SECONDS = 300.0
+
+
+class AddressConflict:
+    """
+    Detects another writer of a Node's addresses and spaces out our corrections.
+
+    :param own: how many addresses are ours.
+    :ivar quiet_until: no correction is written before this time.
+    """
+
+    def __init__(self, own: int) -> None:
+        self.quiet_until = 0.0
+        self._own, self._times = own, 0
+        self._written: Object | None = None
+        self._before = ""
+        self._backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS)
+
+    def wrote(self, stored: Object, before: str) -> None:
+        """
+        Record a write of ours.
+
+        :param before: the Node's resourceVersion until then.
+        """
+        self._written, self._before = stored.get("status") or {}, before
+
+    def is_reported(self, observed: Object, now: float) -> bool:
+        """Return whether a conflict should be reported: more foreign writes than chance explains."""
+        if self._written is None or now < self.quiet_until:
+            return False
+        # The copy may still show the version before our write. It cannot be older, or the write
+        # would have failed with a conflict.
+        if observed["metadata"].get("resourceVersion") == self._before:
+            return False
+        if is_our_address(observed.get("status") or {}, self._written, self._own):
+            return False
+        self._written, self._times = None, self._times + 1
+        if self._times < ADDRESS_CONFLICT:
+            return False
+        self.quiet_until = now + self._backoff.pause()
+        return True

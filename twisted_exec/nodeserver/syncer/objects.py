@@ -28,7 +28,7 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.kube.informers.reflector import Reflector, key_of
+from twisted_exec.kube.informers import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.ownership import PREFIX
 from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS, Reference

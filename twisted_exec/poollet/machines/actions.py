@@ -1,16 +1,107 @@
 """
 The actions that a plan consists of.
+
+Plan which disks and network interfaces of a running machine to attach, detach or change.
+
+Pure.  A part stays attached while its object cannot be looked up: only parts that the Machine no
+longer names, or names with another object, are detached.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.iri.ironcore import IMAGE_DISK
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.poollet.machines.attachments import Attachment
-from twisted_exec.poollet.machines.references import Key, PatchObject
+from twisted_exec.poollet.machines.config import Key, Object, PatchObject, References
+from twisted_exec.poollet.machines.parts import Parts, same_interface, same_volume, with_secrets
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """
+    One change to the parts of a running machine.
+
+    :param name: of the part.
+    :param volume: to attach or change; ``None`` for a network interface or a detachment.
+    :param interface: to attach.
+    :param update: the volume is attached already and its size changes.
+    :param is_volume: whether a detachment is that of a volume.
+    """
+
+    machine_id: str
+    name: str
+    volume: pb.Volume | None = field(default=None, hash=False)
+    interface: pb.NetworkInterface | None = field(default=None, hash=False)
+    update: bool = False
+    is_volume: bool = True
+
+    def completed(
+        self, secrets: Mapping[str, tuple[Key | None, Key | None]], references: References
+    ) -> Attachment:
+        """
+        Return a copy with the volume's credentials filled in.
+
+        :raises MissingReference: a Secret is missing.
+        """
+        if self.volume is None:
+            return self
+        access, encryption = secrets.get(self.name, (None, None))
+        return replace(self, volume=with_secrets(self.volume, access, encryption, references))
+
+
+def attachments(
+    machine: Object, parts: Parts, observed: pb.Machine, dialect: Dialect
+) -> list[Attachment]:
+    """Return the changes, detachments first; volumes lack their credentials."""
+    machine_id, spec = observed.metadata.id, machine["spec"]
+    disks = {part["name"] for part in spec.get(dialect.disks_field) or ()} | {IMAGE_DISK}
+    interfaces = {part["name"] for part in spec.get("networkInterfaces") or ()}
+    return [
+        *_volumes(machine_id, parts, observed, disks),
+        *_interfaces(machine_id, parts, observed, interfaces),
+    ]
+
+
+def _volumes(
+    machine_id: str, parts: Parts, observed: pb.Machine, named: set[str]
+) -> list[Attachment]:
+    has = {volume.name: volume for volume in observed.spec.volumes}
+    going = [Attachment(machine_id, name) for name in has if name not in named]
+    coming = []
+    for desired in parts.volumes:
+        current = has.get(desired.name)
+        if current is None:
+            coming.append(Attachment(machine_id, desired.name, desired))
+        elif not same_volume(desired, current):
+            going.append(Attachment(machine_id, desired.name))
+            coming.append(Attachment(machine_id, desired.name, desired))
+        elif _size(desired) != _size(current):
+            coming.append(Attachment(machine_id, desired.name, desired, update=True))
+    return [*going, *coming]
+
+
+def _size(volume: pb.Volume) -> int:
+    return volume.connection.effective_storage_bytes
+
+
+def _interfaces(
+    machine_id: str, parts: Parts, observed: pb.Machine, named: set[str]
+) -> list[Attachment]:
+    has = {interface.name: interface for interface in observed.spec.network_interfaces}
+    going = [Attachment(machine_id, name, is_volume=False) for name in has if name not in named]
+    coming = []
+    for desired in parts.interfaces:
+        current = has.get(desired.name)
+        if current is not None and same_interface(desired, current):
+            continue
+        if current is not None:
+            going.append(Attachment(machine_id, desired.name, is_volume=False))
+        coming.append(Attachment(machine_id, desired.name, interface=desired, is_volume=False))
+    return [*going, *coming]
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,31 @@
 """
+Carry out the actions of a plan, and list the runtime's machines.
+
 Carry out the actions of a plan, in the API server and in the runtime.
+
+List the runtime's machines, group them by Machine, and delete orphans.
+
+A runtime may list anything: foreign machines, duplicates, many thousands.  None of that may block
+the process or end a machine that this pool did not create.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import AlreadyExists, APIError, BadGateway, Conflict, NotFound
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.poollet.machines.actions import (
     Action,
+    Attachment,
     Create,
     Delete,
     PatchStatus,
@@ -22,9 +33,7 @@ from twisted_exec.poollet.machines.actions import (
     SetFinalizers,
     SetPower,
 )
-from twisted_exec.poollet.machines.attachments import Attachment
-from twisted_exec.poollet.machines.config import MachineConfig
-from twisted_exec.poollet.machines.references import Object, PatchObject
+from twisted_exec.poollet.machines.config import MachineConfig, Object, PatchObject, machine_uid
 
 Report = Callable[[Object, str, str, str], object]
 """Callback for Events of a Machine: the Machine, ``Normal`` or ``Warning``, reason, message."""
@@ -228,3 +237,102 @@ def label(machine: Object) -> str:
     """Return ``NAMESPACE/NAME``."""
     metadata = machine["metadata"]
     return f"{metadata.get('namespace', '')}/{metadata['name']}"
+
+
+MAX_ORPHANS = 100
+"""Limit of orphans deleted after one listing; the next listing continues."""
+_AT_ONCE = 5000
+"""Machines grouped before the reactor gets a turn."""
+
+
+def by_uid(machines: Iterable[pb.Machine], dialect: Dialect) -> dict[str, list[pb.Machine]]:
+    """Group the runtime's machines by the UID of their Machine."""
+    machines_by_uid: dict[str, list[pb.Machine]] = {}
+    for machine in machines:
+        uid = machine_uid(machine, dialect)
+        if uid:
+            machines_by_uid.setdefault(uid, []).append(machine)
+    return machines_by_uid
+
+
+def distinct(machines: Iterable[pb.Machine]) -> list[pb.Machine]:
+    """Return each machine once, whatever a runtime repeats."""
+    unique = {machine.metadata.id: machine for machine in machines}
+    return list(unique.values())
+
+
+@dataclass
+class Listing:
+    """
+    One listing of all the runtime's machines.
+
+    :param machines: returns the pool's Machines as last seen.
+    :param synced: whether ``machines`` is complete.
+    """
+
+    actor: ActionRunner
+    clock: IReactorTime
+    machines: Callable[[], Iterable[Object]]
+    synced: Callable[[], bool]
+
+    _log = Logger()
+
+    async def ask(self) -> dict[str, list[pb.Machine]]:
+        """Return the machines by UID of their Machine.  Raises :class:`APIError`."""
+        listed = await self.actor.runtime.list_machines(pb.ListMachinesRequest())
+        machines = listed.machines
+        if len(machines) <= _AT_ONCE:
+            machines_by_uid = by_uid(machines, self.actor.config.dialect)
+        else:
+            machines_by_uid = await self._sort_slowly(machines)
+        for uid, several in machines_by_uid.items():
+            if len(several) > 1:
+                machines_by_uid[uid] = distinct(several)
+        return machines_by_uid
+
+    async def _sort_slowly(self, machines: Iterable[pb.Machine]) -> dict[str, list[pb.Machine]]:
+        machines_by_uid: dict[str, list[pb.Machine]] = {}
+        rest = list(machines)
+        while rest:
+            some, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
+            for uid, ones in by_uid(some, self.actor.config.dialect).items():
+                machines_by_uid.setdefault(uid, []).extend(ones)
+            await deferLater(self.clock, 0)
+        return machines_by_uid
+
+    async def clean_up(self, observed: dict[str, list[pb.Machine]]) -> None:
+        """
+        Delete the runtime's machines whose Machine no longer exists.
+
+        Only machines with this pool's label are deleted, and only after the API server has
+        confirmed that the Machine is missing: the copy behind ``machines`` may be stale.
+        """
+        config = self.actor.config
+        if not self.synced():
+            return
+        known_uids = {machine["metadata"]["uid"] for machine in self.machines()}
+        orphans = [
+            machine
+            for uid, machines in observed.items()
+            if uid not in known_uids
+            for machine in machines
+            if machine.metadata.labels.get(config.pool_label) == config.pool
+        ]
+        if not orphans:
+            return
+        try:
+            listed = await self.actor.client.list(
+                config.dialect.workload, field_selector=f"{config.dialect.pool_field}={config.pool}"
+            )
+            existing_uids = {machine["metadata"]["uid"] for machine in listed["items"]}
+            orphaned = [
+                machine
+                for machine in orphans
+                if machine_uid(machine, config.dialect) not in existing_uids
+            ]
+            for orphan in orphaned[:MAX_ORPHANS]:
+                uid = machine_uid(orphan, config.dialect)
+                self._log.info("deleting orphan {id} of {uid}", id=orphan.metadata.id, uid=uid)
+                await self.actor.delete(orphan.metadata.id)
+        except APIError as error:
+            self._log.warn("cleaning up orphans: {why}", why=error.message)

@@ -91,7 +91,7 @@ def parts_ready(
     return "True", f"{noun}sReady", ""
 
 
-def parts_status(
+def merged_parts_status(
     parts: Sequence[Object],
     reports: Iterable[Any],
     previous: Sequence[Object],

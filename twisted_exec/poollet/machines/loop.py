@@ -26,16 +26,23 @@ from twisted_exec.api.status import APIError
 from twisted_exec.api.times import timestamp
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.informers.reflector import Backoff
+from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.poollet.machines.actions import Action, Delete, PatchStatus, Plan
-from twisted_exec.poollet.machines.actor import ActionRunner, Done, Gone, Refused, Report, label
-from twisted_exec.poollet.machines.config import MachineConfig
-from twisted_exec.poollet.machines.listing import Listing, by_uid, distinct
-from twisted_exec.poollet.machines.plan import plan, unreachable_plan
+from twisted_exec.poollet.machines.actor import (
+    ActionRunner,
+    Done,
+    Gone,
+    Listing,
+    Refused,
+    Report,
+    by_uid,
+    distinct,
+    label,
+)
+from twisted_exec.poollet.machines.config import Key, MachineConfig, Object
+from twisted_exec.poollet.machines.plan import plan, says_unreachable, unreachable_plan
 from twisted_exec.poollet.machines.reference_cache import ReferenceCache
-from twisted_exec.poollet.machines.references import Key, Object
-from twisted_exec.poollet.machines.status_patch import says_unreachable
 
 RELIST_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2

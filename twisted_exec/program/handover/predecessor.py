@@ -20,9 +20,8 @@ from twisted_exec import __version__
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
-    from twisted_exec.program.handover.channel import Channel, Message
+    from twisted_exec.program.handover.channel import Channel, Lingering, Message
     from twisted_exec.program.handover.interfaces import IHandsOver
-    from twisted_exec.program.handover.lingering import Lingering
     from twisted_exec.program.listening import ListeningSockets
 
 VARIABLE = "TWISTED_EXEC_HANDOVER"

@@ -1,26 +1,535 @@
 """
+The hand-over of this process: its successor, the time limits, and the signal that begins it.
+
+The successor of this process: the old process's side of a hand-over.
+
+SIGUSR2 starts the successor from this process's own command line, so from the present code and
+configuration.  Nothing has changed until it has said hello.  Then the service freezes, and its
+state and the listening sockets move.  If the successor hangs or takes too long
+(:mod:`twisted_exec.program.handover.process`), it is killed, and this process goes on; otherwise this process serves its
+sessions until they end, and exits.
+
+Time limits of a hand-over, which tell a slow successor from a successor that hangs.
+
+On a busy host a start takes ten times as long as usual, so a fixed limit gives up successors that
+would have become ready.  But while the program is frozen, new connections and writes wait for the
+successor, so one that hangs must be given up soon.  The kernel knows the difference, also for
+releases that send no message meanwhile: a slow process computes, or waits for a processor or for a
+disk; a process that hangs does none of these.
+
 Hand-over of this process: sockets and state at the start, SIGUSR2, and the stop.
 """
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Mapping, MutableMapping
+import socket
+import sys
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, maybeDeferred
+from twisted.internet.error import ProcessExitedAlready, ProcessTerminated, ReactorNotRunning
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
-from twisted_exec.program.handover.activation import activated_sockets
+from twisted_exec.program import systemd
+from twisted_exec.program.descriptors import restore_descriptor_limit
+from twisted_exec.program.handover.channel import (
+    FAILED,
+    GO,
+    HELLO,
+    READY,
+    STATE,
+    STOP,
+    Channel,
+    Lingering,
+    Message,
+)
 from twisted_exec.program.handover.interfaces import (
     HANDOVER_SECONDS,
     LINGER_SECONDS,
     IHandsOver,
+    ServiceState,
 )
-from twisted_exec.program.handover.lingering import Lingering
-from twisted_exec.program.handover.predecessor import Predecessor, predecessor
-from twisted_exec.program.handover.successor import Command, HandOver
-from twisted_exec.program.handover.twistd import append_to_log
-from twisted_exec.program.listening import LISTENING
+from twisted_exec.program.handover.predecessor import VARIABLE, Predecessor, predecessor
+from twisted_exec.program.handover.twistd import PidFile, append_to_log
+from twisted_exec.program.listening import LISTENING, ListeningSocket, ListeningSockets
+from twisted_exec.program.systemd import activated_sockets
+
+_CHANNEL = 3
+"""Number of the channel's descriptor in the successor."""
+_LONGEST_LINE_BYTES = 256
+"""``BINPRM_BUF_SIZE`` of Linux: of the first line of a script."""
+
+
+class HandOverError(Exception):
+    """A hand-over failed; the message says why."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """The command line of this process, for another one."""
+
+    argv: tuple[str, ...]
+    directory: str
+
+    @classmethod
+    def own(cls) -> Command:
+        """
+        Return this process's own; call this before twistd changes the directory.
+
+        A script is started as it was for this process, so that its first line names the interpreter: behind a
+        symbolic link that has moved, that is the interpreter of another release.
+        """
+        interpreter, *words = sys.orig_argv
+        if words and _first_line(words[0]) == b"#!" + os.fsencode(interpreter):
+            return cls(tuple(words), os.getcwd())
+        return cls((sys.executable, *words), os.getcwd())
+
+
+def _first_line(script: str) -> bytes:
+    try:
+        with open(script, "rb") as file:
+            return (
+                file.readline(_LONGEST_LINE_BYTES).rstrip() if os.access(script, os.X_OK) else b""
+            )
+    except OSError:
+        return b""
+
+
+class Successor(ProcessProtocol):
+    """
+    A process that is about to replace this one.
+
+    :ivar hello: fires with the release and the version of the state; fails if the process ends.
+    :ivar ready: fires when the process can serve; fails if it ends.
+    :ivar ended: fires when the process has ended.
+    :ivar channel: the channel to the process; ``None`` before :meth:`spawn`.
+    :ivar pid: the id of the process.
+    """
+
+    def __init__(self, stop: Any) -> None:
+        self.hello: Deferred[Message] = Deferred()
+        self.ready: Deferred[None] = Deferred()
+        self.ended: Deferred[None] = Deferred()
+        self.pid = 0
+        self._process: Any = None
+        self._copies: list[int] = []
+        self._stop = stop
+        self._why = ""
+        self.channel: Channel | None = None
+
+    def spawn(self, reactor: Any, command: Command) -> None:
+        """
+        Start the process.
+
+        :raises HandOverError: it cannot be started.
+        """
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        environment = {**os.environ, VARIABLE: str(_CHANNEL)}
+        # Twisted can only fork, and not spawn, for another directory.
+        elsewhere = None if command.directory == _directory() else command.directory
+        try:
+            self._process = reactor.spawnProcess(
+                self,
+                command.argv[0],
+                command.argv,
+                env=environment,
+                path=elsewhere,
+                childFDs={0: 0, 1: 1, 2: 2, _CHANNEL: its.fileno()},
+            )
+        except OSError as problem:
+            ours.close()
+            raise HandOverError(f"{command.argv[0]}: {problem.strerror}") from None
+        finally:
+            its.close()
+        self.pid = self._process.pid
+        restore_descriptor_limit(self.pid)
+        self.channel = Channel.over(reactor, ours, self._received, self._gone)
+
+    def _received(self, message: Message) -> None:
+        if HELLO in message and not self.hello.called:
+            self.hello.callback(message[HELLO])
+        elif READY in message and not self.ready.called:
+            self.ready.callback(None)
+        elif FAILED in message:
+            self._why = str(message[FAILED])
+        elif STOP in message:
+            self._stop()
+
+    def processEnded(self, reason: Failure) -> None:
+        """Called by Twisted."""
+        if not self._why:
+            self._why = f"it ended {_how(reason.value)}; the reason is among its messages"
+        self.ended.callback(None)
+        self._gone()
+
+    def _gone(self) -> None:
+        """Fail once the process has ended and all that it sent was received."""
+        if self.channel is None or self.channel.is_open or not self.ended.called:
+            return
+        for waiting in (self.hello, self.ready):
+            if not waiting.called:
+                waiting.errback(HandOverError(self._why))
+                return
+
+    def move(
+        self, frozen: ServiceState, sockets: Sequence[ListeningSocket], predecessors: Sequence[int]
+    ) -> None:
+        """
+        Send the listening sockets and the state.
+
+        :param predecessors: descriptors of the channels to the processes before this one.
+        :raises HandOverError: this process has too many open files.
+        """
+        assert self.channel is not None
+        state = {
+            "sockets": [(each.description, each.is_shared) for each in sockets],
+            "predecessors": len(predecessors),
+            "descriptors": len(sockets) + len(predecessors) + len(frozen.descriptors),
+            "values": dict(frozen.values),
+            # As under nohup; Twisted's children get the default action.
+            "ignoresHangup": signal.getsignal(signal.SIGHUP) is signal.SIG_IGN,
+        }
+        numbers = [each.socket.fileno() for each in sockets]
+        # The channel sends later, and a process before this one may end meanwhile.
+        try:
+            for each in (*numbers, *predecessors, *frozen.descriptors):
+                self._copies.append(os.dup(each))
+        except OSError as problem:
+            raise HandOverError(f"its descriptors cannot be sent: {problem.strerror}") from None
+        self.channel.send({STATE: state}, self._copies)
+
+    def go(self) -> None:
+        """Let the successor serve."""
+        assert self.channel is not None
+        self._close_copies()
+        if self.channel.is_open:
+            self.channel.send({GO: True})
+
+    def _close_copies(self) -> None:
+        while self._copies:
+            os.close(self._copies.pop())
+
+    async def kill(self) -> None:
+        """Kill the process if it runs; return when it has ended."""
+        for waiting in (self.hello, self.ready):
+            waiting.addErrback(lambda _: None)
+        if self.channel is None:
+            return
+        with suppress(ProcessExitedAlready):
+            self._process.signalProcess("KILL")
+        if not self.ended.called:
+            await self.ended
+        if self.channel.is_open:
+            self.channel.close()
+        self._close_copies()
+
+
+def _how(end: object) -> str:
+    if isinstance(end, ProcessTerminated) and end.signal is not None:
+        return f"by {signal.Signals(end.signal).name}"
+    return f"with exit code {getattr(end, 'exitCode', 0)}"
+
+
+def _directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+class State(Enum):
+    """The stage of a process; the value is the answer to another SIGUSR2."""
+
+    STARTING = "this program is not ready yet: the hand-over begins when it is"
+    SERVING = ""
+    HANDING_OVER = "a hand-over is under way already"
+    RETIRED = "its successor has the program already, and needs the signal"
+    STOPPING = "this program is stopping"
+
+
+class HandOver:
+    """
+    Replaces this process by a successor, on request.
+
+    :param service: ``None`` if the program's service cannot be continued by another process.
+    :param twistd: twistd's options, if this is twistd.
+    :param lingering: the processes before this one.
+    :param listening: the listening sockets of this one.
+    :param linger_seconds: how long sessions that cannot move are served.
+    :param limit_seconds: how long the successor may do nothing, and this process may take to get
+        its state.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        service: IHandsOver | None,
+        reactor: Any,
+        command: Command,
+        twistd: MutableMapping[str, Any] | None = None,
+        *,
+        lingering: Lingering,
+        listening: ListeningSockets,
+        linger_seconds: float = LINGER_SECONDS,
+        limit_seconds: float = HANDOVER_SECONDS,
+    ) -> None:
+        self._service, self._reactor, self._command = service, reactor, command
+        self._twistd, self.pidfile = twistd, PidFile(twistd)
+        self._lingering, self._listening = lingering, listening
+        self._is_requested = False  # before it was ready
+        self._linger_seconds, self._limit_seconds = linger_seconds, limit_seconds
+        self._longest_seconds = max(LONGEST_SECONDS, limit_seconds)
+        self._state = State.STARTING
+        self._task: Deferred[None] | None = None
+        self._successor: Successor | None = None
+
+    def ready(self) -> None:
+        """Take note that the program is ready."""
+        if self._state is State.STARTING:
+            self._state = State.SERVING
+            if self._is_requested:
+                self._reactor.callLater(0, self.begin)  # systemd learns first that it is ready
+
+    def begin(self) -> None:
+        """Start a successor, at once or when the program is ready."""
+        why = self._state.value
+        if self._service is None:
+            why = "this program cannot be continued by another process; restart it"
+        elif self._state is State.STARTING:
+            self._is_requested = True
+            self._log.info(why)
+            return
+        if why:
+            self._log.warn("no hand-over: {why}", why=why)
+            return
+        self._state = State.HANDING_OVER
+        self._task = Deferred.fromCoroutine(self._hand_over(self._service))
+        self._task.addErrback(self._crashed)
+
+    def _crashed(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):  # this process stops
+            self._log.failure("hand-over", failure)
+
+    async def _hand_over(self, service: Any) -> None:
+        systemd.notify(systemd.reloading())
+        self._log.info("handing over: starting a successor")
+        successor = self._successor = Successor(self._stop)
+        has_frozen = False
+        try:
+            successor.spawn(self._reactor, self._command)
+            patience = Patience(
+                successor.pid, self._reactor, self._limit_seconds, self._longest_seconds
+            )
+            self._check(await self._patiently("start", successor.hello, patience))
+            has_frozen = True
+            self._listening.pause()
+            frozen = await self._freeze(service)
+            append_to_log(self._twistd)
+            successor.move(frozen, self._listening.sockets(), self._lingering.descriptors())
+            await self._patiently("become ready", successor.ready, patience)
+        except (Exception, CancelledError) as problem:
+            self._successor = None
+            await successor.kill()
+            if self._state is not State.STOPPING:
+                await self._go_on(problem, service if has_frozen else None)
+            return
+        await self._retire(successor, service)
+
+    def _check(self, hello: Message) -> None:
+        """:raises HandOverError: the successor cannot read the state."""
+        assert self._service is not None
+        version, own = hello.get("version"), self._service.state_version
+        if not isinstance(version, int) or version < own:
+            raise HandOverError(
+                f"release {hello.get('release')} has version {version} of the state, older than "
+                f"version {own} of this process; stop this program to go back to that release"
+            )
+
+    async def _patiently(self, what: str, waiting: Deferred[Any], patience: Patience) -> Any:
+        try:
+            return await patience.wait(waiting)
+        except TimeoutError:
+            if patience.is_over:
+                why = f"within {self._longest_seconds:g} s, although it went on"
+            else:
+                why = f"and did nothing for {self._limit_seconds:g} s (--handover-seconds)"
+            raise HandOverError(f"it did not {what} {why}") from None
+
+    async def _freeze(self, service: IHandsOver) -> ServiceState:
+        try:
+            freezing = maybeDeferred(service.freeze)
+            return await freezing.addTimeout(self._limit_seconds, self._reactor)
+        except TimeoutError:
+            limit = f"{self._limit_seconds:g} s (--handover-seconds)"
+            raise HandOverError(f"it did not get the state within {limit}") from None
+
+    async def _go_on(self, problem: BaseException, frozen: IHandsOver | None) -> None:
+        """Continue as if there had been no successor."""
+        if frozen is not None:
+            try:
+                await maybeDeferred(frozen.thaw)
+            except CancelledError:
+                return  # this process stops meanwhile
+            except Exception:
+                self._log.failure("the program did not go on after a hand-over that failed")
+            self._listening.accept()
+        self._state = State.SERVING
+        systemd.notify(systemd.READY)
+        if isinstance(problem, HandOverError):
+            self._log.error(
+                "no hand-over, this process goes on: the successor: {why}", why=str(problem)
+            )
+        else:
+            self._log.failure("no hand-over, this process goes on", Failure(problem))
+
+    async def _retire(self, successor: Successor, service: IHandsOver) -> None:
+        """Leave the program to a successor that is ready."""
+        self._state = State.RETIRED
+        self._listening.release()
+        self.pidfile.leave()
+        systemd.notify(systemd.replaced_by(successor.pid))
+        os.environ.pop(systemd.VARIABLE, None)  # from now on the successor speaks for the service
+        successor.go()
+        self._lingering.leave()
+        self._log.info("process {pid} has taken over", pid=successor.pid)
+        try:
+            await maybeDeferred(service.retire, self._linger_seconds)
+        except CancelledError:
+            return
+        except Exception:
+            self._log.failure("sessions could not be left to the successor")
+        self._log.info("the last session has ended: this process stops")
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._state is State.RETIRED:
+            try:
+                self._reactor.stop()
+            except ReactorNotRunning:
+                pass  # it is stopping already
+
+    def abandon(self) -> None:
+        """End a hand-over that is under way, because this process stops."""
+        before, self._state = self._state, State.STOPPING
+        if before is State.HANDING_OVER and self._task is not None:
+            self._task.cancel()
+
+
+LONGEST_SECONDS: float = 120
+"""Time limit of a whole hand-over, for a successor that goes on; also below ``TimeoutStartSec`` of
+the systemd units."""
+
+_LOOK_SECONDS = 1.0
+_SHARE = 0.1
+"""A process that is busy for a smaller part of the time hangs: timers of an idle reactor need less."""
+
+
+class Patience:
+    """
+    Waits for a process as long as it goes on.
+
+    :ivar is_over: the whole time has passed, and not only that of a silent process.
+    """
+
+    is_over = False
+
+    def __init__(
+        self, pid: int, clock: IReactorTime, silent_seconds: float, longest_seconds: float
+    ) -> None:
+        self._pid, self._clock, self._silent_seconds = pid, clock, silent_seconds
+        self._ends_at = clock.seconds() + longest_seconds
+
+    async def wait(self, waiting: Deferred[Any]) -> Any:
+        """
+        Wait for a result, which is cancelled when the time is over.
+
+        :raises TimeoutError: the process does nothing any more, or the whole time has passed.
+        """
+        watch = _Watch(self._pid, self._clock, self._silent_seconds, self._ends_at, waiting)
+        try:
+            return await waiting
+        except CancelledError:
+            if not watch.has_given_up:
+                raise  # the program stops
+            self.is_over = self._clock.seconds() >= self._ends_at
+            raise TimeoutError from None
+        finally:
+            watch.stop()
+
+
+class _Watch:
+    def __init__(
+        self,
+        pid: int,
+        clock: IReactorTime,
+        silent_seconds: float,
+        ends_at: float,
+        waiting: Deferred[Any],
+    ) -> None:
+        self._pid, self._clock, self._waiting = pid, clock, waiting
+        self._silent_seconds, self._ends_at = silent_seconds, ends_at
+        self._busy_seconds, _ = read_activity(pid)
+        self._looked_at = self._went_on_at = clock.seconds()
+        self._timer: IDelayedCall | None = None
+        self.has_given_up = False
+        if not waiting.called:
+            self._again()
+
+    def _again(self) -> None:
+        self._timer = self._clock.callLater(_LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._clock.seconds()
+        busy_seconds, waits_for_disk = read_activity(self._pid)
+        least_seconds = _SHARE * (now - self._looked_at)
+        if waits_for_disk or busy_seconds - self._busy_seconds >= least_seconds:
+            self._went_on_at = now
+        self._busy_seconds, self._looked_at = busy_seconds, now
+        if now - self._went_on_at >= self._silent_seconds or now >= self._ends_at:
+            self.has_given_up = True
+            self._waiting.cancel()
+        else:
+            self._again()
+
+    def stop(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+
+def read_activity(pid: int) -> tuple[float, bool]:
+    """
+    Return for how many seconds a process has run or waited for a processor, and whether it waits
+    for a disk now.
+
+    The waiting, without which a process among many busy ones would look idle, is that of the first
+    thread, where programs start.  Kernels without it have the running.  Sources: proc(5), and the
+    kernel's ``Documentation/scheduler/sched-stats.rst``.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state, *numbers = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0, False
+    busy_seconds = (int(numbers[10]) + int(numbers[11])) / os.sysconf("SC_CLK_TCK")
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            busy_seconds += int(file.read().split()[1]) / 1_000_000_000
+    except (OSError, IndexError):
+        pass
+    return busy_seconds, state == b"D"
+
 
 _DRAIN_SECONDS = 5.0
 _FAREWELL_SECONDS = 5.0

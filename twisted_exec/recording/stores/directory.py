@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, succeed
 from twisted.internet.threads import deferToThreadPool
 from zope.interface import implementer
 
-from .interfaces import (
+from twisted_exec.recording.stores.interfaces import (
     MAX_READ_BYTES,
     SUFFIX,
     Entry,

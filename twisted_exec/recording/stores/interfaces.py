@@ -1,5 +1,7 @@
 """
 The interface of stores of recordings.
+
+Proof that a store has the bytes that it was sent.
 """
 
 from __future__ import annotations
@@ -7,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -146,3 +149,16 @@ async def fill(read: ReadText, offset: int, size: int) -> bytes:
 def reader(store: Any, name: str) -> ReadText:
     """Return the function that reads a stored recording."""
     return lambda offset, limit: store.read(name, offset, limit)
+
+
+async def digest(read: ReadText, most: int | None = None) -> Stored:
+    """
+    Return size and hash of a recording; reads it in pieces of 1 MiB.
+
+    :param most: a larger one is not read to its end, which may not exist.
+    """
+    size, content = 0, sha256()
+    while (most is None or size <= most) and (piece := await read(size, MAX_READ_BYTES)):
+        content.update(piece)
+        size += len(piece)
+    return Stored(size, content.hexdigest())

@@ -12,12 +12,16 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-
-from .directory import DirectoryStore
-from .interfaces import IRecordingStore
-from .s3.bucket import Bucket, transport_of
-from .s3.store import S3Store
-from .s3.target import Target, credentials_of, parse_target
+from twisted_exec.recording.stores.bucket import (
+    Bucket,
+    Target,
+    credentials_of,
+    parse_target,
+    transport_of,
+)
+from twisted_exec.recording.stores.directory import DirectoryStore
+from twisted_exec.recording.stores.interfaces import IRecordingStore
+from twisted_exec.recording.stores.s3 import S3Store
 
 FORMS = "file:///DIRECTORY or s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=REGION&credentials=FILE"
 """The forms of the option's value."""

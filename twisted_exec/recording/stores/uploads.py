@@ -20,9 +20,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.program.tasks import BackgroundTask
-
-from .interfaces import KINDS, ReadText, Stored, StoreError, reader
-from .verification import digest
+from twisted_exec.recording.stores.interfaces import (
+    KINDS,
+    ReadText,
+    Stored,
+    StoreError,
+    digest,
+    reader,
+)
 
 FIRST_DELAY_SECONDS = 1.0
 LONGEST_DELAY_SECONDS = 60.0

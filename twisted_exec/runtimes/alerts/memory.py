@@ -15,7 +15,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from twisted_exec.observe.disk_thread import Files
+from twisted_exec.program.disk_thread import Files
 from twisted_exec.tls.files import owner_only
 
 MOST_REPORTS = 20_000

@@ -17,8 +17,7 @@ from typing import Any
 
 from twisted_exec.api.patterns import Pattern, PatternError, PatternSet
 from twisted_exec.program.job_messages import allow_time, encode, limit_process, read
-
-from .lines import Piece, matching_lines
+from twisted_exec.runtimes.alerts.lines import Piece, matching_lines
 
 MEMORY_BYTES = 768 << 20
 CPU_SECONDS = 4

@@ -30,12 +30,19 @@ from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.observe.disk_thread import AtOnce, Files, Unanswered
+from twisted_exec.program.disk_thread import AtOnce, Files, Unanswered
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
 from twisted_exec.runtimes.alerts.memory import Memory, Unhealthy
-from twisted_exec.runtimes.alerts.rules import Rule, Rules, check_rules, read_rules
-from twisted_exec.runtimes.alerts.search import IJobs, Search, search_processes
+from twisted_exec.runtimes.alerts.search import (
+    IJobs,
+    Rule,
+    Rules,
+    Search,
+    check_rules,
+    read_rules,
+    search_processes,
+)
 
 CONSOLE_HEALTHY = "ConsoleHealthy"
 

@@ -41,10 +41,14 @@ from zope.interface import implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, CannotStart, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.command_endpoint import CommandEndpoint, EscapedInput, last_line
-from twisted_exec.runtimes.lines.line_driver import LineDriver
+from twisted_exec.runtimes.lines.command import (
+    CommandEndpoint,
+    EscapedInput,
+    last_line,
+    run_program,
+)
+from twisted_exec.runtimes.lines.shared_line import LineDriver
 from twisted_exec.runtimes.processes import ProcessTable
-from twisted_exec.runtimes.programs import run_program
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 
 PROGRAM = "ipmitool"

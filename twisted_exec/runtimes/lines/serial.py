@@ -13,22 +13,47 @@ The driver ``serial``: machines at serial devices of this host.
 Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.  A device
 that is unplugged is reopened when it is back (:mod:`.shared_line`).  A runtime that is continued by another
 one hands the open device on by the keeper, so that nothing that it buffers is lost.
+
+Serial devices as transports, with exclusive access, line settings, modem lines and BREAK.
+
+This uses termios and ioctl_tty(2) instead of pyserial, which blocks in ``open``, sleeps during
+BREAK, and had its last release in 2020.  Linux only, like all runtimes; rates without a ``B``
+constant need ``TCSETS2``, whose ioctl number here is that of x86 and ARM.
+
+Unplugging the device ends the connection.
+
+While a device is open it has a lock file in the form of UUCP: ``/run/lock/LCK..ttyUSB0`` contains
+the process id of the owner (Filesystem Hierarchy Standard 3.0, 5.9). ser2net, minicom and picocom
+use these files; not all of them check the kernel's locks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import array
+import errno
+import fcntl
+import os
+import struct
+import termios
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.abstract import FileDescriptor
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionAborted
+from twisted.internet.fdesc import readFromFD, writeToFD
+from twisted.internet.interfaces import IDelayedCall, IProtocolFactory, IStreamClientEndpoint
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.claims import line_settings
-from twisted_exec.runtimes.lines.line_driver import LineDriver
-from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
-from twisted_exec.wire.com_port import LineSettings
+from twisted_exec.runtimes.keeper.client import Keeper
+from twisted_exec.runtimes.lines.shared_line import LineDriver, line_settings
+from twisted_exec.wire.telnet import LineSettings
 
 
 @dataclass(frozen=True)
@@ -82,3 +107,297 @@ class SerialDriver(LineDriver[SerialLine]):
             name=f"{facts.id}/serial",
         )
         return name, endpoint
+
+
+LOCK_DIRECTORY = "/run/lock"
+
+_TIOCSBRK, _TIOCCBRK = 0x5427, 0x5428
+_TCGETS2, _TCSETS2 = 0x802C542A, 0x402C542B
+_TERMIOS2 = struct.Struct("=4IB19s2I")
+_BOTHER = 0o010000
+_CMSPAR = 0o10000000000
+
+_DATA_BITS = {5: termios.CS5, 6: termios.CS6, 7: termios.CS7, 8: termios.CS8}
+_PARITY_FLAGS = {
+    "none": 0,
+    "even": termios.PARENB,
+    "odd": termios.PARENB | termios.PARODD,
+    "space": termios.PARENB | _CMSPAR,
+    "mark": termios.PARENB | termios.PARODD | _CMSPAR,
+}
+_PROBLEMS = {
+    errno.ENOENT: "there is no such device; is it plugged in?",
+    errno.ENXIO: "there is no such device; is it plugged in?",
+    errno.EACCES: "the runtime's user may not open it; most devices belong to the group dialout",
+    errno.EBUSY: "another program uses it",
+    errno.EIO: "there is no hardware behind it",
+}
+
+
+class DeviceLock:
+    """
+    The lock file of one device.
+
+    :param path: the device; for a symbolic link, its target's name is locked.
+    """
+
+    def __init__(self, path: str, directory: str | None = None) -> None:
+        name = os.path.realpath(path).removeprefix("/dev/").replace("/", "_")
+        self.path = os.path.join(directory or LOCK_DIRECTORY, f"LCK..{name}")
+        self._is_owner = False
+
+    def take(self) -> None:
+        """
+        Create the lock file, if permitted; otherwise only the kernel's locks apply.
+
+        :raises OSError: ``EBUSY``: a live process owns the lock.
+        """
+        for _ in range(2):
+            try:
+                descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            except FileExistsError:
+                self._clear()
+            except OSError:
+                return
+            else:
+                os.write(descriptor, b"%10d\n" % os.getpid())
+                os.close(descriptor)
+                self._is_owner = True
+                return
+        raise OSError(errno.EBUSY, "")
+
+    def release(self) -> None:
+        """Remove the lock file if this object created it.  Repeated calls do nothing."""
+        if self._is_owner:
+            self._is_owner = False
+            self._remove()
+
+    def _remove(self) -> None:
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass  # already removed, or owned by another user
+
+    def _clear(self) -> None:
+        """Remove a lock file whose process has ended."""
+        try:
+            # The directory is world-writable: do not block on a FIFO or follow a link.
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(self.path, flags), "rb") as file:
+                owner = int((file.read(64) or b"").split()[0])
+            os.kill(owner, 0)
+        except ProcessLookupError:
+            self._remove()
+        except (OSError, ValueError, IndexError, OverflowError):
+            pass  # alive with another user, or being written
+
+
+@implementer(IStreamClientEndpoint)
+class SerialEndpoint:
+    """
+    Opens a device.  ``connect`` fails with ``ServiceUnavailable`` and the reason.
+
+    :param path: such as ``/dev/ttyUSB0``.
+    :param hangup: drop DTR on close, which modems and some machines take for a hang-up.
+    :param keeper: may have the open device from an earlier runtime.
+    :param name: of the device at the keeper.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        path: str,
+        settings: LineSettings,
+        *,
+        hangup: bool = True,
+        keeper: Keeper | None = None,
+        name: str = "",
+    ) -> None:
+        self._keeper, self._name = keeper, name
+        self._reactor = reactor
+        self._path, self._settings, self._hangup = path, settings, hangup
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._connect(protocolFactory))
+
+    async def _connect(self, factory: IProtocolFactory) -> Any:
+        stored = None if self._keeper is None else await self._keeper.take_stored(self._name)
+        is_same = stored is not None and self._is_device(stored)
+        lock = DeviceLock(self._path)
+        try:
+            lock.take()
+            flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = stored if stored is not None and is_same else os.open(self._path, flags)
+            try:
+                _claim(descriptor)
+                set_line(descriptor, self._settings, hangup=self._hangup)
+            except BaseException:
+                os.close(descriptor)
+                raise
+        except (OSError, termios.error) as error:
+            lock.release()
+            number, words = error.args[:2]
+            raise ServiceUnavailable(f"{self._path}: {_PROBLEMS.get(number, words)}") from None
+        finally:
+            if stored is not None and not is_same:
+                os.close(stored)
+        protocol = factory.buildProtocol(None)  # type: ignore[arg-type]
+        port = SerialPort(self._reactor, descriptor, protocol, lock, self._path, self._store)
+        port.begin()
+        return protocol
+
+    def _is_device(self, descriptor: int) -> bool:
+        """Return whether an open device is the configured one, and was not unplugged."""
+        try:
+            termios.tcgetattr(descriptor)
+            return os.fstat(descriptor).st_rdev == os.stat(self._path).st_rdev
+        except (OSError, termios.error):
+            return False
+
+    def _store(self, descriptor: int) -> None:
+        if self._keeper is not None:
+            self._keeper.hand_on(self._name, descriptor)
+
+
+def _claim(descriptor: int) -> None:
+    """Get exclusive access: TIOCEXCL keeps out later programs (except root), flock finds earlier ones."""
+    if not os.isatty(descriptor):
+        raise OSError(errno.ENOTTY, "it is not a terminal device")
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OSError(errno.EBUSY, "") from None
+    fcntl.ioctl(descriptor, termios.TIOCEXCL)
+
+
+def set_line(descriptor: int, settings: LineSettings, *, hangup: bool) -> None:
+    """
+    Set a terminal device to raw mode with these settings.
+
+    :raises OSError: the driver refused or ignored a setting, or the device has no modem lines.
+    """
+    control_flags = _DATA_BITS[settings.data_bits] | _PARITY_FLAGS[settings.parity]
+    # CSTOPB means 1.5 stop bits with five data bits, else 2 (termios(3)).
+    control_flags |= termios.CSTOPB if settings.stop_bits > 1 else 0
+    control_flags |= termios.CRTSCTS if settings.flow == "rtscts" else 0
+    flags = control_flags | termios.CREAD | termios.CLOCAL | (termios.HUPCL if hangup else 0)
+    software = termios.IXON | termios.IXOFF if settings.flow == "xonxoff" else 0
+    control = bytearray(19)
+    control[termios.VMIN] = 1
+    control[termios.VSTART], control[termios.VSTOP] = 0x11, 0x13
+    baud = settings.baud
+    rate = getattr(termios, f"B{baud}", _BOTHER)
+    fields = (software, 0, flags | rate, 0, 0, bytes(control), baud, baud)
+    fcntl.ioctl(descriptor, _TCSETS2, _TERMIOS2.pack(*fields))
+    _check(descriptor, control_flags, baud)
+    for line, on in ((termios.TIOCM_DTR, settings.dtr), (termios.TIOCM_RTS, settings.rts)):
+        if on is not None:
+            request = termios.TIOCMBIS if on else termios.TIOCMBIC
+            try:
+                fcntl.ioctl(descriptor, request, struct.pack("i", line))
+            except OSError:
+                raise OSError(errno.ENOTTY, "it has no modem lines (dtr, rts)") from None
+
+
+def _check(descriptor: int, desired: int, baud: int) -> None:
+    """Read the settings back: drivers ignore what they do not support (termios(3))."""
+    actual = array.array("B", bytes(_TERMIOS2.size))
+    fcntl.ioctl(descriptor, _TCGETS2, actual, True)
+    _, _, flags, _, _, _, _, speed = _TERMIOS2.unpack(actual.tobytes())
+    checked = termios.CSIZE | termios.PARENB | termios.PARODD | _CMSPAR | termios.CSTOPB
+    if (flags ^ desired) & checked:
+        raise OSError(errno.EINVAL, "it does not support these data bits, parity and stop bits")
+    # The driver divides a clock by a whole number; receivers tolerate an error of 3 per cent.
+    if abs(speed - baud) > baud * 0.03:
+        raise OSError(errno.EINVAL, f"it does not support {baud} baud (it is set to {speed})")
+
+
+@implementer(ILineTransport)
+class SerialPort(FileDescriptor):
+    """
+    An open device: the transport of its protocol.
+
+    :param lock: released on close.
+    :param path: the device, for messages.
+    :param store: keeps a duplicate of the descriptor for the next runtime.
+    """
+
+    connected = 1
+
+    def __init__(
+        self,
+        reactor: Any,
+        descriptor: int,
+        protocol: Any,
+        lock: DeviceLock,
+        path: str,
+        store: Callable[[int], None] = lambda descriptor: None,
+    ) -> None:
+        super().__init__(reactor)
+        self._store, self._is_stored = store, False
+        self._descriptor, self._lock, self._path = descriptor, lock, path
+        self._break: IDelayedCall | None = None
+        self.protocol = protocol
+
+    def begin(self) -> None:
+        """Connect the protocol and start reading."""
+        self.protocol.makeConnection(self)
+        self.startReading()
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def doRead(self) -> Any:
+        return readFromFD(self._descriptor, self.protocol.dataReceived)
+
+    def writeSomeData(self, data: bytes) -> Any:
+        return writeToFD(self._descriptor, data)
+
+    def send_break(self, milliseconds: int) -> None:
+        """Send BREAK for this long, without blocking the reactor."""
+        if self._break is None and self.connected:
+            self._ioctl(_TIOCSBRK)
+            clock: Any = self.reactor
+            self._break = clock.callLater(milliseconds / 1000, self._end_break)
+
+    def _end_break(self) -> None:
+        self._break = None
+        self._ioctl(_TIOCCBRK)
+
+    def _ioctl(self, request: int) -> None:
+        try:
+            fcntl.ioctl(self._descriptor, request)
+        except OSError:
+            pass  # unplugged just now; doRead reports it
+
+    def hand_on(self) -> bytes:
+        """Leave the device open for the next runtime; return the input that was not sent."""
+        # The attributes of abstract.FileDescriptor, which has no method for that.
+        unsent = bytes(self.dataBuffer[self.offset :]) + b"".join(self._tempDataBuffer)
+        self._store(self._descriptor)
+        self._is_stored = True
+        self.abortConnection()
+        return unsent
+
+    def abortConnection(self) -> None:
+        """Close the device and discard pending output."""
+        if self.connected:
+            self.connectionLost(Failure(ConnectionAborted()))
+
+    def connectionLost(self, reason: Failure) -> None:
+        if not (self.disconnecting or reason.check(ConnectionAborted)):
+            reason = Failure(ServiceUnavailable(f"{self._path}: it hung up or was unplugged"))
+        super().connectionLost(reason)
+        if self._break is not None:
+            self._break.cancel()
+            self._end_break()
+        if not self._is_stored:
+            try:
+                # close(2) waits for unsent output, possibly for long under flow control.
+                termios.tcflush(self._descriptor, termios.TCOFLUSH)
+            except termios.error:
+                pass
+        os.close(self._descriptor)
+        self._descriptor = -1  # the number is reused soon
+        self._lock.release()
+        self.protocol.connectionLost(reason)

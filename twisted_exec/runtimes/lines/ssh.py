@@ -36,8 +36,8 @@ from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.command_endpoint import CommandEndpoint, EscapedInput, last_line
-from twisted_exec.runtimes.lines.line_driver import LineDriver
+from twisted_exec.runtimes.lines.command import CommandEndpoint, EscapedInput, last_line
+from twisted_exec.runtimes.lines.shared_line import LineDriver
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 

@@ -14,10 +14,9 @@ from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.logger import Logger
 
 from twisted_exec.api.status import GatewayTimeout, NotFound, ServiceUnavailable
-from twisted_exec.kube.informers.reflector import Reflector
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.runtimes.machinebroker.objects import CachedMachine, read
-from twisted_exec.runtimes.machinebroker.target import Place
+from twisted_exec.runtimes.machinebroker.objects import CachedMachine, Place, read
 
 CURRENT_SECONDS = 5.0
 """Time limit for this broker's changes to arrive by the watch."""
@@ -65,7 +64,7 @@ class MachineCache:
         return self._reflector.stop()
 
     def forget(self) -> None:
-        """See :meth:`~twisted_exec.kube.informers.reflector.Reflector.forget`."""
+        """See :meth:`~twisted_exec.kube.informers.Reflector.forget`."""
         self._reflector.forget()
 
     def when_synced(self) -> Deferred[None]:

@@ -23,9 +23,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.runtimes.machinebroker.target import Place
-
-from .parts import INTERFACES, network_name, part_name
+from twisted_exec.runtimes.machinebroker.objects import INTERFACES, Place, network_name, part_name
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 

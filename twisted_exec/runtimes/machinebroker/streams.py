@@ -34,13 +34,12 @@ from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.kube.upstream import Upstream as ServerWay
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
-from twisted_exec.runtimes.machinebroker.objects import CachedMachine
-from twisted_exec.runtimes.machinebroker.target import Identity, Place
+from twisted_exec.runtimes.machinebroker.objects import CachedMachine, Identity, Place
 from twisted_exec.runtimes.machinebroker.tokens import Claim, Tokens
-from twisted_exec.runtimes.serving.server_routes import ServerRoutes, header_text
+from twisted_exec.runtimes.serving.routes import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond_json
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import (
     UpgradeRefused,
     UpgradeRequest,
@@ -61,12 +60,14 @@ from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.hop_messages import (
     ending_query,
     forwarded_session_id,
+    forwarded_terms,
     parse_ending,
+    parse_terms_query,
+    terms_headers,
 )
-from twisted_exec.streaming.sessions.terms import forwarded_terms, parse_terms_query, terms_headers
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
-from twisted_exec.streaming.text.screens import screen_options
+from twisted_exec.streaming.text.stream import screen_options
 from twisted_exec.wire.channel import TERMINAL
 
 HOP = "broker"

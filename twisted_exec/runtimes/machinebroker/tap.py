@@ -19,19 +19,17 @@ from twisted_exec.iri.target import TargetError
 from twisted_exec.kube.client import KubeClient, kube_client_factory
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.observe.disk_thread import DiskThread
-from twisted_exec.observe.metrics import ExpiryMetrics
+from twisted_exec.program.disk_thread import DiskThread
+from twisted_exec.program.metrics import ExpiryMetrics
 from twisted_exec.program.options import Required
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
-from twisted_exec.runtimes.machinebroker.target import Identity, Place, cluster_name
+from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings, SpaceTarget
+from twisted_exec.runtimes.machinebroker.objects import Identity, Place, cluster_name
 from twisted_exec.runtimes.serving.options import FILES, ServingOptions
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
-
-from .host import BrokerHost, Settings
-from .space_target import SpaceTarget
 
 PROGRAM = "exec-broker"
 

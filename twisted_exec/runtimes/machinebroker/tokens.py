@@ -9,6 +9,12 @@ Replicas share only the knowledge of used tokens.  A replica *claims* a token be
 the next hop, and returns the claim if that refuses, so a probe or a failed upgrade does not use the
 token up.  A ledger stores the claims: in memory for a single broker, in the target cluster for
 several replicas.
+
+A ledger that all replicas share: one Lease in the target cluster per used token.
+
+An API server creates an object of one name once, so one of two replicas gets the token and the
+other the error ``AlreadyExists``.  The name contains a hash of the token, from which the token
+cannot be derived.  The Leases of expired tokens are deleted.
 """
 
 from __future__ import annotations
@@ -21,16 +27,33 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
-from twisted_exec.api.status import BadRequest, NotFound, TooManyRequests
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    BadRequest,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+)
+from twisted_exec.api.times import seconds
 from twisted_exec.iri.request_cache import EXEC, Grant
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.tls.errors import TLSConfigError
 
 LIFE_SECONDS = 60.0
@@ -251,3 +274,166 @@ def _agree(granted: str, claimed: str) -> bool:
 
 def _unknown() -> NotFound:
     return NotFound("exec", "", message="unknown exec token: used, expired or mistyped")
+
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+SWEEP_SECONDS = 60.0
+RETENTION_SECONDS = 120.0
+"""Time after a token's expiry before its Lease is deleted; covers clock skew between replicas."""
+
+_NAME = "exec-token-"
+_DIGITS = 40
+
+
+@implementer(ILedger)
+class LeaseLedger:
+    """
+    The ledger in the target cluster.
+
+    :param label: label of these Leases.
+    :param holder: name of this replica, for operators.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        namespace: str,
+        label: str,
+        holder: str,
+        clock: Any,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._namespace, self._label = client, namespace, label
+        self._holder, self._clock, self._now = holder, clock, now
+        self._first_seen: dict[str, float] = {}
+        self._sweeper = LoopingCall(self.sweep)
+        self._sweeper.clock = clock
+        self._sweeping: Deferred[None] | None = None
+        self._problem = ""
+
+    def start(self) -> None:
+        """Start to delete old Leases periodically."""
+        self._sweeper.start(SWEEP_SECONDS)
+
+    def stop(self) -> None:
+        """Stop deleting."""
+        if self._sweeper.running:
+            self._sweeper.stop()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    @as_deferred
+    async def take(self, digest: str, expires: float) -> bool:
+        """See :meth:`ILedger.take`."""
+        # After a cancellation the owner of a Lease is unknown.  It may be another replica's, so it
+        # must not be deleted: the token stays used.
+        try:
+            await self._client.create(LEASES, self._lease(digest, expires), self._namespace)
+        except APIError as error:
+            if error.reason == AlreadyExists.reason:
+                return False
+            raise self._refusal(error) from None
+        return True
+
+    def give_back(self, digest: str) -> Deferred[None]:
+        """See :meth:`ILedger.give_back`."""
+        return Deferred.fromCoroutine(self._give_back(digest))
+
+    def _lease(self, digest: str, expires: float) -> Object:
+        now = self._now()
+        at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": _name(digest), "labels": {self._label: "token"}},
+            "spec": {
+                "holderIdentity": self._holder,
+                "leaseDurationSeconds": max(1, int(expires - now) + 1),
+                "acquireTime": at,
+                "renewTime": at,
+            },
+        }
+
+    def _refusal(self, error: APIError) -> ServiceUnavailable:
+        if error.code in (Forbidden.code, NotFound.code):
+            why = (
+                "the target cluster does not permit it to record used tokens: it needs "
+                f'create, delete and list on {LEASES.qualified} in the namespace "{self._namespace}"'
+            )
+        else:
+            why = f"the target cluster did not answer which tokens were used: {error.message}"
+        if why != self._problem:
+            self._problem = why
+            self._log.error(
+                "no console can be opened: {why}; {answer}", why=why, answer=error.message
+            )
+        return ServiceUnavailable(
+            f"this broker cannot open consoles now: {why}", retry_after_seconds=5
+        )
+
+    async def _give_back(self, digest: str) -> None:
+        try:
+            await self._client.delete(LEASES, _name(digest), self._namespace)
+        except APIError as error:
+            if error.code != NotFound.code:
+                self._log.info(
+                    "the Lease of an unused token cannot be deleted: {why}", why=error.message
+                )
+
+    async def probe(self) -> None:
+        """
+        List Leases as a check of rights and connection.
+
+        :raises APIError: claims would probably fail, too.
+        """
+        try:
+            await self._client.list(LEASES, self._namespace, label_selector=f"{self._label}=token")
+        except APIError as error:
+            raise self._refusal(error) from None
+
+    def sweep(self) -> Deferred[None]:
+        """
+        Delete the Leases of expired tokens.
+
+        :return: fires afterwards; never fails.
+        """
+        self._sweeping = Deferred.fromCoroutine(self._sweep()).addErrback(self._failed)
+        return self._sweeping
+
+    async def _sweep(self) -> None:
+        listed = await self._client.list(
+            LEASES, self._namespace, label_selector=f"{self._label}=token"
+        )
+        seconds_now, first_seen = self._clock.seconds(), self._first_seen
+        names = [lease["metadata"]["name"] for lease in listed["items"]]
+        self._first_seen = {name: first_seen.get(name, seconds_now) for name in names}
+        for lease in listed["items"]:
+            name = lease["metadata"]["name"]
+            # By both clocks: while the time of day is wrong, a Lease of a valid token looks old.
+            is_known = seconds_now - self._first_seen[name] >= RETENTION_SECONDS
+            if is_known and self._is_old(lease):
+                await self._give_back(name.removeprefix(_NAME))
+        self._problem = ""
+
+    def _is_old(self, lease: Object) -> bool:
+        spec = lease.get("spec") or {}
+        try:
+            ends = seconds(spec["renewTime"]) + spec["leaseDurationSeconds"]
+        except (KeyError, TypeError, ValueError):
+            return False  # not one of these Leases
+        return bool(ends + RETENTION_SECONDS < self._now())
+
+    def _failed(self, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        if not failure.check(APIError):
+            self._log.failure("removing old Leases failed", failure)
+        elif failure.getErrorMessage() != self._problem:
+            self._problem = failure.getErrorMessage()
+            self._log.warn("old Leases cannot be removed: {why}", why=self._problem)
+
+
+def _name(digest: str) -> str:
+    return f"{_NAME}{digest[:_DIGITS]}"

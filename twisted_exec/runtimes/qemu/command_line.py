@@ -3,12 +3,22 @@ QEMU's command line for one machine.
 
 Users' values cannot inject options: node names are hashes, paths are JSON values or have their
 commas doubled, and ignition data is passed as a file.
+
+The choice between KVM and emulation for one machine.
+
+KVM may be missing on the host, fail to start a machine, or fail to execute a guest's instructions
+that emulation can execute (``internal-error``).  A failure is recorded in the machine's storage, so
+that later starts do not try KVM again.
+
+Detection of KVM: see the kernel's ``virt/kvm/api.rst``.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import re
 import uuid
 from collections.abc import Sequence
@@ -16,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.interfaces import MachineFacts
 
 KVM, TCG, ICOUNT, AUTO = "kvm", "tcg", "icount", "auto"
 """
@@ -221,3 +232,66 @@ def _identity(parts: Parts) -> list[str]:
 def _escape(path: str) -> str:
     """Double commas, which separate QEMU's options."""
     return path.replace(",", ",,")
+
+
+DEVICE = "/dev/kvm"
+
+# KVM_GET_API_VERSION, which has been 12 since Linux 2.6.22.
+_GET_API_VERSION, _API_VERSION = 0xAE00, 12
+
+
+def has_kvm(device: str = DEVICE) -> bool:
+    """Return true if KVM responds; it may still fail to run a certain guest."""
+    try:
+        descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return fcntl.ioctl(descriptor, _GET_API_VERSION, 0) == _API_VERSION
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+class Accelerator:
+    """
+    The accelerator of one machine.
+
+    :param option: the class's option: ``auto``, ``kvm``, ``tcg`` or ``icount``.
+    :ivar current: the accelerator of the running machine; empty before :meth:`choose`.
+    """
+
+    def __init__(self, option: str, facts: MachineFacts) -> None:
+        self._option, self._facts = option, facts
+        self.current = ""
+
+    def choose(self) -> str:
+        """Return the accelerator for the next start."""
+        self.current = self._option
+        if self._option == AUTO:
+            failed_before = os.path.exists(self._mark())
+            self.current = KVM if has_kvm() and not failed_before else TCG
+        return self.current
+
+    @property
+    def may_fall_back(self) -> bool:
+        """True if the machine runs with KVM, but the class also permits emulation."""
+        return self.current == KVM and self._option != KVM
+
+    def emulate(self) -> None:
+        """Use emulation for the next start of the same run."""
+        self.current = TCG
+
+    def record_failure(self, why: str) -> None:
+        """Exclude KVM for all later runs of the machine, and post an Event."""
+        try:
+            os.makedirs(self._facts.storage, mode=0o700, exist_ok=True)
+            with open(self._mark(), "w"):
+                pass
+        except OSError:
+            pass  # a later run tries KVM again, and falls back again
+        self._facts.event("Warning", "KVMFailed", why)
+
+    def _mark(self) -> str:
+        return os.path.join(self._facts.storage, "no-kvm")

@@ -5,36 +5,86 @@ A class without kernel and images boots U-Boot, which uses a full core while it 
 Such machines are therefore emulated (``tcg``) by one thread whose virtual clock sleeps when the
 guest is idle (``-icount``). Other machines run with KVM, or are emulated if KVM is not available or
 fails.
+
+One QEMU machine, from power on to power off.
+
+QEMU listens on two UNIX sockets in the machine's private directory: the serial port and QMP.  It
+starts with a stopped processor, so the guest prints nothing before the serial port is connected;
+``cont`` is the last command of the start.  For an adopted machine only the sockets are reopened.
+
+Connections of a machine's line to its serial port: a socket of QEMU, or a file and a FIFO.
+
+A machine that outlives the runtime prints into a file (see :mod:`twisted_exec.runtimes.qemu.serial`), unless that could
+not be created.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from zope.interface import implementer
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IProtocolFactory
+from twisted.internet.protocol import Factory
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import alsoProvides, implementer
 
-from twisted_exec.api.status import NotImplementedByBackend
+from twisted_exec.api.status import NotImplementedByBackend, ServiceUnavailable
+from twisted_exec.console.line import LineEnded
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.config_file import Reader
+from twisted_exec.program.tasks import ShortTurns, as_deferred
 from twisted_exec.runtimes.interfaces import (
     Build,
+    CannotStart,
     IAdoptsMachines,
     IHardware,
+    IHotPlug,
+    IJournalWriter,
     IMachineDriver,
+    IReleasable,
     IRun,
+    IShutdown,
     MachineFacts,
 )
-from twisted_exec.runtimes.processes import Leader, ProcessTable
-from twisted_exec.runtimes.qemu.accelerator import has_kvm
-from twisted_exec.runtimes.qemu.command_line import AUTO, ICOUNT, KVM, TCG, Board
-from twisted_exec.runtimes.qemu.disks import DiskOptions, check
-from twisted_exec.runtimes.qemu.log_port import LogWatcher
-from twisted_exec.runtimes.qemu.process import PATH
-from twisted_exec.runtimes.qemu.run import QemuRun
+from twisted_exec.runtimes.processes import Leader, ProcessFamily, ProcessTable
+from twisted_exec.runtimes.qemu.command_line import (
+    AUTO,
+    ICOUNT,
+    KVM,
+    TCG,
+    Accelerator,
+    Board,
+    Parts,
+    Sockets,
+    arguments,
+    has_kvm,
+)
+from twisted_exec.runtimes.qemu.disks import DiskOptions, Disks, HotPlugSlots, check
+from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess, ProcessExit
+from twisted_exec.runtimes.qemu.qmp import QMP, Health, IdlePause, QMPError
+from twisted_exec.runtimes.qemu.serial import (
+    READ_BYTES,
+    LogPort,
+    LogWatcher,
+    SerialLine,
+    SerialLog,
+    SerialPort,
+)
+from twisted_exec.streaming.interfaces import (
+    LINE_LOST,
+    POWERED_OFF,
+    Ending,
+    IBreakable,
+    TerminalSize,
+)
+from twisted_exec.tls.endpoints import unix_client_endpoint
 
 PROGRAM = "qemu-system-x86_64"
 FIRMWARE = "/usr/lib/u-boot/qemu-x86/u-boot.rom"
@@ -169,3 +219,570 @@ class QemuDriver:
     def adopt(self, facts: MachineFacts, leaders: Sequence[Leader]) -> IRun:
         """See :meth:`IAdoptsMachines.adopt`."""
         return QemuRun(self, facts, leaders)
+
+
+_POLL_SECONDS = 0.02
+_QUIT_SECONDS = 2.0
+_LOST = (ConnectionDone, ConnectionLost, QMPError)
+
+
+@implementer(IRun, IBreakable, IHotPlug)
+class QemuRun:
+    """
+    One virtual machine.
+
+    :param adopted: the processes of a machine that runs already.
+    """
+
+    paced = False
+    _log = Logger()
+
+    def __init__(
+        self, driver: QemuDriver, facts: MachineFacts, adopted: Sequence[Leader] = ()
+    ) -> None:
+        self._driver = driver
+        self._facts = facts
+        self._adopted = list(adopted)
+        self._exit = ProcessExit()
+        self._process: ChildProcess | DetachedProcess | None = None
+        self._control: QMP | None = None
+        self._line: SerialLine | None = None
+        self._accelerator = Accelerator(driver.options.accelerator, facts)
+        self._released = False
+        variable, value = facts.marker
+        self._environment = {"PATH": PATH, "LANG": "C.UTF-8", variable: value}
+        self._family = ProcessFamily(driver.table, lambda mark: mark == value, adopted)
+        self._disks = Disks(
+            driver.options.disks,
+            os.path.join(facts.storage, "disks"),
+            self._environment,
+            driver.reactor,
+        )
+        machine = driver.options.board.machine
+        self._serial = SerialConnection(driver, facts, self._ask, self._reach)
+        self.is_complete = False
+        if facts.journal is not None:
+            alsoProvides(self, IJournalWriter)
+        if facts.keep:
+            alsoProvides(self, IReleasable)
+        self._slots = HotPlugSlots(
+            self._ask, self._disks, machine, driver.reactor, driver.unplug_seconds
+        )
+        self._idle = IdlePause(self._ask, driver.reactor, 0)  # until it boots
+        self._health = Health(
+            self._ask,
+            facts,
+            driver.reactor,
+            fall_back=self._fall_back,
+            tidy=self._tidy,
+            is_idle=lambda: self._idle.is_paused,
+        )
+        if driver.options.shutdown_seconds:
+            alsoProvides(self, IShutdown)
+
+    # Start.
+
+    def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
+        starting = Deferred.fromCoroutine(self._start(factory))
+        starting.addTimeout(self._driver.start_seconds, self._driver.reactor)
+        return starting.addErrback(self._too_slow)
+
+    def _too_slow(self, failure: Failure) -> Failure:
+        if failure.check(TimeoutError):
+            seconds = self._driver.start_seconds
+            return Failure(ServiceUnavailable(f"QEMU did not start in {seconds:.0f} s"))
+        return failure
+
+    async def _start(self, factory: IProtocolFactory) -> Any:
+        missing = self._driver.missing()
+        if missing:
+            raise ServiceUnavailable(missing)
+        if self._adopted:
+            return await self._attempt(factory, None)
+        parts = await self._parts()
+        self._accelerator.choose()
+        try:
+            return await self._attempt(factory, parts)
+        except ServiceUnavailable as error:
+            if not self._accelerator.may_fall_back:
+                raise
+            why = error.message
+        await self._clear()
+        self._accelerator.emulate()
+        protocol = await self._attempt(factory, parts)
+        self._accelerator.record_failure(f"KVM cannot run this machine; it is emulated ({why})")
+        return protocol
+
+    async def _attempt(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
+        try:
+            return await self._boot(factory, parts)
+        except _LOST:
+            # The control socket may close before the error message has arrived.
+            await self._wait_for_exit(_QUIT_SECONDS)
+            raise ServiceUnavailable(f"QEMU ended during its start{self._complaint()}") from None
+
+    async def _boot(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
+        sockets = self._sockets()
+        driver = self._driver
+        self._idle = IdlePause(self._ask, driver.reactor, driver.options.idle_seconds)
+        line = self._line = SerialLine(self._port_lost, self._idle.active)
+        inner = factory.buildProtocol(None)  # type: ignore[arg-type]
+        line.begin(inner)
+        self.is_complete = await self._serial.catch_up(line, sockets.serial)
+        if parts is None:
+            self._adopt()
+        else:
+            self._spawn(sockets, parts)
+        self._control = await self._reach(sockets.control, lambda: QMP(self._event_received))
+        await self._control.greeting
+        await self._serial.connect(line, sockets.serial)
+        if parts is not None and parts.ignition:
+            os.unlink(parts.ignition)  # QEMU has read it
+        if parts is None and (await self._ask("query-kvm")).get("enabled"):
+            self._accelerator.current = KVM
+        status = (await self._ask("query-status")).get("status")
+        if status == "prelaunch":
+            if self._facts.journal is not None:
+                self._facts.journal.booted("Started")
+            await self._ask("cont")
+        elif status == "paused" and driver.options.idle_seconds:
+            await self._ask("cont")  # paused by the former runtime
+            self._idle.active()
+        self._health.start(self._driver.watch_seconds)
+        return inner
+
+    async def _parts(self) -> Parts:
+        facts = self._facts
+        ignition = os.path.join(facts.directory, "ignition") if facts.ignition_data else ""
+        if ignition:
+            _write_secret(ignition, facts.ignition_data)
+        return Parts(
+            disks=await self._disks.prepare(facts.volumes),
+            interfaces=facts.network_interfaces,
+            hostname=facts.hostname,
+            ignition=ignition,
+            uid=facts.uid,
+            id=facts.id,
+        )
+
+    def _sockets(self) -> Sockets:
+        """Return the paths of the sockets; delete stale sockets unless the machine is adopted."""
+        sockets = self._socket_paths()
+        if not self._adopted:
+            _remove(sockets.serial)
+            _remove(sockets.control)
+        return sockets
+
+    def _adopt(self) -> None:
+        process = self._process = DetachedProcess(self._exited, self._log_file())
+        for leader in self._adopted:
+            process.adopt(leader, self._driver.reactor)
+
+    def _log_file(self) -> str:
+        return os.path.join(self._facts.directory, "qemu.log")
+
+    def _spawn(self, sockets: Sockets, parts: Parts) -> None:
+        driver, program = self._driver, self._driver.program()
+        assert program is not None
+        files = self._serial.create_log()
+        if files is not None:
+            sockets = replace(sockets, serial="")
+        words = arguments(
+            program,
+            driver.options.board,
+            sockets,
+            parts,
+            accelerator=self._accelerator.current,
+            sandbox=driver.sandbox,
+        )
+        self._exit = ProcessExit()
+        exit = self._exit
+
+        def exited() -> None:
+            if exit is self._exit:  # else of an earlier, failed attempt
+                self._exited()
+
+        if self._facts.keep:
+            # QEMU inherits the FIFO, so that its input has no end while no runtime runs.
+            self._process = DetachedProcess(exited, self._log_file(), files)
+        else:
+            self._process = ChildProcess(exited)
+        try:
+            leader = self._process.start(words, self._environment, driver.reactor)
+        except OSError as error:
+            raise ServiceUnavailable(f"QEMU cannot be started: {error}") from None
+        finally:
+            if files is not None:
+                os.close(files)
+        if leader is not None:
+            self._family.add(leader)
+            self._facts.started(leader)
+
+    async def _reach(self, path: str, make: Any) -> Any:
+        """Connect to one of QEMU's sockets; repeat until QEMU listens."""
+        factory = Factory.forProtocol(make)
+        factory.noisy = False
+        endpoint = unix_client_endpoint(self._driver.reactor, path)
+        while not self._exit.is_off:
+            try:
+                return await endpoint.connect(factory)
+            except ConnectError:
+                await deferLater(self._driver.reactor, _POLL_SECONDS)
+        if self._driver.sandbox and "sandbox" in self._complaint():
+            # Built without seccomp.  The supervisor retries soon, then without it.
+            self._driver.sandbox = False
+            self._log.warn("this QEMU has no seccomp sandbox; machines run without it")
+        raise ServiceUnavailable(f"QEMU ended immediately{self._complaint()}")
+
+    async def _clear(self) -> None:
+        """Clean up after a failed attempt."""
+        await self._family.end()
+        if self._control is not None:
+            self._control.transport.abortConnection()
+            self._control = None
+        if self._line is not None:
+            self._line.drop()
+            self._line = None
+        if self._process is not None:
+            self._process.close()
+
+    def _fall_back(self) -> bool:
+        """End a machine that KVM cannot run; the next start emulates it."""
+        if not self._accelerator.may_fall_back:
+            return False
+        self._exit.why = "KVM cannot run this guest; the machine restarts with emulation"
+        self._accelerator.record_failure(self._exit.why)
+        if self._control is not None:
+            self._control.execute("quit").addErrback(lambda failure: None)
+        return True
+
+    def _tidy(self) -> None:
+        self._serial.tidy()
+        if isinstance(self._process, DetachedProcess):
+            self._process.trim_log()
+
+    # Events and commands.
+
+    def _event_received(self, event: str, data: dict[str, Any]) -> None:
+        if event == "SHUTDOWN":
+            self._exit.by_guest = bool(data.get("guest")) and (data.get("reason") != "guest-panic")
+            ended = Deferred.fromCoroutine(self._end_when_off())
+            ended.addErrback(lambda failure: self._log.failure("ending QEMU", failure=failure))
+        elif event == "GUEST_PANICKED":
+            self._exit.why = "the guest's system panicked"
+            self._facts.event("Warning", "Panicked", self._exit.why)
+        elif event == "DEVICE_DELETED":
+            self._slots.ejected(str(data.get("device")))
+        else:
+            if event == "RESET" and self._facts.journal is not None:
+                self._facts.journal.booted("Reset")
+            self._health.event_received(event, data)
+
+    async def _end_when_off(self) -> None:
+        """
+        End a QEMU whose machine is off.
+
+        QEMU ends by itself, but some of its releases wait for ever if a command comes at that moment.
+        """
+        await self._wait_for_exit(self._driver.off_seconds)
+        if not (self._exit.is_off or self._released):
+            self._log.warn(
+                "QEMU of {machine} has not ended: it is killed", machine=self._facts.label
+            )
+            await self._family.end()
+
+    async def _ask(self, command: str, **arguments: Any) -> Any:
+        """
+        Run one QMP command.
+
+        :raises QMPError: QEMU refused it, or has ended.
+        :raises ServiceUnavailable: QEMU does not answer.
+        """
+        if self._control is None:
+            raise QMPError("QEMU is not connected")
+        seconds = self._driver.answer_seconds
+        answer = self._control.execute(command, **arguments)
+        try:
+            return await answer.addTimeout(seconds, self._driver.reactor)
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f"QEMU has not answered for {seconds:g} s: power the machine off and on if that lasts"
+            ) from None
+
+    # The line.
+
+    def window_changed(self, size: TerminalSize) -> None:
+        """Do nothing: a serial port has no size."""
+
+    def send_break(self, milliseconds: int) -> None:
+        """See :meth:`IBreakable.send_break`; QEMU decides on the length."""
+        if self._control is not None and not self._exit.is_off:
+            self._idle.active()
+            sending = self._control.execute("chardev-send-break", id="serial0")
+            sending.addErrback(lambda failure: failure.trap(QMPError))
+
+    def _port_lost(self) -> None:
+        """Find out if the machine has ended or only the socket was closed."""
+        done = Deferred.fromCoroutine(self._reopen())
+        done.addErrback(lambda failure: self._log.failure("serial line", failure=failure))
+
+    async def _reopen(self) -> None:
+        line = self._line
+        if line is None or (self._released and line.is_open):
+            return  # another run has the machine
+        if not self._released:
+            await self._wait_for_exit(_POLL_SECONDS if line.is_open else _QUIT_SECONDS)
+        if line.is_open and not self._exit.is_off:
+            try:
+                await self._serial.connect(line, self._socket_paths().serial)
+            except (ServiceUnavailable, QMPError):
+                pass  # QEMU ended meanwhile
+            else:
+                self._facts.event(
+                    "Warning", "LineReopened", "the serial line was lost and is connected again"
+                )
+                return
+        if self._exit.is_off:
+            await self._read_last_events()
+        line.end(Failure(LineEnded(self._ending())))
+
+    async def _read_last_events(self) -> None:
+        """Wait until the control socket has closed: the last event may be that of a power off."""
+        clock = self._driver.reactor
+        end = clock.seconds() + _QUIT_SECONDS
+        while self._control is not None and not self._control.is_lost and clock.seconds() < end:
+            await deferLater(clock, _POLL_SECONDS)
+
+    def _socket_paths(self) -> Sockets:
+        directory = self._facts.directory
+        return Sockets(os.path.join(directory, "serial"), os.path.join(directory, "control"))
+
+    def _ending(self) -> Ending:
+        if self._exit.by_guest:
+            return Ending(POWERED_OFF, f'machine "{self._facts.label}" powered itself off')
+        why = f": {self._exit.why}" if self._exit.why else self._complaint()
+        return Ending(LINE_LOST, f'the emulator of "{self._facts.label}" ended{why}')
+
+    # Hardware.
+
+    def attach_volume(self, volume: pb.Volume) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._slots.attach(volume))
+
+    def detach_volume(self, name: str) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._slots.detach(name))
+
+    def resize_volume(self, volume: pb.Volume) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._slots.resize(volume))
+
+    # Stop.
+
+    @as_deferred
+    async def shut_down(self) -> None:
+        """See :meth:`IShutdown.shut_down`: the power button of ACPI."""
+        seconds = self._driver.options.shutdown_seconds
+        try:
+            await self._ask("system_powerdown")
+        except (QMPError, ServiceUnavailable):
+            return
+        await self._wait_for_exit(seconds)
+        if not self._exit.is_off:
+            self._facts.event(
+                "Warning", "ShutdownIgnored", f"the guest did not shut down in {seconds:g} s"
+            )
+
+    def release(self) -> bytes:
+        """See :meth:`IReleasable.release`."""
+        unsent = self._line.unsent() if self._line is not None else b""
+        self._released = True
+        self._exit.wake()
+        pausing, control = self._idle.leave(), self._control
+        if pausing is not None and control is not None:
+            self._control = None
+            pausing.addCallback(lambda _: control.transport.abortConnection())
+        self._disconnect()
+        return unsent
+
+    @as_deferred
+    async def stop(self) -> None:
+        """Send ``quit``; end remaining processes by signals."""
+        _remove(os.path.join(self._facts.directory, "ignition"))
+        if self._process is None:
+            return
+        if self._control is not None and not self._exit.is_off:
+            self._control.execute("quit").addErrback(lambda failure: failure.trap(QMPError))
+            await self._wait_for_exit(_QUIT_SECONDS)
+        left = await self._family.end()
+        if left:
+            self._facts.event("Warning", "ProcessesLeft", "QEMU cannot be ended")
+        else:
+            await self._wait_for_exit(_QUIT_SECONDS)  # processExited comes a little later
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        self._health.stop()
+        self._idle.stop()
+        if self._control is not None:
+            self._control.transport.abortConnection()
+        if self._line is not None:
+            self._line.drop()
+        if self._process is not None:
+            self._process.close()
+
+    def _exited(self) -> None:
+        self._exit.is_off = True
+        self._health.stop()
+        self._idle.stop()
+        self._exit.wake()
+        self._serial.finish()
+
+    def _wait_for_exit(self, seconds: float) -> Coroutine[Any, Any, None]:
+        return self._exit.wait(seconds, self._driver.reactor)
+
+    def _complaint(self) -> str:
+        """Return QEMU's last error message as a suffix for a message, or nothing."""
+        complaint = self._process.complaint() if self._process is not None else ""
+        return f": {complaint}" if complaint else ""
+
+
+def _write_secret(path: str, content: bytes) -> None:
+    """
+    Write a file that only this user can read.
+
+    :raises CannotStart: the disk is full.
+    """
+    _remove(path)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        with open(os.open(path, flags, 0o600), "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise CannotStart(
+            "IgnitionFailed", f"the machine's ignition data cannot be written: {error.strerror}"
+        ) from None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+class SerialConnection:
+    """
+    Connects the line of one machine, once for each start and after each loss.
+
+    :param ask: runs one QMP command.
+    :param reach: connects to one of QEMU's sockets; it takes the path and a maker of protocols.
+    """
+
+    def __init__(
+        self,
+        driver: QemuDriver,
+        facts: MachineFacts,
+        ask: Callable[..., Awaitable[Any]],
+        reach: Callable[[str, Callable[[], Any]], Awaitable[Any]],
+    ) -> None:
+        self._driver, self._facts, self._ask, self._reach = driver, facts, ask, reach
+        self._log: SerialLog | None = None
+        self._log_port: LogPort | None = None
+        if facts.keep and facts.journal is not None:
+            self._log = SerialLog(facts.storage, facts.journal)
+
+    def create_log(self) -> int | None:
+        """
+        Create the file and the FIFO of a machine that outlives the runtime.
+
+        :return: the FIFO's descriptor; ``None`` if the machine has none, or if the disk is full, which
+            only costs output.
+        """
+        if self._log is None:
+            return None
+        try:
+            self._log.create()
+            return self._log.open_input()
+        except OSError as error:
+            self._log.remove()
+            why = f"what the machine prints while no runtime runs will be lost: {error.strerror}"
+            self._facts.event("Warning", "NoSerialLog", why)
+            return None
+
+    def _log_without(self, socket: str) -> SerialLog | None:
+        """
+        Return the log of this QEMU, if it has no socket.
+
+        The files may be left from a QEMU before: an earlier release, to which the host had gone back,
+        starts QEMUs with a socket, and does not know the files.
+        """
+        log = self._log
+        return log if log is not None and log.exists and not os.path.lexists(socket) else None
+
+    async def catch_up(self, line: SerialLine, socket: str) -> bool:
+        """
+        Read what the machine printed since the journal's end, while no runtime was connected.
+
+        :param socket: path of QEMU's socket, for a machine without a log.
+        :return: whether that was all of it.
+        """
+        log = self._log_without(socket)
+        if log is None:
+            return False
+        skipped = log.skip_excess()
+        if skipped:
+            message = f"the oldest {skipped} bytes that the machine printed meanwhile are left out"
+            self._facts.event("Warning", "OutputSkipped", message)
+        turns = ShortTurns(self._driver.reactor)
+        position, end = log.position(), log.size()
+        while position < end and (data := log.read(position, READ_BYTES)):
+            line.received(data)
+            await turns.breathe()
+            position += len(data)
+        return not skipped
+
+    async def connect(self, line: SerialLine, socket: str) -> None:
+        """
+        Connect the line.
+
+        :param socket: path of QEMU's socket, for a machine without a log.
+        :raises ServiceUnavailable: QEMU has ended, or the FIFO cannot be opened.
+        """
+        log = self._log_without(socket)
+        if log is None:
+            line.join(await self._reach(socket, lambda: SerialPort(line)))
+            await self._wait_for_socket()
+            return
+        try:
+            port = LogPort(log, line, self._driver.watcher, self._driver.reactor)
+        except OSError as error:
+            raise ServiceUnavailable(f"{log.input_path}: {error.strerror}") from None
+        self._log_port = port
+        line.join(port)
+        port.start()
+        if (await self._device()).get("filename") == "null":
+            files = {"out": log.path, "in": log.input_path, "append": True}
+            await self._ask("chardev-change", id="serial0", backend={"type": "file", "data": files})
+
+    async def _wait_for_socket(self) -> None:
+        """
+        Wait until QEMU has accepted the connection to the serial port.
+
+        ``connect`` succeeds before that; output of the guest in between would be lost.
+        """
+        while True:
+            if not str((await self._device()).get("filename")).startswith("disconnected:"):
+                return
+            await deferLater(self._driver.reactor, _POLL_SECONDS)
+
+    async def _device(self) -> dict[str, Any]:
+        devices: list[dict[str, Any]] = await self._ask("query-chardev")
+        return next((each for each in devices if each.get("label") == "serial0"), {})
+
+    def tidy(self) -> None:
+        """Free the disk of output that was read."""
+        if self._log is not None and self._log_port is not None:
+            self._log.tidy(self._log_port.position)
+
+    def finish(self) -> None:
+        """Read the rest of the log: QEMU has ended."""
+        if self._log_port is not None:
+            self._log_port.finish()

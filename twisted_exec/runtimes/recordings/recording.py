@@ -1,15 +1,38 @@
 """
+One recording of a runtime: its state on disk, and the segments that it still needs.
+
 One recording of a runtime.
+
+The state of recordings on disk: the facts about each in one small file, and its signed heads in another.
+
+The file with the facts is replaced as a whole.  Heads are appended, and one counts from when its line is
+complete: a process that is killed meanwhile signs another one later.
+
+Segments of journals that recordings still need when retention removes them from the journals.
+
+Such a segment gets a second name (a hard link) in a directory of the recordings, so nothing is copied, and
+the limits of journals stay as they are.  The directory has a limit of its own.  A machine that prints much takes
+half of what the others leave, so that their recordings go on.
 """
 
 from __future__ import annotations
 
-from twisted_exec.iri.protos import console_pb2 as pb
-from twisted_exec.recording.chain import MILLISECOND
-from twisted_exec.recording.ranges import SignedHead
+import errno
+import json
+import os
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from .files import Facts, Stored
-from .retained import Needed
+from twisted.logger import Logger
+
+from twisted_exec.iri.protos import console_pb2 as pb
+from twisted_exec.journal.segments import opened, sync_directory
+from twisted_exec.recording.chain import MILLISECOND, Info, InvalidRecording, decode_head
+from twisted_exec.recording.ranges import WITHOUT_CERTIFICATE, Range, SignedHead, decode_signed_head
+from twisted_exec.tls.unix import private_directory
 
 RECORDING, CLOSED, FAILED = "Recording", "Closed", "Failed"
 
@@ -84,3 +107,398 @@ class Recording:
             owner=self.facts.owner,
             location=self.facts.location,
         )
+
+
+_NAME = re.compile(r"([-0-9A-Za-z]{1,64})\.(facts|heads)")
+_MAX_FACTS_BYTES = 64 << 10
+_READ_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Facts:
+    """
+    The facts about one recording.
+
+    :param uid: of the ConsoleRecording.
+    :param key: of the journal: the UID of the machine.
+    :param machine: its names, for the content.
+    :param input: see :class:`.Range`.
+    :param start_ns: the time of the beginning.
+    :param secret: in hexadecimal digits, see :class:`.Range`.
+    :param until_ns: when it ends, if not 0.
+    :param is_ended: it is to end.
+    :param owner: identifies the poollet; empty until that has set the recording.
+    :param failure: the reason why it cannot go on; else empty.
+    :param message: describes missing output; else empty.
+    :param location: where the store has it; else empty.
+    :param is_released: its object is deleted, and the store is to delete it.
+    :param user: the user who created the ConsoleRecording; empty if unknown.
+    """
+
+    uid: str
+    key: str
+    machine: dict[str, str]
+    input: str
+    epoch: str
+    first: int
+    start_ns: int
+    columns: int
+    rows: int
+    secret: str
+    until_ns: int = 0
+    is_ended: bool = False
+    owner: str = ""
+    failure: str = ""
+    message: str = ""
+    location: str = ""
+    is_released: bool = False
+    user: str = ""
+
+    @property
+    def range(self) -> Range:
+        """The range of the journal."""
+        info = Info(self.uid, self.machine, self.epoch, self.first, self.start_ns // 1_000_000)
+        return Range(info, self.columns, self.rows, bytes.fromhex(self.secret), self.input)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """
+    A recording on disk.
+
+    :param last: its newest head.
+    :param certificate: of that head, in DER.
+    """
+
+    facts: Facts
+    last: SignedHead
+    certificate: bytes
+
+
+class RecordingFiles:
+    """
+    The directory of all recordings of a runtime.
+
+    :param layer: the module ``os``, or a stand-in.
+    :ivar unreadable: the recordings whose files were damaged, removed or exchanged, by UID; with the reason.
+    """
+
+    _log = Logger()
+
+    def __init__(self, path: str, layer: Any = os) -> None:
+        self._path, self._layer = path, layer
+        self._sizes: dict[str, int] = {}
+        self._newest: dict[str, bytes] = {}
+        """The line of the newest head of each recording."""
+        self.unreadable: dict[str, str] = {}
+
+    def open(self) -> list[Stored]:
+        """
+        Create the directory if it is missing, and read it.
+
+        :raises TLSConfigError: it is not private, or cannot be created.
+        :raises OSError: it cannot be read.
+        """
+        private_directory(self._path)
+        self.unreadable.clear()
+        names = [match for name in os.listdir(self._path) if (match := _NAME.fullmatch(name))]
+        with_facts = {match[1] for match in names if match[2] == "facts"}
+        for uid in {match[1] for match in names} - with_facts:
+            self._unlink(uid, "heads")  # the process was killed before the recording began
+        stored = []
+        for uid in sorted(with_facts):
+            try:
+                stored.append(self._read(uid))
+            except (OSError, ValueError, TypeError, StopIteration) as error:
+                why = getattr(error, "strerror", None) or str(error) or "it has no facts"
+                self.unreadable[uid] = why
+                self._log.error("recording {uid} cannot be read: {why}", uid=uid, why=why)
+        return stored
+
+    def _read(self, uid: str) -> Stored:
+        with opened(self._layer, self._file(uid, "facts")) as descriptor:
+            facts = Facts(**json.loads(self._layer.pread(descriptor, _MAX_FACTS_BYTES, 0)))
+        size, lines, with_certificate = 0, deque[bytes](maxlen=2), deque[bytes](maxlen=2)
+        for line in self._lines(uid):
+            size += len(line)
+            lines.append(line)
+            if not line.endswith(WITHOUT_CERTIFICATE):
+                with_certificate.append(line)
+        last, damaged_bytes = _newest(lines)
+        if decode_head(f"{last.progress.head}\n".encode())[0].recording != uid:
+            raise ValueError("its heads are those of another recording")
+        self._sizes[uid], self._newest[uid] = size - damaged_bytes, last.encode()
+        return Stored(facts, last, _newest(with_certificate)[0].certificate)
+
+    def create(self, facts: Facts, first: SignedHead) -> None:
+        """
+        Store a new recording; it exists from when the file with the facts does.
+
+        :raises OSError: the disk is full or not writable.
+        """
+        self._sizes[facts.uid], self._newest[facts.uid] = 0, b""
+        self.append(facts.uid, first)
+        self.save(facts)
+
+    def save(self, facts: Facts) -> None:
+        """
+        Replace the facts about a recording.
+
+        :raises OSError: the disk is full or not writable; the earlier facts remain.
+        """
+        path = self._file(facts.uid, "facts")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with opened(self._layer, f"{path}.new", flags) as descriptor:
+            _write(self._layer, descriptor, json.dumps(asdict(facts)).encode(), 0)
+            self._layer.fsync(descriptor)
+        self._layer.rename(f"{path}.new", path)
+        sync_directory(self._layer, self._path)
+
+    def append(self, uid: str, head: SignedHead) -> None:
+        """
+        Store a signed head; maybe in a thread.
+
+        :raises InvalidRecording: the file is not as this process has left it.
+        :raises OSError: the disk is full or not writable; then there is no head.
+        """
+        size, line, newest = self._sizes[uid], head.encode(), self._newest.get(uid, b"")
+        with opened(self._layer, self._file(uid, "heads"), os.O_RDWR | os.O_CREAT) as descriptor:
+            if self._layer.pread(descriptor, len(newest), size - len(newest)) != newest:
+                raise InvalidRecording("its signed heads were changed on the disk")
+            self._layer.ftruncate(descriptor, size)
+            _write(self._layer, descriptor, line, size)
+            self._layer.fsync(descriptor)
+        self._sizes[uid], self._newest[uid] = size + len(line), line
+
+    def heads(self, uid: str) -> Iterator[SignedHead]:
+        """
+        Iterate over the signed heads that there are now.
+
+        :raises OSError: they cannot be read.
+        """
+        left = self._sizes[uid]
+        for line in self._lines(uid):
+            left -= len(line)
+            if left < 0:
+                return
+            yield decode_signed_head(line)
+
+    def remove(self, uid: str) -> None:
+        """Remove a recording.  It is gone once its facts are."""
+        self._unlink(uid, "facts")
+        self._unlink(uid, "heads")
+        self._sizes.pop(uid, None)
+        self._newest.pop(uid, None)
+        self.unreadable.pop(uid, None)
+
+    def _lines(self, uid: str) -> Iterator[bytes]:
+        """Iterate over the lines of the heads; the last one may not be complete."""
+        rest, position = b"", 0
+        path = self._file(uid, "heads")
+        while True:
+            # The file is not kept open: a reader may be slow.
+            with opened(self._layer, path) as descriptor:
+                data = self._layer.pread(descriptor, _READ_BYTES, position)
+            if not data:
+                break
+            position += len(data)
+            *lines, rest = (rest + data).splitlines(keepends=True)
+            yield from lines
+            if rest.endswith(b"\n"):
+                yield rest
+                rest = b""
+        if rest:
+            yield rest
+
+    def _file(self, uid: str, kind: str) -> str:
+        return os.path.join(self._path, f"{uid}.{kind}")
+
+    def _unlink(self, uid: str, kind: str) -> None:
+        try:
+            self._layer.unlink(self._file(uid, kind))
+        except FileNotFoundError:
+            pass
+
+
+def changed(facts: Facts, **fields: Any) -> Facts:
+    """Return facts with some of them changed."""
+    return replace(facts, **fields)
+
+
+def _newest(lines: deque[bytes]) -> tuple[SignedHead, int]:
+    """
+    Decode the newest head; return also the number of bytes after it.
+
+    Only the last line can be damaged: the process was killed, or the disk was full, while it wrote the line.
+
+    :raises ValueError: there is none.
+    """
+    damaged_bytes = 0
+    for line in reversed(lines):
+        try:
+            return decode_signed_head(line), damaged_bytes
+        except ValueError:
+            damaged_bytes += len(line)
+    raise ValueError("it has no signed head")
+
+
+def _write(layer: Any, descriptor: int, data: bytes, position: int) -> None:
+    while data:
+        written = layer.pwrite(descriptor, data, position)
+        if not written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        data, position = data[written:], position + written
+
+
+_SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
+
+
+@dataclass(frozen=True)
+class Needed:
+    """
+    A range of a journal that a recording needs.
+
+    :param end: ``None`` while the recording goes on.
+    """
+
+    first: int
+    end: int | None
+
+    def overlaps(self, first: int, end: int | None) -> bool:
+        """Return whether a segment has a part of the range; without an end, everything behind it."""
+        return (end is None or end > self.first) and (self.end is None or first < self.end)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A segment that is not retained, because of the limit or a problem of the disk."""
+
+    key: str
+    first: int
+    end: int | None
+    why: str
+
+
+class RetainedSegments:
+    """
+    :param path: the directory; it has one for each journal.
+    :param limit_bytes: of all segments; 0 for a twentieth of the file system.
+    :param layer: the module ``os``, or a stand-in.
+    :ivar needed: the ranges that recordings need, by the key of the journal; replaced as a whole.
+    :ivar lost: segments that could not be retained; the owner takes them.
+    """
+
+    def __init__(self, path: str, limit_bytes: int = 0, layer: Any = os) -> None:
+        self._path, self._limit, self._layer = path, limit_bytes, layer
+        self.needed: Mapping[str, Sequence[Needed]] = {}
+        self.lost: list[Lost] = []
+        self._own = Counter[str]()
+
+    def open(self) -> None:
+        """
+        Create the directory if it is missing, and measure it.
+
+        :raises TLSConfigError: it is not private, or cannot be created.
+        :raises OSError: it cannot be read.
+        """
+        private_directory(self._path)
+        self._own.clear()
+        for key, _, size in self._segments():
+            self._own[key] += size
+
+    @property
+    def bytes(self) -> int:
+        """The size of all segments."""
+        return sum(self._own.values())
+
+    def own_bytes(self, key: str) -> int:
+        """Return the size of the segments of one journal."""
+        return self._own[key]
+
+    @property
+    def limit_bytes(self) -> int:
+        """The limit of :attr:`bytes`."""
+        if self._limit:
+            return self._limit
+        filesystem = self._layer.statvfs(self._path)
+        return int(filesystem.f_blocks * filesystem.f_frsize // 20)
+
+    def directory(self, key: str) -> str:
+        """Return the directory with the segments of a journal, which may not exist."""
+        return os.path.join(self._path, key)
+
+    def removing(self, path: str) -> None:
+        """
+        Retain a segment that is about to be removed, if a recording needs it; maybe in a thread.
+
+        It never fails; see :attr:`lost`.
+        """
+        directory, name = os.path.split(path)
+        key, match = os.path.basename(directory), _SEGMENT.fullmatch(name)
+        if match is None or key not in self.needed:
+            return
+        first = int(match[1], 16)
+        end = self._next(directory, first)
+        if not any(each.overlaps(first, end) for each in self.needed[key]):
+            return
+        try:
+            self._link(key, path, os.path.join(self.directory(key), name))
+        except FileNotFoundError:
+            pass  # a segment has one of two names, for open and for sealed
+        except OSError as error:
+            self.lost.append(Lost(key, first, end, error.strerror or str(error)))
+
+    def _next(self, directory: str, first: int) -> int | None:
+        """Return where the segment behind one begins, which is at or behind its end."""
+        names = map(_SEGMENT.fullmatch, self._layer.listdir(directory))
+        later = [each for match in names if match and (each := int(match[1], 16)) > first]
+        return min(later, default=None)
+
+    def _link(self, key: str, path: str, target: str) -> None:
+        size = self._layer.stat(path).st_size
+        if self._own[key] + size > self.limit_bytes - self.bytes - size:
+            raise OSError(
+                f"recordings may retain {self.limit_bytes} bytes (--recording-bytes), and those of one machine half "
+                "of what the others leave"
+            )
+        try:
+            self._layer.mkdir(os.path.dirname(target), 0o700)
+        except FileExistsError:
+            pass
+        try:
+            self._layer.link(path, target)
+        except FileExistsError:
+            return
+        self._own[key] += size
+
+    def release(self) -> None:
+        """
+        Remove the segments that no recording needs any more.
+
+        :raises OSError: that failed.
+        """
+        firsts: dict[str, list[int]] = {}
+        for directory, first, _ in self._segments():
+            firsts.setdefault(directory, []).append(first)
+        for path, key, first, size in list(self._named()):
+            # The next segment may still be in the journal, so the end of this one may be too high here.
+            end = min((each for each in firsts[key] if each > first), default=None)
+            if any(each.overlaps(first, end) for each in self.needed.get(key, ())):
+                continue
+            self._layer.unlink(path)
+            self._own[key] -= size
+        for key in self._layer.listdir(self._path):
+            if not self._layer.listdir(self.directory(key)):
+                self._layer.rmdir(self.directory(key))
+
+    def _segments(self) -> Iterator[tuple[str, int, int]]:
+        """Iterate over the segments: key, first offset, size."""
+        for _, key, first, size in self._named():
+            yield key, first, size
+
+    def _named(self) -> Iterator[tuple[str, str, int, int]]:
+        for key in self._layer.listdir(self._path):
+            for name in self._layer.listdir(self.directory(key)):
+                if match := _SEGMENT.fullmatch(name):
+                    path = os.path.join(self.directory(key), name)
+                    yield path, key, int(match[1], 16), self._layer.stat(path).st_size

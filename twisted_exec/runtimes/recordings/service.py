@@ -8,37 +8,60 @@ cut can make it untrue.  The text is rendered from the journal for each reader, 
 
 Recordings begin when a poollet sets them, or with the first session whose terms name them.  They end when
 their poollet says so, at their time, or with the machine.
+
+The recorder of one machine's console: it begins the recordings of sessions, and writes their input.
+
+The recordings that owners have set, until the runtime has begun, changed or released each of them.
+
+Metrics of the recordings of a runtime.
+
+Settings of the recordings of consoles.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
+from zope.interface import implementer
 
-from twisted_exec.api.recordings import CANNOT_BE_RECORDED
+from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
+from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.program.tasks import ShortTurns, SingleRun
 from twisted_exec.recording.ranges import Range, render
 from twisted_exec.recording.signatures import Signer
-from twisted_exec.runtimes.recordings.beginning import Beginning, RecordedMachine
-from twisted_exec.runtimes.recordings.desired import DesiredRecordings
-from twisted_exec.runtimes.recordings.files import Facts, RecordingFiles, changed
-from twisted_exec.runtimes.recordings.heads import HeadParts, Heads
-from twisted_exec.runtimes.recordings.recording import CLOSED, FAILED, RECORDING, Recording
-from twisted_exec.runtimes.recordings.retained import RetainedSegments
+from twisted_exec.recording.stores.option import MakeStore
+from twisted_exec.recording.writer import EchoedInput
+from twisted_exec.runtimes.recordings.heads import Beginning, HeadParts, Heads, RecordedMachine
+from twisted_exec.runtimes.recordings.recording import (
+    CLOSED,
+    FAILED,
+    RECORDING,
+    Facts,
+    Recording,
+    RecordingFiles,
+    RetainedSegments,
+    changed,
+)
 from twisted_exec.runtimes.recordings.statuses import Statuses
 from twisted_exec.runtimes.recordings.storing import MakeUploads, Storing
-from twisted_exec.wire.session_terms import RECORDED_INPUT
+from twisted_exec.wire.resume import OpenRecording
+from twisted_exec.wire.session_terms import RECORDED_INPUT, parse_recording
 
 HEAD_SECONDS = 60.0
 """Interval of signing the newest head."""
@@ -466,3 +489,182 @@ class ConsoleRecordings:
 
 
 STATES = (RECORDING, CLOSED, FAILED)
+
+
+_PIECE_BYTES = 3072
+NOT_RECORDED = "this runtime cannot record consoles"
+
+
+@implementer(IConsoleRecorder)
+class MachineRecorder:
+    """
+    :ivar key: of the machine's journal.
+    :param recordings: returns those of the runtime, which change with it; ``None`` before its start.
+    :param seconds: returns the time of a clock.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        journal: Journal,
+        recordings: Callable[[], ConsoleRecordings | None],
+        seconds: Callable[[], float],
+    ) -> None:
+        self.key, self._journal = key, journal
+        self._recordings, self._seconds = recordings, seconds
+        self._echo: EchoedInput | None = None
+        self._offset = 0
+        self._has_all = False
+        self.recordings: tuple[OpenRecording, ...] = ()
+
+    def require(self, recording: str) -> None:
+        recordings = self._recordings()
+        if recordings is None:
+            raise ServiceUnavailable(NOT_RECORDED)
+        recordings.require(*parse_recording(recording), self.key)
+
+    def problem(self, recording: str) -> str:
+        recordings = self._recordings()
+        if recordings is None:
+            return NOT_RECORDED
+        return recordings.problem(*parse_recording(recording), self.key)
+
+    def typed(self, session: str, data: bytes) -> bool:
+        is_written = True
+        if self._has_all:
+            for at in range(0, len(data), _PIECE_BYTES):
+                piece = data[at : at + _PIECE_BYTES]
+                is_written &= self._journal.typed(session, piece, echoed=False)
+        if self._echo is not None and is_written:
+            if not self._echo.is_expected:
+                self._offset = self._journal.end
+            self._echo.typed(session, data, self._seconds())
+        return is_written
+
+    def follow(self) -> None:
+        """Follow a change of the recordings, which may need other input."""
+        recordings = self._recordings()
+        facts = [] if recordings is None else recordings.open_of(self.key)
+        # Recordings of the same kind for the same user are one for the viewers.
+        open_recordings = (OpenRecording(each.input, each.user) for each in facts)
+        self.recordings = tuple(dict.fromkeys(open_recordings))
+        needed = {each.input for each in facts}
+        self._has_all = "all" in needed
+        if ("masked" in needed) is (self._echo is not None):
+            return
+        if self._echo is None:
+            self._echo = EchoedInput()
+            self._journal.watch(self._printed)
+        else:
+            self._echo = None
+            self._journal.unwatch(self._printed)
+
+    def _printed(self) -> None:
+        echo, journal = self._echo, self._journal
+        if echo is None or not echo.is_expected:
+            return
+        size = journal.end - self._offset
+        data = journal.read(self._offset, size) if self._offset >= journal.start else b""
+        self._offset = journal.end
+        if len(data) != size:
+            echo.forget()
+            return
+        for session, typed in echo.printed(data, self._seconds()):
+            journal.typed(session, typed, echoed=True)
+
+
+class DesiredRecordings:
+    """
+    Carries out what owners have set, one recording after the other, in short turns: users may create thousands
+    at once, and each beginning waits for the disk.
+
+    :param carry_out: takes what is desired and its owner; returns whether that is done.
+    """
+
+    def __init__(self, carry_out: Callable[[pb.WantedRecording, str], bool], reactor: Any) -> None:
+        self._carry_out, self._reactor = carry_out, reactor
+        self._desired: dict[str, tuple[pb.WantedRecording, str]] = {}
+        self._is_due = self._is_stopped = False
+        self._running = SingleRun(self._run, "beginning and ending recordings")
+
+    def set(self, desired: pb.WantedRecording, owner: str) -> None:
+        """Note what an owner has set; :meth:`go_on` carries it out."""
+        self._desired[desired.uid] = desired, owner
+
+    def go_on(self) -> None:
+        """Carry out everything that is not done; some of it may still not be possible."""
+        self._is_due = True
+        self._running.start()
+
+    def stop(self) -> None:
+        """Carry out nothing any more."""
+        self._is_stopped = True
+
+    async def _run(self) -> None:
+        turns = ShortTurns(self._reactor)
+        while self._is_due:
+            self._is_due = False
+            for uid, each in list(self._desired.items()):
+                await turns.breathe()
+                # It may have been set again meanwhile.
+                is_current = self._desired.get(uid) is each and not self._is_stopped
+                if is_current and self._carry_out(*each):
+                    del self._desired[uid]
+
+
+class RecordingMetrics(Collector):
+    """
+    Numbers of recordings, their heads and failures, and the size of what only they retain.
+
+    :param recordings: returns those of the runtime; ``None`` before its start.
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, recordings: Callable[[], ConsoleRecordings | None]
+    ) -> None:
+        self._recordings = recordings
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the present values; called by the registry."""
+        recordings = self._recordings()
+        states = GaugeMetricFamily(
+            "twisted_exec_recordings", "Recordings of consoles, by state.", labels=["state"]
+        )
+        for state in STATES:
+            count = 0 if recordings is None else recordings.count(state)
+            states.add_metric([state.lower()], count)
+        yield states
+        yield GaugeMetricFamily(
+            "twisted_exec_recording_retained_bytes",
+            "Size of the segments of journals that only recordings retain.",
+            0 if recordings is None else recordings.retained.bytes,
+        )
+        yield CounterMetricFamily(
+            "twisted_exec_recording_heads",
+            "Signed heads of recordings.",
+            0 if recordings is None else recordings.heads,
+        )
+        yield CounterMetricFamily(
+            "twisted_exec_recording_failures",
+            "Recordings that could not begin, could not be written, or have failed.",
+            0 if recordings is None else recordings.failures,
+        )
+
+
+@dataclass(frozen=True)
+class RecordingSettings:
+    """
+    :param certificate: PEM file of the recorder's certificate; empty if nothing can be recorded.
+    :param key: its private key.
+    :param limit_bytes: see :class:`.RetainedSegments`.
+    :param make_store: creates the store of closed recordings; ``None`` without one.
+    """
+
+    certificate: str = ""
+    key: str = ""
+    limit_bytes: int = 0
+    make_store: MakeStore | None = None
+
+
+NO_RECORDINGS = RecordingSettings()

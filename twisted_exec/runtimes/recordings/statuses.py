@@ -13,8 +13,7 @@ from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.iri.protos import console_pb2 as pb
-
-from .recording import Recording
+from twisted_exec.runtimes.recordings.recording import Recording
 
 MOST_LISTED = 100
 MOST_OWNERS = 16

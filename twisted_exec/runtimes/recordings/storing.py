@@ -6,6 +6,8 @@ location is noted, the journal is free, and the content is read from the store. 
 store is away, nothing changes but the message in its status.
 
 A recording whose object is deleted is deleted in the store, too; its facts remain until that is done.
+
+The text of a closed recording by offsets, for stores.
 """
 
 from __future__ import annotations
@@ -15,16 +17,15 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from twisted_exec.api.recordings import NOT_STORED
+from twisted_exec.api.kinds.consolerecordings import NOT_STORED
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.program.tasks import ShortTurns, as_deferred
 from twisted_exec.recording.stores.interfaces import ReadText, Stored, reader
 from twisted_exec.recording.stores.uploads import Uploads
-
-from .files import Facts, changed
-from .reading import TextReader
-from .recording import CLOSED, Recording
+from twisted_exec.runtimes.recordings.recording import CLOSED, Facts, Recording, changed
 
 AGAIN_SECONDS = 60.0
 """When the location could not be noted."""
@@ -127,3 +128,45 @@ class Storing:
 def _is_to_store(recording: Recording) -> bool:
     facts = recording.facts
     return recording.state == CLOSED and not facts.location and not facts.is_released
+
+
+class TextReader:
+    """
+    Reads a text that is rendered, from one offset to the next; an earlier offset renders it anew.
+
+    It is a :data:`twisted_exec.recording.stores.interfaces.ReadText`.
+
+    :param render: returns the pieces of the text, which may be empty.
+    """
+
+    def __init__(self, render: Callable[[], Iterator[bytes]], clock: IReactorTime) -> None:
+        self._render, self._clock = render, clock
+        self._pieces: Iterator[bytes] | None = None
+        self._offset = 0  # of the beginning of the buffer
+        self._buffer = bytearray()
+
+    @as_deferred
+    async def __call__(self, offset: int, limit: int) -> bytes:
+        if self._pieces is None or offset < self._offset:
+            self._pieces, self._offset = self._render(), 0
+            self._buffer.clear()
+        turns = ShortTurns(self._clock)
+        while self._offset + len(self._buffer) < offset + limit:
+            try:
+                piece = next(self._pieces, None)
+            except BaseException:
+                self._pieces = None  # it has ended, and would seem to be complete
+                raise
+            if piece is None:
+                break
+            self._buffer += piece
+            self._drop(offset)
+            await turns.breathe()
+        self._drop(offset)
+        return bytes(self._buffer[:limit])
+
+    def _drop(self, offset: int) -> None:
+        """Drop what is before an offset."""
+        count = min(max(0, offset - self._offset), len(self._buffer))
+        del self._buffer[:count]
+        self._offset += count

@@ -7,34 +7,59 @@ first, the older one ends.
 
 A stream has a key, by which the next one finds the session.  The key by which a stream came stays
 valid until its client sends something, because the client may not have got the new key.
+
+Attachments between a stream of the stream server and the attachment of a machine's console.
+
+Sessions whose connections are lost, and whose users may come back.
+
+Each waits for the same time, so one timer serves all.  Their number is limited: the session that has
+waited longest ends first.
+
+Sessions of this process whose streams a predecessor serves.
+
+A stock client cannot resume its session, so its stream stays in the process that it was opened in.
+That process is the client of the session here, by the protocol with which our own clients resume
+theirs.  Other hops know the session by the tokens with which the stream was opened.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from zope.interface import directlyProvides, providedBy
 
 from twisted_exec.api.status import APIError, NotFound, TooManyRequests
-from twisted_exec.iri.request_cache import LiveStream
+from twisted_exec.iri.request_cache import Grant, LiveStream, RequestCache, grant_from
 from twisted_exec.program.window_limit import WindowLimit
-from twisted_exec.runtimes.serving.absences import Absences
-from twisted_exec.runtimes.serving.attachments import Connection
-from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys, digest
+from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys
+from twisted_exec.runtimes.serving.resume_keys import digest as digest_of
+from twisted_exec.streaming.enduring import Owner
 from twisted_exec.streaming.interfaces import (
+    RESUMED,
+    USER_LEFT,
+    Break,
+    Ending,
+    IAttachment,
+    IAttachmentTransport,
+    IMarkTransport,
     IResumableAttachment,
     Position,
+    Role,
     Subject,
+    TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.resumable import Resumption
+from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import LastInput
+from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import Resumable, Resume
-
-if TYPE_CHECKING:
-    from twisted_exec.runtimes.handover.bridged import Bridged
+from twisted_exec.wire.session_terms import Terms, parse_terms
 
 MOVING_SECONDS = 60
 """How long a session waits that a predecessor of this process has handed over."""
@@ -122,7 +147,7 @@ class KeptSession:
         key, answer = self._sessions.issue(self, session)
         keys, position, settled = {key: session}, None, self.settled
         if resume is not None:
-            keys[digest(resume.key)] = resume.session
+            keys[digest_of(resume.key)] = resume.session
             position = resume.position
         connection = Connection(self, keys, key, settled, live, ended)
         return connection, Resumption(answer, position, settled, credit, self._last_input)
@@ -258,7 +283,7 @@ class KeptSessions:
 
     def find(self, resume: Resume, user: str, machine: str) -> KeptSession | None:
         """Return the session that a user's request resumes; ``None`` if there is none in this process."""
-        key = digest(resume.key)
+        key = digest_of(resume.key)
         session = self._by_key.get(key)
         if session is None or (session.user, session.machine) != (user, machine):
             return None
@@ -274,7 +299,7 @@ class KeptSessions:
         if self.clock.seconds() >= self._earlier_until:
             self._earlier_used.clear()
             return None
-        if digest(resume.key) in self._earlier_used or len(self._earlier_used) > _MOST_USED_KEYS:
+        if digest_of(resume.key) in self._earlier_used or len(self._earlier_used) > _MOST_USED_KEYS:
             return None
         return self._keys.recognise(resume.key, Holder(user, machine, resume.session))
 
@@ -293,7 +318,7 @@ class KeptSessions:
         :param oldest: see :meth:`find_earlier`.
         """
         attachment.oldest = oldest
-        return KeptSession(self, user, machine, subject, attachment, digest(resume.key))
+        return KeptSession(self, user, machine, subject, attachment, digest_of(resume.key))
 
     def waits_for(self, user: str, machine: str) -> bool:
         """Return whether a session of this user at this machine waits."""
@@ -322,7 +347,7 @@ class KeptSessions:
         """
         holder = Holder(session.user, session.machine, id)
         key = self._keys.issue(holder, session.attachment.oldest)
-        return digest(key), Resumable(key, self._seconds or MOVING_SECONDS)
+        return digest_of(key), Resumable(key, self._seconds or MOVING_SECONDS)
 
     def replace_keys(
         self, session: KeptSession, old: Mapping[bytes, str], new: Mapping[bytes, str]
@@ -344,3 +369,414 @@ class KeptSessions:
         if earlier:
             self._earlier_used.add(earlier)
         self._results.labels("restarted" if earlier else "resumed").inc()
+
+
+_SUPERSEDED = Ending(RESUMED, "this session goes on over another connection")
+
+
+class NotifyingAttachment:
+    """
+    Wraps an attachment and reports its end to ``ended``.
+
+    It provides the interfaces of the attachment.
+    """
+
+    _inner: Any
+
+    def __init__(self, inner: IAttachment, ended: Callable[[], None]) -> None:
+        self._inner, self._ended = inner, ended
+        directlyProvides(self, *providedBy(inner))
+
+    @property
+    def inner(self) -> Any:
+        """The attachment."""
+        return self._inner
+
+    def continue_with(self, inner: IAttachment) -> None:
+        """Pass everything on to another attachment from now on."""
+        self._inner = inner
+        directlyProvides(self, *providedBy(inner))
+
+    def attached(self, transport: IAttachmentTransport) -> None:
+        self._inner.attached(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    def window_changed(self, size: TerminalSize) -> None:
+        self._inner.window_changed(size)
+
+    def input_ended(self) -> None:
+        self._inner.input_ended()
+
+    def wished(self, wish: Break | Role) -> None:
+        self._inner.wished(wish)
+
+    @property
+    def bytes_to_machine(self) -> int:
+        return int(self._inner.bytes_to_machine)
+
+    def admit(self, terms: Terms) -> None:
+        self._inner.admit(terms)
+
+    def input_refused(self) -> None:
+        self._inner.input_refused()
+
+    def terms_changed(self, terms: Terms) -> None:
+        self._inner.terms_changed(terms)
+
+    def detached(self, reason: str) -> None:
+        self._ended()
+        self._inner.detached(reason)
+
+
+class Connection:
+    """
+    One stream of a kept session, for which it is the attachment.
+
+    It passes on calls as long as it is the session's present stream.  It provides the interfaces of
+    the session's attachment.
+
+    :param keys: the keys that resume the session until the user sends something over this stream,
+        by their digest, each with the session id of its stream.
+    :param key: the digest of this stream's key.
+    :param settled: settled pieces of input before this stream; ``None`` if unknown.
+    :param live: ends the stream.
+    :param ended: is called at the end of the stream.
+    """
+
+    _transport: IMarkTransport | None = None
+
+    def __init__(
+        self,
+        session: KeptSession,
+        keys: dict[bytes, str],
+        key: bytes,
+        settled: int | None,
+        live: LiveStream,
+        ended: Callable[[], None],
+    ) -> None:
+        self.keys, self._settled_before = keys, settled
+        self._key, self._is_heard = key, False
+        self._session, self._live, self._ended = session, live, ended
+        self._inner: Any = session.attachment
+        self._sent_before = int(self._inner.bytes_to_machine)
+        self._sent: int | None = None  # once the stream is over
+        directlyProvides(self, *providedBy(self._inner))
+
+    @property
+    def _is_present(self) -> bool:
+        return self._session.connection is self
+
+    @property
+    def settled(self) -> int | None:
+        """Settled pieces of the session's input; ``None`` if the client may not know what they mean."""
+        if self._transport is None or (self._settled_before is None and not self._is_heard):
+            return self._settled_before
+        return int(self._transport.settled)
+
+    def cut(self, why: str) -> None:
+        """Cut the stream: the session goes on over another connection."""
+        self._live.cut(why)
+
+    def supersede(self) -> None:
+        """End the stream: the session has a newer one."""
+        self._stop()
+        self._live.end(_SUPERSEDED)
+
+    def _stop(self) -> None:
+        self._sent = self.bytes_to_machine
+        self._transport = None
+
+    # IResumableAttachment and IOperable
+
+    @property
+    def bytes_to_machine(self) -> int:
+        """Input of this stream that the machine got."""
+        if self._sent is not None:
+            return self._sent
+        return int(self._inner.bytes_to_machine) - self._sent_before
+
+    def admit(self, terms: Terms) -> None:
+        self._inner.admit(terms)
+
+    def check(self, position: Position) -> None:
+        self._inner.check(position)
+
+    def attached(self, transport: IMarkTransport) -> None:
+        self._transport = transport
+        self._session.connected(self, is_resumed=False)
+        self._inner.attached(transport)
+
+    def resumed(self, transport: IMarkTransport, position: Position) -> None:
+        self._transport = transport
+        self._session.connected(self, is_resumed=True)
+        self._inner.resumed(transport, position)
+
+    def heard(self) -> None:
+        if self._is_present:
+            self._is_heard = True
+            self.keys = {self._key: self.keys[self._key]}
+            self._session.use_keys(self.keys)
+            self._inner.heard()
+
+    def answered(self) -> None:
+        if self._is_present:
+            self._inner.answered()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_present:
+            self._inner.data_received(data)
+
+    def window_changed(self, size: TerminalSize) -> None:
+        if self._is_present:
+            self._inner.window_changed(size)
+
+    def input_ended(self) -> None:
+        if self._is_present:
+            self._inner.input_ended()
+
+    def wished(self, wish: Break | Role) -> None:
+        if self._is_present:
+            self._inner.wished(wish)
+
+    def input_refused(self) -> None:
+        if self._is_present:
+            self._inner.input_refused()
+
+    def terms_changed(self, terms: Terms) -> None:
+        if self._is_present:
+            self._inner.terms_changed(terms)
+
+    def away(self) -> None:
+        self._ended()
+        if self._is_present:
+            self._session.lost(self)
+            self._stop()
+
+    def detached(self, reason: str) -> None:
+        self._ended()
+        if self._sent is None:  # not superseded
+            self._stop()
+            if self._is_present or self._session.connection is None:
+                self._session.give_up(reason)
+
+
+MOST = 4096
+MOST_OF_USER = MOST // 4
+"""One user may have a quarter, as of open sessions: a hop that is replaced cuts all of a user's at once."""
+_AT_ONCE = 50
+"""Sessions that end in one turn of the reactor."""
+
+NOT_BACK = "the user did not come back"
+TOO_MANY = "too many lost sessions wait for their users"
+
+
+class Absentee(Protocol):
+    """A session that waits for its user."""
+
+    @property
+    def user(self) -> str:
+        """The user's name."""
+
+    def give_up(self, reason: str) -> None:
+        """End the session."""
+
+
+class Absences:
+    """
+    The sessions that wait for their users.
+
+    :param seconds: how long a session waits.
+    :param most: limit for their number.
+    :param most_of_user: limit for each user.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        seconds: float,
+        most: float = MOST,
+        most_of_user: float = MOST_OF_USER,
+    ) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._most, self._most_of_user = most, most_of_user
+        self._until: dict[Absentee, float] = {}  # the one that ends first is first
+        self._of_user: dict[str, dict[Absentee, None]] = {}
+        self._timer: IDelayedCall | None = None
+        self._closed = ""
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def of_user(self, user: str) -> Iterable[Absentee]:
+        """Return the sessions of a user."""
+        return self._of_user.get(user, ())
+
+    def add(self, session: Absentee) -> None:
+        """Let a session wait; it ends at once after :meth:`close`."""
+        if self._closed:
+            session.give_up(self._closed)
+            return
+        self._until[session] = self._clock.seconds() + self._seconds
+        mine = self._of_user.setdefault(session.user, {})
+        mine[session] = None
+        if len(mine) > self._most_of_user:
+            self._end(next(iter(mine)), TOO_MANY)
+        elif len(self._until) > self._most:
+            self._end(next(iter(self._until)), TOO_MANY)
+        if self._timer is None and self._until:
+            self._timer = self._clock.callLater(self._seconds, self._expire)
+
+    def remove(self, session: Absentee) -> None:
+        """Take note that a session does not wait any more; one that does not wait is ignored."""
+        if self._until.pop(session, None) is None:
+            return
+        mine = self._of_user[session.user]
+        del mine[session]
+        if not mine:
+            del self._of_user[session.user]
+        if not self._until:
+            self._cancel()
+
+    def close(self, reason: str) -> None:
+        """End all sessions, also those that are added from now on."""
+        self._closed = reason
+        for session in list(self._until):
+            self._end(session, reason)
+
+    def _end(self, session: Absentee, reason: str) -> None:
+        self.remove(session)
+        session.give_up(reason)
+
+    def _cancel(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._clock.seconds()
+        for session, until in list(islice(self._until.items(), _AT_ONCE)):
+            if until <= now:
+                self._end(session, NOT_BACK)
+        if self._until:
+            seconds = next(iter(self._until.values())) - now
+            self._timer = self._clock.callLater(max(0.0, seconds), self._expire)
+
+
+class Bridged:
+    """
+    A stream that another process of this runtime serves, for the hops that end or limit it.
+
+    :param cache: gets the tokens of the stream.
+    :param tokens: the digests of the tokens that name the stream, each with its grant.
+    :param terms: those of the session.
+    :param rejoin: the digest of the key with which the hop before rejoins the stream, in hexadecimal
+        digits; empty if it cannot.
+    :param socket: path of the socket at which the process accepts that; empty if it does not.
+    """
+
+    def __init__(
+        self,
+        cache: RequestCache,
+        subject: Subject,
+        tokens: Sequence[tuple[bytes, Grant]],
+        terms: Terms,
+        rejoin: str = "",
+        socket: str = "",
+    ) -> None:
+        self.subject, self.rejoin, self.socket = subject, rejoin, socket
+        self._cache, self._tokens, self._terms = cache, list(tokens), terms
+        self.is_over = False
+        self._live: Session | None = None
+        self._ending: Ending | None = None
+        for digest, grant in tokens:
+            cache.expect(digest, grant, self)
+
+    @classmethod
+    def restore(cls, cache: RequestCache, values: Mapping[str, Any]) -> Bridged:
+        """
+        Continue the stream of a predecessor.
+
+        :param values: from :func:`values_of`.
+        :raises ValueError: they are not valid.
+        """
+        tokens = [(bytes.fromhex(each), grant_from(grant)) for each, grant in values["tokens"]]
+        try:
+            terms = parse_terms(values["terms"])
+            subject = Subject(**values["subject"])
+        except (RemoteProtocolError, TypeError) as problem:
+            raise ValueError(str(problem)) from None
+        return cls(cache, subject, tokens, terms, values["rejoin"], values["socket"])
+
+    def export(self) -> dict[str, Any]:
+        """Return the state as JSON values."""
+        return values_of(self.subject, self._tokens, self.terms, self.rejoin, self.socket)
+
+    @property
+    def terms(self) -> Terms:
+        """The terms of the session at present."""
+        return self._terms if self._live is None else self._live.terms
+
+    def opened(self, live: Session) -> None:
+        """The other process has a connection to the session."""
+        self._live = live
+        if self._ending is not None:
+            live.end(self._ending)
+
+    def closed(self, live: Session) -> None:
+        """The other process has lost its connection to the session."""
+        if live is self._live:
+            self._terms, self._live = live.terms, None
+
+    def add_token(self, digest: bytes, grant: Grant) -> None:
+        """Take note of one more token, with which the stream was rejoined."""
+        self._tokens.append((digest, grant))
+        self._cache.expect(digest, grant, self)
+
+    @property
+    def owner(self) -> Owner:
+        """The session, user and machine of the stream."""
+        return Owner(self.subject.session, self.subject.user, self.subject.uid)
+
+    def over(self) -> None:
+        """The session is over."""
+        self.is_over = True
+        for digest, _ in self._tokens:
+            self._cache.forget(digest)
+
+    # LiveStream
+
+    def end(self, ending: Ending) -> None:
+        """End the session with a reason, now or when the other process is connected."""
+        self._ending = ending
+        if self._live is not None:
+            self._live.end(ending)
+
+    def cut(self, why: str = "") -> None:
+        """End the session: its user has left."""
+        self.end(Ending(USER_LEFT, "the user has left"))
+
+    def limit_to(self, ceiling: Terms) -> None:
+        """Change the terms that the hop before holds the session to."""
+        self._terms = ceiling
+        if self._live is not None:
+            self._live.limit_to(ceiling)
+
+
+def values_of(
+    subject: Subject,
+    tokens: Sequence[tuple[bytes, Grant]],
+    terms: Terms,
+    rejoin: str,
+    socket: str,
+) -> dict[str, Any]:
+    """Return the parameters of :class:`Bridged` as JSON values."""
+    return {
+        "subject": asdict(subject),
+        "tokens": [[digest.hex(), asdict(grant)] for digest, grant in tokens],
+        "terms": terms.text(),
+        "rejoin": rejoin,
+        "socket": socket,
+    }

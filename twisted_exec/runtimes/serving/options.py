@@ -8,10 +8,9 @@ import os
 
 from twisted.python.usage import UsageError
 
-from twisted_exec.iri.revisions.registry import IRONCORE, REVISIONS, revision
+from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
-from twisted_exec.program.audit_options import AuditOptions
-from twisted_exec.program.options import BrowserOptions, Required, seconds
+from twisted_exec.program.options import AuditOptions, BrowserOptions, Required, seconds
 from twisted_exec.runtimes.serving.server import Listening, unix_path
 from twisted_exec.tls.unix import uid_of
 

@@ -1,5 +1,5 @@
 """
-Requests of the hop before that rejoin an open stream, see :mod:`twisted_exec.wire.rejoin`.
+Requests of the hop before that rejoin an open stream, see :mod:`twisted_exec.wire.resume`.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from collections.abc import Callable
 
 from twisted_exec.api.status import NotFound
 from twisted_exec.iri.request_cache import Reservation
-from twisted_exec.streaming.enduring_streams import EnduringStreams, Owner
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.enduring import EnduringStreams, Owner
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import Subject
-from twisted_exec.streaming.remotecommand.negotiation import STREAM_PROTOCOL, choose_protocol
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.resuming import REJOIN
-from twisted_exec.streaming.sessions.session import Session
-from twisted_exec.wire.rejoin import Rejoin, received_text
+from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, choose_protocol
+from twisted_exec.streaming.sessions.hop_messages import REJOIN
+from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.wire.resume import Rejoin, received_text
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import SPDY, accept_key, switching_protocols, values
 

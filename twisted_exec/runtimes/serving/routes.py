@@ -10,15 +10,22 @@ travel from an API server to the user.  ``PATCH`` changes the terms of the sessi
 :mod:`.kept_sessions`.  A log is a plain GET with the query of
 :mod:`twisted_exec.api.logs`; it needs no ``DELETE``, because every hop can append a reason to a
 text.
+
+The common part of the routes at all sockets of a runtime.
+
+Requests of clients that can resume their sessions, see :mod:`twisted_exec.wire.resume`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+import os
+import socket
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
@@ -28,11 +35,13 @@ from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.screens import parse as parse_screen
 from twisted_exec.api.status import (
     APIError,
+    BadRequest,
+    Forbidden,
     MethodNotAllowed,
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.console.log_stream import LogStream
+from twisted_exec.console.log import LogStream
 from twisted_exec.iri.request_cache import (
     EXEC,
     LOG,
@@ -43,46 +52,170 @@ from twisted_exec.iri.request_cache import (
     Reservation,
 )
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.runtimes.recordings.content import RecordingStream
+from twisted_exec.program.metrics import CONTENT_TYPE
+from twisted_exec.runtimes.recordings.content import RecordingStream, StoredStream
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
-from twisted_exec.runtimes.recordings.stored_content import StoredStream
-from twisted_exec.runtimes.serving.attachments import NotifyingAttachment
-from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
+from twisted_exec.runtimes.serving.kept_sessions import (
+    KeptSession,
+    KeptSessions,
+    NotifyingAttachment,
+)
 from twisted_exec.runtimes.serving.rejoining import Rejoining
-from twisted_exec.runtimes.serving.resuming import Resuming, resumption_of
-from twisted_exec.runtimes.serving.server_routes import ServerRoutes, header_text
 from twisted_exec.screens.history import Screens
-from twisted_exec.streaming.enduring_streams import Offer, Owner
+from twisted_exec.streaming.enduring import Offer, Owner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
-from twisted_exec.streaming.http.outcomes import CLIENT_LEFT, outcome
-from twisted_exec.streaming.http.request import Request
-from twisted_exec.streaming.http.responses import respond
-from twisted_exec.streaming.http.routes import split_path
-from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
+from twisted_exec.streaming.http.responses import (
+    CLIENT_LEFT,
+    Dispatcher,
+    outcome,
+    respond,
+    respond_text,
+)
+from twisted_exec.streaming.http.routes import Routes, respond_ready, split_path
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_server import is_upgrade, refuse_other_sites
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     UID_HEADER,
     USER_HEADER,
     USER_LEFT,
     IAttachment,
+    IResumableAttachment,
     Subject,
 )
-from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
+from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
-from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
-from twisted_exec.streaming.sessions.openings import Openings
-from twisted_exec.streaming.sessions.resuming import (
+from twisted_exec.streaming.remotecommand.server import serve
+from twisted_exec.streaming.sessions.hop_messages import (
     Resumption,
+    forwarded_session_id,
+    forwarded_terms,
+    parse_ending,
+    parse_terms_query,
     rejoin_headers,
     requested_rejoin,
+    requested_resumption,
+    resume_headers,
+    terms_headers,
 )
-from twisted_exec.streaming.sessions.session import Session as LiveSession
-from twisted_exec.streaming.sessions.terms import forwarded_terms, parse_terms_query, terms_headers
-from twisted_exec.wire.rejoin import Rejoin
+from twisted_exec.streaming.sessions.openings import Openings
+from twisted_exec.streaming.sessions.registry import Session as LiveSession
+from twisted_exec.tls.unix import peer_uid
+from twisted_exec.wire.channel import V4, V5
+from twisted_exec.wire.resume import Rejoin, Resume
 from twisted_exec.wire.session_terms import Terms
+from twisted_exec.wire.upgrade import WEBSOCKET
 
 if TYPE_CHECKING:
     from twisted_exec.runtimes.serving.server import TokenServer
+
+
+class SocketRoutes(Dispatcher):
+    """
+    The routes of a socket, for users who may use it.
+
+    :param allowed_uids: users besides root and the server's own that may use a UNIX socket.
+    """
+
+    serves_while_frozen = False
+    """Answer requests even while another process takes the place of this one."""
+
+    def __init__(self, server: TokenServer, allowed_uids: Collection[int] = ()) -> None:
+        super().__init__()
+        self._server = server
+        self._allowed = {0, os.getuid(), *allowed_uids}
+        self._routes = Routes()
+
+    async def dispatch(self, request: Request) -> None:
+        """See :meth:`Dispatcher.dispatch`."""
+        if self._server.is_frozen and not self.serves_while_frozen:
+            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
+        self._check_peer(request)
+        await self._routes.dispatch(request)
+
+    def _check_peer(self, request: Request) -> None:
+        """
+        Check the user at the other end of a UNIX socket.
+
+        :raises Forbidden: this user may not use the socket.
+        """
+        transport = request.channel.transport
+        plug = getattr(transport, "getHandle", lambda: None)()
+        if getattr(plug, "family", None) == socket.AF_UNIX:
+            uid = peer_uid(transport)
+            if uid not in self._allowed:
+                raise Forbidden(f"user {uid} may not open consoles on this socket")
+
+    def _serve(
+        self,
+        request: Request,
+        attachment: IAttachment,
+        live: LiveSession,
+        resumption: StreamResumption | None = None,
+        offer: Offer | None = None,
+    ) -> bool:
+        """
+        Serve a console over the connection of a request.
+
+        :return: false if the client has left; the session is over then.
+        :raises APIError: the request cannot be served; the session is over.
+        """
+        try:
+            serve(
+                request,
+                attachment,
+                session=live.subject.session,
+                user=live.subject.user,
+                clock=self._server.clock,
+                record=live,
+                terms=live.terms,
+                resumption=resumption,
+                offer=offer,
+            )
+        except APIError as error:
+            live.over(error.message, code=error.code)
+            raise
+        except ConnectionDone:
+            live.over("client closed", code=CLIENT_LEFT)
+            return False
+        return True
+
+
+class ServerRoutes(SocketRoutes):
+    """The routes of every public server: probes and metrics."""
+
+    def __init__(self, server: TokenServer) -> None:
+        super().__init__(server, server.listening.allowed_uids)
+        self._routes.add(["GET"], "/healthz", self._healthz)
+        self._routes.add(["GET"], "/livez", self._healthz)
+        self._routes.add(["GET"], "/readyz", self._readyz)
+        self._routes.add(["GET"], "/metrics", self._metrics)
+
+    async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
+        respond_text(request, 200, "ok")
+
+    async def _readyz(self, request: Request, names: Mapping[str, str]) -> None:
+        await respond_ready(request, self._server.health)
+
+    async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
+        respond(request, 200, await self._server.registry.scrape(), CONTENT_TYPE)
+
+
+def header_text(request: Request | FurtherRequest, header: bytes) -> str:
+    """
+    Decode a percent-encoded header; return an empty text if it is missing.
+
+    :raises NotFound: the header occurs twice or is not ASCII; no token matches it.
+    """
+    values: Sequence[bytes] = request.requestHeaders.getRawHeaders(header, [])
+    if not values:
+        return ""
+    try:
+        (value,) = values
+        return unquote(value.decode("ascii"), errors="strict")
+    except ValueError:
+        raise NotFound("exec", "", message=f"header {header.decode()} cannot be read") from None
+
 
 SCREEN = "screen"
 _WAIT_SECONDS = 600.0
@@ -442,3 +575,82 @@ def _subject(claimed: Subject, grant: Grant, machine: Subject) -> Subject:
         uid=machine.uid,
         resource=machine.resource,
     )
+
+
+_PROTOCOLS = (V5, V4)
+
+
+def resumption_of(request: Request, protocol: str) -> Resumption | None:
+    """
+    Read what the client says about resuming sessions.
+
+    :param protocol: of the stream.
+    :return: ``None`` if it cannot resume, or if sessions over this protocol cannot be resumed.
+    :raises BadRequest: the header is not valid, or resumes a session over such a protocol.
+    """
+    resumption = requested_resumption(resume_headers(request))
+    if resumption is None or (is_upgrade(request) == WEBSOCKET and protocol in _PROTOCOLS):
+        return resumption
+    if resumption.resume is not None:
+        raise BadRequest(f"a session is resumed over a WebSocket with {' or '.join(_PROTOCOLS)}")
+    return None
+
+
+class Resuming:
+    """
+    Finds attachments for the streams of clients.
+
+    :param attach: see :data:`~twisted_exec.runtimes.serving.routes.Attach`.
+    """
+
+    def __init__(
+        self, kept_sessions: KeptSessions, attach: Callable[[Grant], tuple[Subject, IAttachment]]
+    ) -> None:
+        self._kept_sessions, self._attach = kept_sessions, attach
+
+    def find(
+        self, claimed: Subject, grant: Grant, resumption: Resumption | None
+    ) -> tuple[Subject, IAttachment | KeptSession]:
+        """
+        Find the machine and the attachment for a request.
+
+        :param claimed: the facts that the request names.
+        :return: the names of the machine, and a kept session if the client can resume it later.
+        :raises APIError: there is no such machine, or no such session to resume.
+        """
+        user = grant.user or claimed.user
+        if resumption is not None and resumption.resume is not None:
+            session = self._resumed(user, grant, resumption.resume)
+            session.attachment.check(resumption.resume.position)
+            return session.subject, session
+        machine, attachment = self._attach(grant)
+        can_resume = resumption is not None and user and self._kept_sessions.is_enabled
+        if can_resume and IResumableAttachment.providedBy(attachment):
+            return machine, self._kept_sessions.new(user, _bound(grant), machine, attachment)
+        return machine, attachment
+
+    def _resumed(self, user: str, grant: Grant, resume: Resume) -> KeptSession:
+        """
+        Find the session that a request resumes.
+
+        :raises APIError: there is none, or its machine is gone.
+        """
+        sessions, bound = self._kept_sessions, _bound(grant)
+        if session := sessions.find(resume, user, bound):
+            return session
+        oldest = sessions.find_earlier(resume, user, bound) if user else None
+        if oldest is None:
+            raise sessions.refusal(user)
+        machine, attachment = self._attach(grant)
+        if not IResumableAttachment.providedBy(attachment):
+            raise sessions.refusal(user)
+        if attachment.oldest.epoch != oldest.epoch:
+            # Another journal: the machine was created again, and what its user types was meant for the
+            # one before.
+            raise sessions.refusal(user)
+        return sessions.from_earlier(resume, user, bound, machine, attachment, oldest)
+
+
+def _bound(grant: Grant) -> str:
+    """Return the UID to which the keys of a session are bound."""
+    return grant.machine_uid or grant.machine_id

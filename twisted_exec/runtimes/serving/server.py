@@ -25,12 +25,12 @@ from twisted.internet.protocol import Protocol
 from twisted_exec.iri.request_cache import RequestCache, Reservation
 from twisted_exec.iri.target import Target, TargetError
 from twisted_exec.iri.unix_gate import prepare_directory, remove_stale
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.health import Health
-from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import LatencyMetrics, SessionMetrics, new_registry
+from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.health import Health
+from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_port
+from twisted_exec.program.metrics import LatencyMetrics, SessionMetrics, new_registry
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.runtimes.serving.routes import (
@@ -38,15 +38,14 @@ from twisted_exec.runtimes.serving.routes import (
     OrdinaryStream,
     ReadLog,
     RejoinElsewhere,
+    ServerRoutes,
     StreamRoutes,
 )
-from twisted_exec.runtimes.serving.server_routes import ServerRoutes
 from twisted_exec.screens.history import Screens
-from twisted_exec.streaming.enduring_streams import EnduringStreams
+from twisted_exec.streaming.enduring import EnduringStreams
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
+from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
 from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import accept_unbuffered

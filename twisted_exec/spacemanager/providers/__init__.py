@@ -1,3 +1,3 @@
 """
-Providers of physical spaces, one package per type.
+Providers of physical spaces, by type.
 """

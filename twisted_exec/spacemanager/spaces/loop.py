@@ -4,27 +4,36 @@ The controller of Spaces: processes each Space, and discovers physical spaces.
 Spaces of one provider share a queue, and so do imported Spaces of one namespace: a dead provider
 delays no other provider's Spaces, and unresponsive servers of one namespace none of another.
 Everything is checked after changes and regularly, so missed events do not matter.
+
+Work queues: one per provider, one per namespace for other Spaces, and timers for regular checks.
+
+An in-memory index of Spaces, by provider and by physical space.
+
+Discovery: creating Spaces for physical spaces, and deleting the Secrets of deleted Spaces.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS
-from twisted_exec.kube.informers.listeners import Listeners
-from twisted_exec.kube.informers.reflector import Key, Reflector, key_of
+from twisted_exec.api.status import AlreadyExists, NotFound
+from twisted_exec.kube.informers import Key, Listeners, Reflector, WorkQueue, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
+from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import (
     GOING,
     IProviders,
@@ -32,22 +41,26 @@ from twisted_exec.spacemanager.interfaces import (
     ISpaces,
     Physical,
 )
-from twisted_exec.spacemanager.probes.probe import Probe, prober
-from twisted_exec.spacemanager.probes.schedule import ProbeSchedule
-from twisted_exec.spacemanager.probes.verdicts import ProbeResult
 from twisted_exec.spacemanager.spaces import imported, secrets
-from twisted_exec.spacemanager.spaces.discovery import create_space, delete_secrets
-from twisted_exec.spacemanager.spaces.imported_secrets import ImportedSecrets
-from twisted_exec.spacemanager.spaces.imported_worker import ImportedWorker
-from twisted_exec.spacemanager.spaces.index import SpaceIndex
-from twisted_exec.spacemanager.spaces.naming import physical_of, provider_of, type_of
+from twisted_exec.spacemanager.spaces.imported import ImportedSecrets, ImportedWorker
+from twisted_exec.spacemanager.spaces.naming import (
+    discovered,
+    misplaced,
+    name_for,
+    physical_of,
+    provider_of,
+    type_of,
+    was_found,
+)
+from twisted_exec.spacemanager.spaces.observation import ProbeResult
+from twisted_exec.spacemanager.spaces.probes import Probe, ProbeSchedule, prober
 from twisted_exec.spacemanager.spaces.publishing import Publishing
-from twisted_exec.spacemanager.spaces.queues import Discovered, SpaceQueues, Work
 from twisted_exec.spacemanager.spaces.worker import (
     Record,
     SpaceContext,
     SpaceMemory,
     SpaceWorker,
+    delete_ours,
     pauses,
 )
 
@@ -350,3 +363,254 @@ def _is_profile(view: IProviderView | None) -> bool:
     """Return whether a Space comes from a ClusterProfile, which is not published again."""
     spec = view.desc.get("spec") if view is not None else None
     return bool(spec and spec.get("ProviderType") == spaces.CLUSTERPROFILE)
+
+
+RESYNC_SECONDS = 600.0
+"""Interval for checking a Space without events, randomised."""
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """A physical space that may need a Space."""
+
+    provider: str
+    physical: Physical
+
+
+Work = Key | Discovered
+"""A Space by namespace and name, or a discovered physical space."""
+
+
+class SpaceQueues:
+    """
+    Work queues.
+
+    :param work: processes one item.
+    :param is_there: returns whether a provider exists.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Work], Awaitable[None]],
+        clock: Any,
+        is_there: Callable[[str], bool],
+        rng: random.Random,
+    ) -> None:
+        self._work, self._clock, self._is_there, self._random = work, clock, is_there, rng
+        self._queues: dict[str, WorkQueue[Work]] = {}
+        self._timers: dict[Key, IDelayedCall] = {}
+        self._stopping = StoppingParts()
+        self._stopped = False
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._queues.values())
+
+    def add(self, provider: str, work: Work, *, hurry: bool = False) -> None:
+        """
+        Queue an item.
+
+        :param hurry: skip the back-off after failures.
+        """
+        queue = self._queue(provider, "" if isinstance(work, Discovered) else work[0])
+        if hurry:
+            queue.hurry(work)
+        else:
+            queue.add(work)
+
+    def look_in(self, provider: str, key: Key, seconds: float | None) -> None:
+        """Queue a Space after a delay; ``None`` for the regular interval."""
+        if self._stopped:
+            return
+        spread = RESYNC_SECONDS * self._random.uniform(0.8, 1.2)
+        pause = spread if seconds is None else min(seconds, spread)
+        self.forget(key)
+        self._timers[key] = self._clock.callLater(pause, self._due, provider, key)
+
+    def forget(self, key: Key) -> None:
+        """Cancel the timer of a Space."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def drop(self, provider: str) -> None:
+        """Stop the queue of a removed provider."""
+        if provider in self._queues and not self._is_there(provider):
+            self._stopping.add(self._queues.pop(provider).stop())
+
+    def stop(self) -> Deferred[Any]:
+        """Stop all queues; fires when no work is under way."""
+        self._stopped = True
+        for key in list(self._timers):
+            self.forget(key)
+        ending = [queue.stop() for queue in self._queues.values()]
+        return DeferredList([*ending, self._stopping.over()])
+
+    def _due(self, provider: str, key: Key) -> None:
+        del self._timers[key]
+        self.add(provider, key)
+
+    def _queue(self, provider: str, namespace: str) -> WorkQueue[Work]:
+        """Return the queue of a provider; Spaces without an existing provider share one per namespace."""
+        name = provider if provider and self._is_there(provider) else f"/{namespace}"
+        if name not in self._queues:
+            self._tidy()
+            self._queues[name] = WorkQueue(self._work, self._clock)
+        return self._queues[name]
+
+    def _tidy(self) -> None:
+        """Remove idle queues of namespaces, or deleted namespaces would accumulate."""
+        for name, queue in list(self._queues.items()):
+            if name.startswith("/") and not len(queue):
+                del self._queues[name]
+
+
+_K = TypeVar("_K", bound=Hashable)
+
+
+class SpaceIndex:
+    """
+    Spaces by provider and by physical space.
+
+    :param get: returns a Space as last observed, by name and namespace.
+    """
+
+    def __init__(self, get: Callable[[str, str], Object | None]) -> None:
+        self._get = get
+        self._providers: dict[str, dict[Key, None]] = {}
+        self._physical: dict[tuple[str, Physical], dict[Key, None]] = {}
+
+    def changed(self, before: Object | None, after: Object | None) -> None:
+        """Update the index for a changed Space; ``None`` if it did not or does not exist."""
+        if before is not None:
+            self._drop(before)
+        if after is not None:
+            self._put(after)
+
+    def of_provider(self, name: str) -> Sequence[Object]:
+        """Return the Spaces of one provider, or imported ones if empty, as last observed."""
+        spaces_ = (self._get(key[1], key[0]) for key in self._providers.get(name, ()))
+        return [each for each in spaces_ if each is not None]
+
+    def keys_of(self, provider: str) -> Sequence[Key]:
+        """Return the keys of a provider's Spaces: namespace and name."""
+        return list(self._providers.get(provider, ()))
+
+    def standing_for(self, provider: str, physical: Physical) -> Sequence[Key]:
+        """Return the Spaces of a physical space, usually one."""
+        return list(self._physical.get((provider, physical), ()))
+
+    def rival(self, space: Object) -> str:
+        """
+        Return the name of an older Space for the same physical space, or empty.
+
+        A managed Space takes precedence over a discovered one if the physical space was created for
+        it; otherwise the provider knows the owner.
+        """
+        metadata, provider = space["metadata"], provider_of(space)
+        others = self._physical.get((provider, physical_of(space)), {})
+        if len(others) < 2:
+            return ""
+        mine = (metadata.get("creationTimestamp", ""), metadata["name"])
+        for namespace, name in others:
+            other = self._get(name, namespace)
+            if other is None or name == metadata["name"]:
+                continue
+            if _goes_before(other, space, mine):
+                return name
+        return ""
+
+    def _put(self, space: Object) -> None:
+        key, provider = key_of(space), provider_of(space)
+        self._providers.setdefault(provider, {})[key] = None
+        if provider and not misplaced(space):
+            self._physical.setdefault((provider, physical_of(space)), {})[key] = None
+
+    def _drop(self, space: Object) -> None:
+        key, provider = key_of(space), provider_of(space)
+        _discard(self._providers, provider, key)
+        if provider:
+            _discard(self._physical, (provider, physical_of(space)), key)
+
+
+def _goes_before(other: Object, space: Object, mine: tuple[str, str]) -> bool:
+    metadata = other["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return False
+    if type_of(space) == spaces.MANAGED:
+        return False
+    if type_of(other) == spaces.MANAGED:
+        return was_found(other)
+    return (metadata.get("creationTimestamp", ""), metadata["name"]) < mine
+
+
+def _discard(index: dict[_K, dict[Key, None]], key: _K, of: Key) -> None:
+    each = index.get(key)
+    if each is not None and of in each:
+        del each[of]
+        if not each:
+            del index[key]
+
+
+async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical) -> None:
+    """
+    Create the Space of a discovered physical space, if that still exists.
+
+    An existing Space is no failure: another manager would create the same one.
+
+    :raises APIError: retry later.
+    """
+    if view.provider is None or not await _is_there(view, physical):
+        return
+    for is_free in (True, False):
+        form = discovered(physical, view.name, name_for(physical, is_free))
+        namespace, name = form["metadata"]["namespace"], form["metadata"]["name"]
+        try:
+            await hub.create(spaces.SPACES, form, namespace)
+            return
+        except AlreadyExists:
+            if await _stands_for(hub, namespace, name, physical):
+                return
+
+
+async def _is_there(view: IProviderView, physical: Physical) -> bool:
+    """Ask the provider: the copy may be outdated, and would bring back a deleted space."""
+    try:
+        info = await view.provider.get(physical)
+    except NotFound:
+        view.look_again(physical)
+        return False
+    return bool(info.state != GOING)
+
+
+async def _stands_for(hub: IKubeClient, namespace: str, name: str, physical: Physical) -> bool:
+    try:
+        existing = await hub.get(spaces.SPACES, name, namespace)
+    except NotFound:
+        return True  # deleted since; the watch triggers the next attempt
+    return physical_of(existing) == physical
+
+
+async def delete_secrets(hub: IKubeClient, key: Key, left: Iterable[Object]) -> None:
+    """
+    Delete the Secrets of deleted Spaces of a name.
+
+    A hub with garbage collection does this by itself, because they have owners; other hubs do not.
+
+    :param left: Secrets for a Space of that name, as last observed; those of an existing Space
+        stay.
+    :raises APIError: retry later.
+    """
+    ours = [each for each in left if secrets.is_ours(each)]
+    uid = await _uid(hub, key) if ours else None
+    for each in ours:
+        if secrets.owner_uid(each) != uid:
+            await delete_ours(hub, each)
+
+
+async def _uid(hub: IKubeClient, key: Key) -> str | None:
+    """Read the Space's UID: the copy may be outdated, and a deletion is final."""
+    try:
+        existing = await hub.get(spaces.SPACES, key[1], key[0])
+    except NotFound:
+        return None
+    return str(existing["metadata"]["uid"])

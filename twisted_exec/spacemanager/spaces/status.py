@@ -22,13 +22,16 @@ from twisted_exec.api.spaces import (
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import BUILDING, Physical, SpaceInfo
-from twisted_exec.spacemanager.probes.verdicts import ProbeResult
 from twisted_exec.spacemanager.spaces import secrets
-from twisted_exec.spacemanager.spaces.credentials import asked_to_rotate
 from twisted_exec.spacemanager.spaces.naming import PHYSICAL_SPACE, viewpoints_of, was_found
-from twisted_exec.spacemanager.spaces.observation import Observation
-from twisted_exec.spacemanager.spaces.plan import Plan, no_provider
-from twisted_exec.spacemanager.spaces.steps import Rotate, Tell, WriteSecret
+from twisted_exec.spacemanager.spaces.observation import (
+    Observation,
+    ProbeResult,
+    Rotate,
+    Tell,
+    WriteSecret,
+)
+from twisted_exec.spacemanager.spaces.plan import Plan, asked_to_rotate, no_provider
 
 _MAKING = ("Creating", "CreateFailed")
 _NOT_PROBED: ConditionValue = ("Unknown", "NotProbed", "not probed yet")

@@ -17,7 +17,7 @@ from typing import Any
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
 from twisted_exec.api.status import AlreadyExists, APIError, BadRequest, Conflict, Invalid, NotFound
-from twisted_exec.kube.informers.reflector import Backoff, Key
+from twisted_exec.kube.informers import Backoff, Key
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.spacemanager.interfaces import (
     USABLE,
@@ -28,21 +28,20 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     SpaceRequest,
 )
-from twisted_exec.spacemanager.probes.schedule import ProbeSchedule
-from twisted_exec.spacemanager.probes.verdicts import ProbeResult
+from twisted_exec.spacemanager.spaces import observation as acts
 from twisted_exec.spacemanager.spaces import secrets
-from twisted_exec.spacemanager.spaces import steps as acts
-from twisted_exec.spacemanager.spaces.credentials import asked_to_rotate, renewal_seconds
 from twisted_exec.spacemanager.spaces.naming import physical_of, provider_of
 from twisted_exec.spacemanager.spaces.observation import (
     ABSENT,
     SOON_SECONDS,
     Answer,
     Observation,
+    ProbeResult,
     Provider,
     Refused,
 )
-from twisted_exec.spacemanager.spaces.plan import Plan, asks, plan
+from twisted_exec.spacemanager.spaces.plan import Plan, asked_to_rotate, asks, plan, renewal_seconds
+from twisted_exec.spacemanager.spaces.probes import ProbeSchedule
 from twisted_exec.spacemanager.spaces.status import cannot_rotate, events, intended, status_of
 
 MAX_TURNS = 16

@@ -7,6 +7,10 @@ might be executed twice; it fails with an :class:`APIError` that says so.
 
 Calls carry the metadata ``hasleader``: a member without a leader refuses them at once, instead of
 letting them wait (``server/etcdserver/api/v3rpc/interceptor.go``).
+
+Errors of etcd calls, and the API errors that users get.
+
+etcd's own messages are in its ``api/v3rpc/rpctypes/error.go``.
 """
 
 from __future__ import annotations
@@ -23,7 +27,13 @@ from OpenSSL import SSL
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from twisted_exec.storage.etcd.errors import EtcdError, error_of
+from twisted_exec.api.status import (
+    APIError,
+    GatewayTimeout,
+    RequestEntityTooLarge,
+    ServiceUnavailable,
+    one_line,
+)
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import Endpoint, EtcdTarget
 from twisted_exec.storage.interfaces import StorageError
@@ -343,3 +353,144 @@ def _outcome(future: Any, read: Any) -> Any:
     if future.code() is not grpc.StatusCode.OK:
         return error_of(future)
     return read
+
+
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+_RETRY_SECONDS = 1
+
+
+class EtcdError(Exception):
+    """
+    A failed call.
+
+    :param code: gRPC status code.
+    :param message: from etcd or grpcio, on one line.
+    :ivar undone: the call was certainly not executed.
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(f"{message or code.name}")
+        self.code, self.message = code, message
+        self.undone = code not in _UNKNOWN or message.startswith(_NOT_SENT)
+
+    @property
+    def elsewhere(self) -> bool:
+        """A member other than this one might answer."""
+        return self.code in _UNKNOWN
+
+    @property
+    def is_full(self) -> bool:
+        """The quota is used up: writes fail until an operator makes room."""
+        return "database space exceeded" in self.message
+
+    @property
+    def is_token(self) -> bool:
+        """The token has expired, or is older than the last change of users."""
+        return (
+            self.code is grpc.StatusCode.UNAUTHENTICATED
+            or "revision of auth store is old" in self.message
+            or "user name is empty" in self.message
+        )
+
+    @property
+    def is_compacted(self) -> bool:
+        """The requested revision has been compacted."""
+        return self.code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in self.message
+
+    @property
+    def is_too_large(self) -> bool:
+        """The request exceeds etcd's limit, or the answer ours."""
+        return self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in self.message
+
+    @property
+    def is_refusal(self) -> bool:
+        """Repeating the call does not help until the configuration changes."""
+        return self.code in _REFUSED or any(words in self.message for words in _REFUSALS)
+
+
+_REFUSED = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
+_REFUSALS = ("authentication failed", "authentication is not enabled", "user name is empty")
+_UNKNOWN = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DATA_LOSS,
+        grpc.StatusCode.ABORTED,
+    }
+)
+# Messages of grpcio when the connection was never made, and of etcd before it executes a call.
+_NOT_SENT = (
+    "failed to connect to all addresses",
+    "DNS resolution failed",
+    "etcdserver: no leader",
+    "etcdserver: not capable",
+    "etcdserver: rpc not supported for learner",
+)
+
+
+def error_of(call: Any) -> EtcdError:
+    """Return the error of a failed call."""
+    return EtcdError(call.code(), one_line(call.details() or ""))
+
+
+def refused(error: EtcdError, target: EtcdTarget) -> str:
+    """Return the message for a configuration that can never work, with a remedy."""
+    message = f"etcd at {target}: {error}"
+    if error.code is grpc.StatusCode.PERMISSION_DENIED:
+        who = ascii(target.user) if target.user else "the common name of cert="
+        message += f": grant {who} readwrite on what begins with {target.prefix}/"
+    elif "user name is empty" in error.message:
+        message += ": give user= and password-file=, or cert= and key="
+    return message
+
+
+def hint(why: str, target: EtcdTarget) -> str:
+    """Return a remedy for an unreachable etcd; empty if the reason already says it."""
+    if target.secure and "TSI_" in why:  # grpcio's prefix for all TLS errors
+        return " (look at ca=, and at cert= and key=, which etcd may ask for)"
+    if not target.secure and "Socket closed" in why:
+        return " (it may want https)"
+    return ""
+
+
+def read_refusal(error: EtcdError) -> APIError:
+    """Return the API error for a failed read."""
+    if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return GatewayTimeout(
+            "the store did not answer in time", retry_after_seconds=_RETRY_SECONDS
+        )
+    return ServiceUnavailable(
+        f"the store cannot be read: {_words(error)}", retry_after_seconds=_RETRY_SECONDS
+    )
+
+
+def write_refusal(error: EtcdError) -> APIError:
+    """Return the API error for a failed write."""
+    if not error.undone:
+        return GatewayTimeout(
+            "the store did not say whether it has written this: look before trying again",
+            retry_after_seconds=_RETRY_SECONDS,
+        )
+    # etcd's message; grpc has its own for requests that are much larger.
+    if "request is too large" in error.message or error.is_too_large:
+        return RequestEntityTooLarge(
+            "the object is larger than the store takes (etcd's --max-request-bytes)"
+        )
+    return ServiceUnavailable(
+        f"the store cannot write: {_words(error)}", retry_after_seconds=_RETRY_SECONDS
+    )
+
+
+def _words(error: EtcdError) -> str:
+    """Return the message without addresses, which users must not see."""
+    if error.is_full:
+        return (
+            "etcd is full (alarm NOSPACE): compact and defragment it, then disarm the alarm, or "
+            "raise its quota"
+        )
+    if error.message.startswith("etcdserver: "):
+        return error.message
+    return "etcd cannot be reached"

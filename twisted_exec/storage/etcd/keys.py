@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from twisted_exec.api.formats.encoded import Encoded, json_text
+from twisted_exec.api.encoded import Encoded, json_text
 from twisted_exec.api.resource import Resource
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import Key, key_of, table_of

@@ -4,31 +4,58 @@ A local copy of etcd's objects: list, watch, and recover after interruptions.
 An interrupted watch resumes if etcd still has the history that the copy knows (see the marker).
 Otherwise (etcd was restored from a backup, or has compacted the missed changes) all objects are
 listed again and watchers get the differences.  Until this is known, writes wait.
+
+The claim of our prefix, and the list of all objects below it at one revision.
+
+The changes below our prefix: one etcd watch, read by a thread.
+
+A stream of grpcio needs a thread that blocks on it.  The thread passes each answer to the reactor
+and pauses while too many wait there, so a burst does not fill this server's memory: etcd keeps what
+is not read.
+
+Compaction of etcd's history, by one of several servers.
+
+etcd keeps every revision until a client compacts.  As in kube-apiserver
+(``k8s.io/apiserver/pkg/storage/etcd3/compact.go``), each server tries every five minutes to win the
+turn with a transaction on a key's version.  The winner compacts up to the revision of five minutes
+before, so a server that was disconnected for up to five minutes can resume its watch.
 """
 
 from __future__ import annotations
 
+import queue
 import random
 import secrets
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import grpc
+from google.protobuf.message import DecodeError
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
-from twisted.internet.task import deferLater
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
-from twisted_exec.storage.etcd.client import RANGE, EtcdClient
-from twisted_exec.storage.etcd.compaction import Compaction
-from twisted_exec.storage.etcd.errors import EtcdError, hint, refused
-from twisted_exec.storage.etcd.keys import Keys, MarkerValue, read_marker
-from twisted_exec.storage.etcd.listing import claim, list_all
+from twisted_exec.storage.etcd.client import (
+    COMPACT,
+    RANGE,
+    TXN,
+    WATCH,
+    EtcdClient,
+    EtcdError,
+    error_of,
+    hint,
+    refused,
+)
+from twisted_exec.storage.etcd.keys import ForeignKey, Keys, MarkerValue, read_marker, shown
 from twisted_exec.storage.etcd.order import Order
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
-from twisted_exec.storage.etcd.watch import Compacted, EtcdWatch
 from twisted_exec.storage.history import History
-from twisted_exec.storage.interfaces import StorageError
+from twisted_exec.storage.interfaces import Object, StorageError
 
 CATCH_UP_SECONDS = 3.0
 """Time limit for a read or a confirmed write to become visible here."""
@@ -296,3 +323,316 @@ def _out_of_reach() -> APIError:
     return ServiceUnavailable(
         "the store cannot write: etcd cannot be reached", retry_after_seconds=1
     )
+
+
+_PAGE_KEYS = 500
+_PAGE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Marker:
+    """
+    The marker, as read.
+
+    :param revision: etcd's revision at the time of the read.
+    :param seen: revision of the latest write below the prefix.
+    :param created: revision at which the marker was created.
+    :param value: the content, with the identifier of that latest write.
+    """
+
+    revision: int
+    seen: int
+    created: int
+    value: MarkerValue
+
+
+async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
+    """
+    Make sure that the prefix is ours; claim it if it has no keys.
+
+    :param value: value of a new marker.
+    :raises StorageError: another program uses the prefix.
+    :raises EtcdError: etcd does not answer.
+    """
+    for _ in range(2):
+        marker = await _marker(client, keys)
+        if marker is None:
+            try:
+                await check_free(client, keys)
+            except ForeignKey:
+                marker = await _marker(client, keys)  # another server may just have claimed it
+                if marker is None:
+                    raise
+        if marker is not None:
+            return marker
+        compare = pb.Compare(target=pb.Compare.CREATE, key=keys.marker, create_revision=0)
+        put = pb.RequestOp(request_put=pb.PutRequest(key=keys.marker, value=value))
+        await client.write(TXN, pb.TxnRequest(compare=[compare], success=[put]))
+    raise StorageError(f"etcd's key {shown(keys.marker)} is gone as soon as it is made")
+
+
+async def check_free(client: EtcdClient, keys: Keys) -> None:
+    """
+    Check that a prefix without a marker is not used.
+
+    A store writes the marker before anything else, so keys without a marker are foreign.
+
+    :raises ForeignKey: another program uses it, or it is within another store.
+    :raises EtcdError: etcd does not answer.
+    """
+    foreign = await _any_key(client, keys)
+    if foreign is not None:
+        raise ForeignKey(
+            f"etcd's keys below {shown(keys.prefix.encode())} are another program's (such as "
+            f"{shown(foreign)}): choose another prefix="
+        )
+    await _check_outside(client, keys)
+
+
+async def _marker(client: EtcdClient, keys: Keys) -> Marker | None:
+    answer = await client.read(RANGE, pb.RangeRequest(key=keys.marker))
+    if not answer.kvs:
+        return None
+    (pair,) = answer.kvs
+    value = read_marker(keys.marker, pair.value)
+    return Marker(answer.header.revision, pair.mod_revision, pair.create_revision, value)
+
+
+async def _any_key(client: EtcdClient, keys: Keys) -> bytes | None:
+    # The store's own two keys do not count: the one for compaction may outlive all objects.
+    request = pb.RangeRequest(key=keys.first, range_end=keys.end, limit=3, keys_only=True)
+    answer = await client.read(RANGE, request)
+    return next((bytes(pair.key) for pair in answer.kvs if not keys.is_own(pair.key)), None)
+
+
+async def _check_outside(client: EtcdClient, keys: Keys) -> None:
+    """Check that our prefix is not below that of another store, which would see our keys."""
+    outer = keys.prefix.rpartition("/")[0]
+    while outer:
+        marker = Keys(outer).marker
+        try:
+            answer = await client.read(RANGE, pb.RangeRequest(key=marker, keys_only=True))
+        except EtcdError as error:
+            if not error.is_refusal:
+                raise
+            return  # our etcd user must not read there, so the check is not possible
+        if answer.kvs:
+            raise ForeignKey(
+                f"prefix={keys.prefix} is within {outer}, which is a store already: choose "
+                "another prefix="
+            )
+        outer = outer.rpartition("/")[0]
+
+
+async def list_all(
+    client: EtcdClient,
+    keys: Keys,
+    revision: int,
+    complain: Callable[[ForeignKey], None] | None,
+) -> tuple[list[tuple[str, Object]], int]:
+    """
+    Return all objects at a revision, and the latest of their revisions.
+
+    :param revision: 0 for the present one.
+    :param complain: called for each foreign key, which is then left out.
+    :raises ForeignKey: there is a foreign key and no ``complain``.
+    :raises EtcdError: etcd does not answer.
+    """
+    objects: list[tuple[str, Object]] = []
+    start, limit, latest = keys.first, _PAGE_KEYS, 0
+    while True:
+        request = pb.RangeRequest(key=start, range_end=keys.end, limit=limit, revision=revision)
+        try:
+            page = await client.read(RANGE, request, _PAGE_SECONDS)
+        except EtcdError as error:
+            if not error.is_too_large or limit == 1:
+                raise
+            limit = max(1, limit // 4)
+            continue
+        for pair in page.kvs:
+            if keys.is_own(pair.key):
+                continue
+            try:
+                place, obj = keys.read(pair.key, pair.value, pair.mod_revision)
+            except ForeignKey as problem:
+                if complain is None:
+                    raise
+                complain(problem)
+                continue
+            objects.append((place.table, obj))
+            latest = max(latest, pair.mod_revision)
+        if not page.more or not page.kvs:
+            return objects, latest
+        start = page.kvs[-1].key + b"\0"
+
+
+_MOST_WAITING = 32
+"""Limit of answers in the reactor's queue; etcd sends at most 2 MiB in each."""
+
+
+class Compacted(Exception):
+    """etcd has compacted the requested revision."""
+
+
+class EtcdWatch:
+    """
+    One watch, until it ends.
+
+    :param on_begun: called when etcd has accepted the watch.
+    :param on_events: called in the reactor's thread with the events of whole revisions, in
+        order, and with a function to call when they have been handled.
+    :param on_end: called once with the reason of the end, :class:`Compacted` or
+        :class:`EtcdError`; never after :meth:`stop`.
+    """
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        reactor: Any,
+        on_begun: Callable[[], None],
+        on_events: Callable[[list[pb.Event], Callable[[], None]], None],
+        on_end: Callable[[Exception], None],
+    ) -> None:
+        self._client, self._reactor = client, reactor
+        self._on_begun, self._on_events, self._on_end = on_begun, on_events, on_end
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._room = threading.Semaphore(_MOST_WAITING)
+        self._stopped = False
+        self._call: Any = None
+        self.endpoint = client.endpoint
+
+    def start(self, first: bytes, end: bytes, since: int) -> None:
+        """Start, with the changes of revision ``since``."""
+        create = pb.WatchCreateRequest(
+            key=first, range_end=end, start_revision=since, fragment=True
+        )
+        self._requests.put(pb.WatchRequest(create_request=create).SerializeToString())
+        self._link = self._client.link(self.endpoint)
+        self._link.began()
+        stub = self._link.channel.stream_stream(WATCH.path)
+        self._call = stub(self._asking(), metadata=self._client.metadata(WATCH))
+        threading.Thread(target=self._read, name="storage feed", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop; nothing is called any more."""
+        self._stopped = True
+        self._requests.put(None)
+        if self._call is not None:
+            self._call.cancel()
+        self._room.release()
+
+    def _asking(self) -> Iterator[bytes]:
+        # gRPC ends the stream when its request iterator ends, so this one blocks until stop().
+        while (request := self._requests.get()) is not None:
+            yield request
+
+    def _read(self) -> None:
+        """Main function of the thread."""
+        problem: Exception
+        try:
+            self._read_answers()
+            problem = EtcdError(grpc.StatusCode.UNAVAILABLE, "etcd has ended the watch")
+        except grpc.RpcError:
+            problem = error_of(self._call)
+        except DecodeError:
+            problem = EtcdError(grpc.StatusCode.INTERNAL, "this is no answer of etcd's")
+        except (Compacted, EtcdError) as told:
+            problem = told
+        except Exception as unexpected:  # otherwise the watch would stop without notice
+            problem = EtcdError(grpc.StatusCode.INTERNAL, type(unexpected).__name__)
+        self._reactor.callFromThread(self._ended, problem)
+
+    def _read_answers(self) -> None:
+        events: list[pb.Event] = []
+        for raw in self._call:
+            answer = pb.WatchResponse.FromString(raw)
+            if answer.compact_revision:
+                raise Compacted
+            if answer.canceled:
+                raise EtcdError(grpc.StatusCode.UNAVAILABLE, answer.cancel_reason)
+            if answer.created:
+                self._reactor.callFromThread(self._tell_begun)
+            events.extend(answer.events)
+            if events and not answer.fragment:
+                self._room.acquire()
+                self._reactor.callFromThread(self._tell, events)
+                events = []
+
+    def _tell_begun(self) -> None:
+        if not self._stopped:
+            self._on_begun()
+
+    def _tell(self, events: list[pb.Event]) -> None:
+        if not self._stopped:
+            self._on_events(events, self._room.release)
+
+    def _ended(self, problem: Exception) -> None:
+        self._call.cancel()
+        self._requests.put(None)
+        self._link.ended()
+        if not self._stopped:
+            self._stopped = True
+            self._on_end(problem)
+
+
+class Compaction:
+    """
+    Compacts etcd's history periodically, in turn with other servers.
+
+    :param interval_seconds: time between two compactions; revisions become compactable at the same
+        age.  0 disables compaction.
+    """
+
+    _log = Logger()
+
+    def __init__(self, client: EtcdClient, keys: Keys, clock: Any, interval_seconds: float) -> None:
+        self._client, self._key, self._interval = client, keys.compacted, interval_seconds
+        self._turns, self._revision = 0, 0
+        self._troubled = False
+        self._loop = LoopingCall(self._turn)
+        self._loop.clock = clock
+
+    def start(self) -> None:
+        """Start, if not started already."""
+        if self._interval and not self._loop.running:
+            self._loop.start(self._interval, now=False)
+
+    def stop(self) -> None:
+        """Stop."""
+        if self._loop.running:
+            self._loop.stop()
+
+    def _turn(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.compact()).addErrback(
+            lambda failure: self._log.failure("compacting etcd failed", failure)
+        )
+
+    async def compact(self) -> None:
+        """Try to win one turn, and compact."""
+        try:
+            await self._compact()
+        except EtcdError as error:
+            if not self._troubled:
+                self._log.warn("etcd cannot be compacted: {error}", error=error)
+            self._troubled = True
+        else:
+            self._troubled = False
+
+    async def _compact(self) -> None:
+        revision = self._revision
+        compare = pb.Compare(target=pb.Compare.VERSION, key=self._key, version=self._turns)
+        put = pb.PutRequest(key=self._key, value=str(revision).encode())
+        request = pb.TxnRequest(
+            compare=[compare],
+            success=[pb.RequestOp(request_put=put)],
+            failure=[pb.RequestOp(request_range=pb.RangeRequest(key=self._key))],
+        )
+        answer = await self._client.write(TXN, request)
+        self._revision = answer.header.revision
+        if not answer.succeeded:
+            kvs = answer.responses[0].response_range.kvs
+            self._turns = kvs[0].version if kvs else 0
+            return
+        self._turns += 1
+        if revision:
+            await self._client.write(COMPACT, pb.CompactionRequest(revision=revision))

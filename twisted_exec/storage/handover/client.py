@@ -20,7 +20,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.formats.encoded import json_of
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.status import GatewayTimeout, ServiceUnavailable, message_of
 from twisted_exec.storage import history
 from twisted_exec.storage.handover.messages import (

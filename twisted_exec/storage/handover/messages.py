@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from twisted_exec.api.formats.encoded import Encoded, Object, json_bytes
+from twisted_exec.api.encoded import Encoded, Object, json_bytes
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     AlreadyExists,

@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.formats.encoded import json_of
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.status import APIError, BadRequest, InternalError, message_of
 from twisted_exec.storage.handover.messages import (
     PROTOCOL_VERSION,

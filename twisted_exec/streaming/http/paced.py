@@ -19,8 +19,8 @@ from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTim
 from zope.interface import implementer
 
 from twisted_exec.program.tasks import SharedTurns
-from twisted_exec.streaming.http.request import Request
 from twisted_exec.streaming.http.responses import respond
+from twisted_exec.streaming.http.site import Request
 
 _TURN_BYTES = 256 << 10
 """Bytes that one response may write in one turn of the reactor."""

@@ -4,24 +4,28 @@ Pages in browsers, which can neither send nor read the headers of a WebSocket's 
 A page sends the value of ``X-Twisted-Exec-Resume`` as a subprotocol, in the way in which Kubernetes
 takes bearer tokens.  It reads the answer in the first message on channel 4, and a refusal in a Status
 on channel 3: a browser tells its pages about a refused handshake that it has failed, and nothing else.
+
+WebSockets over which only the server sends: watches, and texts for pages in a browser.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from twisted_exec.api.status import APIError, BadRequest
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
 from twisted_exec.wire.channel import V5, Channel, encode
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.marks import encode_session
-from twisted_exec.wire.resume import RESUME_HEADER, Resumable
+from twisted_exec.wire.resume import RESUME_HEADER, Resumable, encode_session
 from twisted_exec.wire.upgrade import (
     WEBSOCKET,
+    Headers,
     accept_key,
     check_websocket,
     is_cross_site,
@@ -34,7 +38,8 @@ from twisted_exec.wire.upgrade import (
 )
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.http.request import Request
+    from twisted_exec.streaming.http.site import Request
+
 
 _PROTOCOLS = b"Sec-WebSocket-Protocol"
 _BINARY, _CLOSE = 0x82, 0x88
@@ -130,3 +135,62 @@ def _frame(opcode: int, payload: bytes) -> bytes:
     if size <= 0xFFFF:
         return struct.pack("!BBH", opcode, 126, size) + payload
     return struct.pack("!BBQ", opcode, 127, size) + payload
+
+
+_RECEIVED_BYTES = 64 << 10
+"""Largest message from a client; messages have no meaning here."""
+_LINGER_SECONDS = 10.0
+
+
+def output_socket(
+    request: Request, choose: Callable[[Headers], str], headers: dict[str, str]
+) -> ServerSocket:
+    """
+    Return the socket for a request; :func:`connect_socket` connects it.
+
+    :param choose: returns the subprotocol, given the headers of the request.
+    :param headers: further headers of the answer; the caller may add to them until :func:`connect_socket`.
+    :raises BadRequest: the request is no complete handshake.
+    """
+    received = header_pairs(request.requestHeaders)
+    try:
+        check_websocket(request.method, received)
+    except RemoteProtocolError as problem:
+        raise BadRequest(str(problem)) from None
+    (key,) = values(received, b"sec-websocket-key")
+    return ServerSocket(key.decode("ascii"), choose(received), headers)
+
+
+def connect_socket(request: Request, socket: ServerSocket, user: OutputSocketUser) -> None:
+    """Take the request's connection over."""
+    clock = request.channel.site.reactor
+    factory = server_factory(clock, _RECEIVED_BYTES)
+    take_over(request, start(socket, factory, user, clock, _LINGER_SECONDS))
+
+
+class OutputSocketUser:
+    """Callbacks of such a socket; messages of the client are ignored."""
+
+    def client_left(self, reason: str) -> None:
+        """Handle the end of the connection, or of what the client wants to read."""
+        raise NotImplementedError
+
+    def opened(self) -> None:
+        """Nothing to do: output follows."""
+
+    def message_received(self, message: bytes) -> None:
+        """Ignored."""
+
+    def pong_received(self) -> None:
+        """Ignored: this end sends no pings."""
+
+    def failing(self, reason: str) -> None:
+        """Nothing to do: the socket sends a Close with the reason; ``lost`` follows."""
+
+    def close_received(self, code: int | None) -> None:
+        """The client leaves; the socket answers its Close."""
+        self.client_left("client closed")
+
+    def lost(self, reason: str) -> None:
+        """The connection is lost."""
+        self.client_left("client lost")

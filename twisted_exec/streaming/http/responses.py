@@ -1,12 +1,17 @@
 """
+Responses: a dispatcher, the forms of a response, and outcomes for clients and audit.
+
 Responses: a dispatcher, and the forms of a response.
 
 Every refusal of every program is rendered here, as a JSON ``Status``.
+
+Results of requests that never became streams, for clients and for audit.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -14,9 +19,10 @@ from twisted.logger import Logger
 from twisted.web import http, resource, server
 
 from twisted_exec.api.status import APIError, InternalError
+from twisted_exec.streaming.interfaces import Subject
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.http.request import Request
+    from twisted_exec.streaming.http.site import Request
 
 
 class Dispatcher(resource.Resource):
@@ -126,3 +132,46 @@ def respond_status(request: Request, error: APIError) -> None:
 def render(document: Any) -> bytes:
     """Encode a JSON document, as the whole body of a response."""
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+_WORD, _LONGER = re.compile(r"\w"), re.compile(r"[-.\w]")
+
+CLIENT_LEFT = 499
+"""Audit code for a client that left before the response, as in nginx."""
+
+
+def naming(error: APIError, subject: Subject) -> APIError:
+    """Prefix the error's message with the machine's name, unless it contains the name."""
+    if not subject.machine or _is_named(error.message, subject):
+        return error
+    return APIError(
+        f'{subject.noun} "{subject.machine}": {error.message}',
+        code=error.code,
+        reason=error.reason,
+        details=error.details,
+        retry_after_seconds=error.retry_after_seconds,
+    )
+
+
+def _is_named(message: str, subject: Subject) -> bool:
+    # Not by a pattern for each name: users choose names, and every pattern would be compiled and kept.
+    name = subject.machine
+    if f'"{name}"' in message or f'"{subject.namespace}/{name}"' in message:
+        return True
+    words = f"{subject.noun} {name}"
+    at = message.find(words)
+    while at >= 0:
+        end = at + len(words)
+        if not (_WORD.match(message[at - 1 : at]) or _LONGER.match(message[end : end + 1])):
+            return True
+        at = message.find(words, end)
+    return False
+
+
+def outcome(problem: BaseException) -> tuple[int, str]:
+    """Return the error's code and reason for audit."""
+    if isinstance(problem, APIError):
+        return problem.code, problem.message
+    if isinstance(problem, CancelledError):
+        return CLIENT_LEFT, "client closed"
+    return 500, "internal error"

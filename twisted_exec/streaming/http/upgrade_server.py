@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # a client of consoles imports this module, and starts faster
     from twisted.web.http_headers import Headers
     from twisted.web.iweb import IRequest
 
-    from twisted_exec.streaming.http.request import Request
+    from twisted_exec.streaming.http.site import Request
 
 _SAFE_METHODS = (b"GET", b"HEAD", b"OPTIONS")
 

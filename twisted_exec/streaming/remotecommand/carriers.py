@@ -1,38 +1,88 @@
 """
+Carriers over WebSocket messages and SPDY: the negotiation of the protocol, and their creation.
+
 Create carriers, for an accepted request and for an established connection.
 
 Used by both ends of a console, and by bridges between protocols.
+
+Negotiation of the protocol between both ends of a console.
+
+The server (:func:`choose_protocol`) picks the first of the client's protocols that is on *our*
+list; Go servers that adopt the client's list can be made to promise protocols that they do not
+speak. Refusals are a JSON Status: kubectl shows its message, and cannot show plain text.
+
+The client (:class:`Attempt`) makes one offer per request, and checks the response to that offer.
+
+Carriers over WebSocket messages, one for each end.
+
+The server starts with an empty message, for which some clients wait, and ends with a Close behind
+the status.  Version 1 has no status for success; there the Close means success.
+
+Go's client library (client-go before 1.35, so kubectl) reads messages before it has anywhere to put
+them, and drops them ("Unknown stream id 1, discarding message"): on a busy host the first output of
+a session is lost.  For such a client output is held back, by flow control, until it sends something
+or a moment has passed.  Terminals send their size at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from typing import Protocol as Typing
 
-from twisted.internet.interfaces import IProtocol, IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IProtocol, IReactorTime
 
+from twisted_exec.api.status import BadGateway, BadRequest, Forbidden, MethodNotAllowed
+from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused, UpgradeRequest
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.http.websocket import (
+    NORMAL,
     ClientSocket,
+    MessageSocket,
     ServerSocket,
     client_factory,
+    new_key,
     server_factory,
     start,
 )
 from twisted_exec.streaming.remotecommand.carrier import CarrierUser, ClientCarrier, ServerCarrier
-from twisted_exec.streaming.remotecommand.negotiation import OVER_SPDY, STREAM_PROTOCOL
-from twisted_exec.streaming.remotecommand.websocket_carrier import ClientMessages, ServerMessages
-from twisted_exec.wire.channel import TERMINAL, Channel
+from twisted_exec.wire.channel import (
+    PROTOCOLS,
+    SPDY_PROTOCOLS,
+    TERMINAL,
+    UNNAMED,
+    V1,
+    V5,
+    Channel,
+    StreamData,
+    decode,
+    encode,
+    encode_close,
+    is_text,
+    messages,
+)
+from twisted_exec.wire.control_messages import has_status
+from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import RESUME_HEADER, Resumable
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms
 from twisted_exec.wire.stream_options import StreamOptions
-from twisted_exec.wire.upgrade import SPDY, switching_protocols, values
+from twisted_exec.wire.upgrade import (
+    SPDY,
+    WEBSOCKET,
+    accept_key,
+    check_websocket,
+    negotiate,
+    switching_protocols,
+    tokens,
+    values,
+)
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.enduring_streams import Offer
-    from twisted_exec.streaming.http.request import Request
+    from twisted_exec.streaming.enduring import Offer
+    from twisted_exec.streaming.http.site import Request
+
 
 # SPDY is imported where it is used: clients use it only with servers that have no WebSockets.  Clients
 # never use the header of hops that rejoin a stream.
@@ -96,7 +146,7 @@ def accept(
     everything that the client sent right behind its request.
 
     :param protocol: as chosen by
-        :func:`~twisted_exec.streaming.remotecommand.negotiation.choose_protocol`.
+        :func:`~twisted_exec.streaming.remotecommand.carriers.choose_protocol`.
     :param options: the stream options of the request.
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param terms: terms that ``user`` enforces, repeated to the hop that sent them.
@@ -110,7 +160,7 @@ def accept(
     if resumable is not None:
         headers[RESUME_HEADER] = resumable.text()
     if offer is not None:
-        from twisted_exec.wire.rejoin import REJOIN_HEADER
+        from twisted_exec.wire.resume import REJOIN_HEADER
 
         headers[REJOIN_HEADER] = offer.answer.text()
     take = _accept_spdy if is_upgrade(request) == SPDY else _accept_websocket
@@ -186,7 +236,7 @@ def over(
     Create a carrier to a server, and the protocol for its connection.
 
     :param way: the requested protocol: a WebSocket subprotocol, or
-        :data:`~twisted_exec.streaming.remotecommand.negotiation.OVER_SPDY`.
+        :data:`~twisted_exec.streaming.remotecommand.carriers.OVER_SPDY`.
     :param protocol: the server's choice.
     :param open_seconds: time limit to open the streams, with SPDY.
     :param linger_seconds: time limit to close, from the last byte on.
@@ -208,3 +258,330 @@ def over(
     carrier = ClientMessages(socket, protocol, user)
     factory = client_factory(clock, MESSAGE_BYTES)
     return carrier, start(socket, factory, carrier, clock, linger_seconds)
+
+
+OVER_SPDY = "SPDY/3.1"
+"""An offer of all SPDY versions; the server picks one."""
+
+UPGRADE_REQUIRED = "Upgrade request required"
+"""Kubernetes' message for a stream request without an upgrade."""
+
+UPGRADE_CAUSE = "UpgradeRequired"
+"""
+Reason of the cause in that error, which a kubelet does not send.
+
+A page in a browser learns nothing about a WebSocket that cannot be opened.  It repeats the request without
+the upgrade: this cause means that nothing else was wrong with it.
+"""
+
+STREAM_PROTOCOL = b"X-Stream-Protocol-Version"
+_ACCEPTED = b"X-Accepted-Stream-Protocol-Versions"
+
+
+def upgrade_required() -> BadRequest:
+    """Return the error for a stream request without an upgrade."""
+    cause = {"reason": UPGRADE_CAUSE, "message": UPGRADE_REQUIRED}
+    return BadRequest(UPGRADE_REQUIRED, details={"causes": [cause]})
+
+
+def choose_protocol(request: Request) -> str:
+    """
+    Check that a request is a complete handshake for a console.
+
+    Call this before consuming a one-time token for the session.
+
+    :return: the version of WebSocket or SPDY, depending on the request; empty for a WebSocket
+        without subprotocol.
+    :raises APIError: 400, 403 or 405, with the reason.
+    """
+    requested = is_upgrade(request)
+    if not requested:
+        raise upgrade_required()
+    if requested == SPDY:
+        return _choose_spdy(request)
+    headers = header_pairs(request.requestHeaders)
+    if requested == WEBSOCKET and request.method != b"GET":
+        request.setHeader(b"Allow", b"GET")
+        raise MethodNotAllowed("a WebSocket is opened with GET")
+    try:
+        check_websocket(request.method, headers)
+    except RemoteProtocolError as problem:
+        if values(headers, b"sec-websocket-version") != [b"13"]:
+            request.setHeader(b"Sec-WebSocket-Version", b"13")  # RFC 6455 section 4.4
+        raise BadRequest(str(problem)) from None
+    offered = values(headers, b"sec-websocket-protocol")
+    if not tokens(offered):
+        return UNNAMED
+    chosen = negotiate(offered, PROTOCOLS)
+    if chosen is None:
+        raise Forbidden(f"no subprotocol in common; this server speaks {_listed(PROTOCOLS)}")
+    return chosen
+
+
+def _choose_spdy(request: Request) -> str:
+    offered = values(header_pairs(request.requestHeaders), STREAM_PROTOCOL)
+    ours = f"this server speaks {_listed(SPDY_PROTOCOLS)}"
+    if not tokens(offered):
+        raise BadRequest(f"the request has no {STREAM_PROTOCOL.decode()} header; {ours}")
+    chosen = negotiate(offered, SPDY_PROTOCOLS)
+    if chosen is None:
+        request.responseHeaders.setRawHeaders(_ACCEPTED, list(SPDY_PROTOCOLS))
+        raise Forbidden(f"no stream protocol in common; {ours}")
+    return chosen
+
+
+def _listed(protocols: Sequence[str]) -> str:
+    return f"{', '.join(protocols[:-1])} and {protocols[-1]}"
+
+
+class OtherProtocol(Exception):
+    """The server chose a protocol that was not offered, or none."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """
+    One offer of a protocol.
+
+    :param headers: headers of the upgrade.
+    :param check: checks the 101: see :meth:`chosen`.
+    """
+
+    method: bytes
+    headers: Sequence[tuple[bytes, bytes]]
+    check: Callable[[Upgraded], str]
+
+    @classmethod
+    def over(cls, protocol: str) -> Attempt:
+        """
+        Make the offer for ``protocol``.
+
+        :param protocol: a WebSocket subprotocol, or :data:`OVER_SPDY`.
+        """
+        return _ask_for_spdy() if protocol == OVER_SPDY else _ask_for_websocket(protocol)
+
+    def head(self, head: UpgradeRequest) -> UpgradeRequest:
+        """Add the offer to a request."""
+        return replace(head, method=self.method, headers=[*head.headers, *self.headers])
+
+    def chosen(self, upgraded: Upgraded) -> str:
+        """
+        Return the version that the server chose; on failure the connection is closed.
+
+        :raises BadGateway: the 101 does not belong to this request.
+        :raises OtherProtocol: it is for another protocol.
+        """
+        try:
+            return self.check(upgraded)
+        except Exception:
+            upgraded.abort()
+            raise
+
+
+def of_the_protocol(answer: UpgradeRefused) -> bool:
+    """
+    Return whether a refusal may concern only this offer, so that another may succeed.
+
+    Go's WebSocket server sends a bare 403; a SPDY-only server sends 400 with text.  A Status
+    concerns the request itself, except one that reports a missing upgrade: a proxy that knows only
+    WebSockets has removed the SPDY headers.
+    """
+    if answer.code == BadRequest.code:
+        status = answer.status()
+        return status is None or status.message.endswith(UPGRADE_REQUIRED)
+    return answer.code == Forbidden.code and not answer.body
+
+
+def _ask_for_spdy() -> Attempt:
+    offers = [(STREAM_PROTOCOL, version.encode("ascii")) for version in SPDY_PROTOCOLS]
+    upgrade = [(b"Connection", b"Upgrade"), (b"Upgrade", SPDY), (b"Content-Length", b"0")]
+    return Attempt(b"POST", [*upgrade, *offers], _chosen_by_spdy)
+
+
+def _ask_for_websocket(protocol: str) -> Attempt:
+    key = new_key()
+    upgrade = [
+        (b"Connection", b"Upgrade"),
+        (b"Upgrade", b"websocket"),
+        (b"Sec-WebSocket-Version", b"13"),
+        (b"Sec-WebSocket-Key", key),
+    ]
+    if protocol:
+        upgrade.append((b"Sec-WebSocket-Protocol", protocol.encode("ascii")))
+    return Attempt(b"GET", upgrade, partial(_chosen_by_websocket, key, protocol))
+
+
+def _chosen_by_websocket(key: bytes, protocol: str, upgraded: Upgraded) -> str:
+    if values(upgraded.headers, b"sec-websocket-accept") != [accept_key(key)]:
+        raise BadGateway("the server's WebSocket handshake is wrong")
+    if values(upgraded.headers, b"sec-websocket-extensions"):
+        raise BadGateway("the server uses a WebSocket extension that was not offered")
+        # Go's server sends an empty header line when the request names none.
+    answered = tokens(values(upgraded.headers, b"sec-websocket-protocol"))
+    if answered != ([protocol.encode("ascii")] if protocol else []):
+        raise OtherProtocol(f"the server does not speak {protocol or 'unnamed subprotocols'}")
+    return protocol
+
+
+def _chosen_by_spdy(upgraded: Upgraded) -> str:
+    # Servers of version 1 do not send the header.
+    versions = values(upgraded.headers, STREAM_PROTOCOL)[-1:] or [V1.encode("ascii")]
+    chosen = negotiate(versions, SPDY_PROTOCOLS)
+    if chosen is None:
+        raise OtherProtocol("the server speaks a version over SPDY that was not offered")
+    return chosen
+
+
+class MessageCarrier:
+    """
+    Common part of both ends.
+
+    :param protocol: one of :data:`~twisted_exec.wire.channel.PROTOCOLS`, or empty.
+    """
+
+    def __init__(self, socket: MessageSocket, protocol: str, user: CarrierUser) -> None:
+        self.socket, self.protocol = socket, protocol
+        self._user, self._text = user, is_text(protocol)
+
+    # Carrier
+
+    @property
+    def transport(self) -> Any:
+        return self.socket.transport
+
+    @property
+    def blocked(self) -> bool:
+        return self.socket.blocked
+
+    def send(self, channel: Channel, data: bytes) -> None:
+        for message in messages(channel, data, self.protocol):
+            self.socket.send(message, self._text)
+
+    def ping(self) -> None:
+        self.socket.ping()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def hang_up(self) -> None:
+        self.socket.hang_up()
+
+    def abort(self) -> None:
+        self.socket.abort()
+
+    def fail(self, reason: str) -> None:
+        self.socket.fail(reason)
+
+    def on_flow(self, changed: Callable[[bool], None]) -> None:
+        self.socket.on_flow(changed)
+
+    # SocketUser
+
+    def opened(self) -> None:
+        self._user.connected()
+        self._user.opened()
+
+    def message_received(self, message: bytes) -> None:
+        event = decode(message, self.protocol)
+        if isinstance(event, StreamData):
+            if event.data:
+                self._user.received(event.channel, event.data)
+        elif event is not None:
+            self._user.ended(event.channel)
+
+    def pong_received(self) -> None:
+        self._user.pong_received()
+
+    def failing(self, reason: str) -> None:
+        self._user.failing(reason)
+
+    def close_received(self, code: int | None) -> None:
+        self._user.close_received(code)
+
+    def lost(self, reason: str) -> None:
+        self._user.lost(reason)
+        del self._user  # which refers to this carrier
+
+
+class ServerMessages(MessageCarrier):
+    """
+    The machine's end.
+
+    :param hold_seconds: how long output is held back for a silent client.
+    """
+
+    def __init__(
+        self,
+        socket: MessageSocket,
+        protocol: str,
+        user: CarrierUser,
+        clock: IReactorTime,
+        hold_seconds: float = 0.0,
+    ) -> None:
+        super().__init__(socket, protocol, user)
+        self._clock, self._hold_seconds = clock, hold_seconds
+        self._hold: IDelayedCall | None = None
+        self._changed: Callable[[bool], None] | None = None
+
+    @property
+    def blocked(self) -> bool:
+        return self._hold is not None or super().blocked
+
+    def on_flow(self, changed: Callable[[bool], None]) -> None:
+        self._changed = changed
+        super().on_flow(self._flow)
+
+    def _flow(self, full: bool) -> None:
+        if self._hold is None and self._changed is not None:
+            self._changed(full)
+
+    def _let_go(self) -> None:
+        """Release output: the client sent something, or its time has passed."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            if hold.active():
+                hold.cancel()
+            self._flow(super().blocked)
+
+    def send_status(self, document: bytes) -> None:
+        self.send(Channel.ERROR, document)
+
+    def opened(self) -> None:
+        self.socket.send(encode(Channel.STDOUT, b"", self.protocol), self._text)
+        if self._hold_seconds:
+            self._hold = self._clock.callLater(self._hold_seconds, self._let_go)
+        super().opened()
+
+    def message_received(self, message: bytes) -> None:
+        self._let_go()
+        try:
+            super().message_received(message)
+        except RemoteProtocolError as problem:
+            self.socket.fail(str(problem))
+
+    def lost(self, reason: str) -> None:
+        self._changed = None  # first: releasing output must not report room on a lost connection
+        self._let_go()
+        super().lost(reason)
+
+
+class ClientMessages(MessageCarrier):
+    """The user's end."""
+
+    @property
+    def can_half_close(self) -> bool:
+        return self.protocol == V5
+
+    def end(self, channel: Channel) -> None:
+        self.socket.send(encode_close(channel, self.protocol))
+
+    def message_received(self, message: bytes) -> None:
+        try:
+            super().message_received(message)
+        except RemoteProtocolError:
+            pass  # servers do not send 255; kubectl ignores it too
+
+    def close_received(self, code: int | None) -> None:
+        if code == NORMAL and not has_status(self.protocol):
+            self._user.ended(Channel.ERROR)
+        super().close_received(code)

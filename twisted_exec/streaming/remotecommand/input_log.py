@@ -1,7 +1,7 @@
 """
 The input of a session that can be resumed, until the server has settled it.
 
-The server counts input in pieces (see :mod:`twisted_exec.wire.marks`), and so does this log: a byte
+The server counts input in pieces (see :mod:`twisted_exec.wire.resume`), and so does this log: a byte
 is one piece; a BREAK, a role request and the end of input are one piece each.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from twisted_exec.wire.control_messages import Break, Role
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand.messages import Break, Role
 
 Item = bytes | Break | Role | None
 """Input: bytes, a request, or ``None`` for the end."""

@@ -13,6 +13,10 @@ as long as it has said, and others can take over meanwhile.
 
 Only the newest connection counts.  Data from earlier ones is ignored, and an attempt that is given up
 closes its connection.
+
+One connection of a session that can be resumed.
+
+The user of a session that can be resumed, which may know nothing about that.
 """
 
 from __future__ import annotations
@@ -21,24 +25,39 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
+from typing import Protocol as Typing
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, BadGateway, NotFound
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.interfaces import RESUMED, Break, Ending, Role, TerminalSize
-from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient
+from twisted_exec.streaming.remotecommand.client import (
+    LEAVE_SECONDS,
+    ConsoleClient,
+    ConsoleUser,
+    Reopen,
+)
 from twisted_exec.streaming.remotecommand.input_log import InputLog
-from twisted_exec.streaming.remotecommand.interfaces import ConsoleUser, Reopen
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
-from twisted_exec.streaming.remotecommand.resumable_user import Messages
-from twisted_exec.streaming.remotecommand.session_connection import SessionConnection
 from twisted_exec.wire.channel import V5
+from twisted_exec.wire.control_messages import dropped_keys, encode_gap, encode_notice
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
-from twisted_exec.wire.marks import Ack, At, Attendance, EchoTime, Mark
-from twisted_exec.wire.resume import MARKS, Position, Resumable, Resume, RoundTrip
+from twisted_exec.wire.resume import (
+    MARKS,
+    Ack,
+    At,
+    Attendance,
+    EchoTime,
+    Mark,
+    Position,
+    Resumable,
+    Resume,
+    RoundTrip,
+)
 
 CANNOT_RESUME = "the server cannot resume this session"
 
@@ -59,7 +78,7 @@ class ResumingClient:
     """
     A session's stream at the user's end, over one connection after another.
 
-    It is a :class:`~twisted_exec.streaming.remotecommand.interfaces.ConsoleStream`.
+    It is a :class:`~twisted_exec.streaming.remotecommand.client.ConsoleStream`.
 
     :param limit_seconds: gives a session up that could not be resumed for this time; ``None`` for
         never.
@@ -521,3 +540,164 @@ class ResumingClient:
         self._connection.abandon()
         self._producer = None
         self._user.detached(reason)
+
+
+class Session(Protocol):
+    """
+    The session, which has one connection after another.
+
+    It is called only by the connection that counts.
+    """
+
+    def adopted(self, stream: ConsoleClient) -> None:
+        """The server has accepted the connection."""
+
+    def output_received(self, connection: SessionConnection, data: bytes) -> None:
+        """Output of the machine arrived."""
+
+    def mark_received(self, connection: SessionConnection, mark: Mark) -> None:
+        """A mark arrived, in order with the output."""
+
+    def ended(self, connection: SessionConnection, ending: Ending) -> None:
+        """The server has sent a status."""
+
+    def connection_lost(self, connection: SessionConnection, reason: str) -> None:
+        """The connection is lost, or closed by the server."""
+
+
+class SessionConnection:
+    """
+    The user of one connection of a session.
+
+    :ivar client: ``None`` once another connection counts.
+    :ivar synced: fires with the first Ack.
+    :ivar is_placed: the position of the output is known.
+    """
+
+    stream: ConsoleClient | None = None
+    is_placed = False
+
+    def __init__(self, client: Session) -> None:
+        self.client: Session | None = client
+        self.synced: Deferred[None] = Deferred()
+
+    def attached(self, stream: Any) -> None:
+        self.stream = stream
+        if self.client is not None and stream.resumable is not None:
+            self.client.adopted(stream)
+
+    def fail(self, problem: Exception) -> None:
+        """Fail the attempt; ignore what still comes over the connection."""
+        self.client = None
+        self.synced.errback(problem)
+
+    def abandon(self) -> None:
+        """Close the connection; ignore what still comes over it."""
+        self.client = None
+        self.synced.addErrback(lambda _: None)
+        if self.stream is not None:
+            self.stream.abort()
+
+    # ConsoleUser, MarkUser
+
+    def data_received(self, data: bytes) -> None:
+        if self._counts and self.client is not None:
+            self.client.output_received(self, data)
+
+    def mark_received(self, mark: Mark) -> None:
+        if self._counts and self.client is not None:
+            self.client.mark_received(self, mark)
+
+    def ended(self, ending: Ending) -> None:
+        if self._counts and self.client is not None:
+            self.client.ended(self, ending)
+
+    def detached(self, reason: str) -> None:
+        if self.client is not None:
+            self.client.connection_lost(self, reason)
+
+    @property
+    def _counts(self) -> bool:
+        return self.stream is not None and self.stream.resumable is not None
+
+
+class ResumableUser(ConsoleUser, Typing):
+    """
+    Further callbacks of a user, each of them optional.
+
+    A user without ``notice`` and ``skipped`` gets these messages in the output.
+    """
+
+    def outage(self, reason: str) -> None:
+        """The connection is lost; :meth:`resumed` or ``detached`` follows."""
+
+    def resumed(self, seconds: float, uncertain: int) -> None:
+        """
+        The session goes on.
+
+        :param seconds: since :meth:`outage`.
+        :param uncertain: pieces of input that are dropped, because the machine may have received
+            them already, and those behind them, of which the stream has the number
+            (``unsent_pieces``).
+        """
+
+    def notice(self, text: str) -> None:
+        """A message for people."""
+
+    def skipped(self, count: int | None) -> None:
+        """Output is missing here: its number of bytes, or ``None`` if the number is unknown."""
+
+    def placed(self, mark: At) -> None:
+        """The position of the next output; called before the first output, and before :meth:`skipped`."""
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        """The sessions at the console, the writer or the recordings have changed, or the session goes on."""
+
+
+class Messages:
+    """Calls the optional callbacks that a user has, and writes the others into its output."""
+
+    def __init__(self, user: ConsoleUser) -> None:
+        self._user: Any = user
+
+    def outage(self, reason: str) -> None:
+        """Tell a user who wants to know; others see a pause."""
+        if tell := getattr(self._user, "outage", None):
+            tell(reason)
+
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+        """
+        Tell the user; those without the callback only that input is dropped.
+
+        :param uncertain: all pieces that are dropped.
+        :param unsent: those of them that were never sent.
+        """
+        if tell := getattr(self._user, "resumed", None):
+            tell(seconds, uncertain)
+        elif uncertain:
+            self.notice(f"the connection was lost: {dropped_keys(uncertain, unsent)}")
+
+    def notice(self, text: str) -> None:
+        """Show a message, without control characters."""
+        plain = "".join(char if char.isprintable() else " " for char in text)
+        if tell := getattr(self._user, "notice", None):
+            tell(plain)
+        else:
+            self._user.data_received(encode_notice(plain))
+
+    def placed(self, mark: At) -> None:
+        """Tell a user who wants to know."""
+        if tell := getattr(self._user, "placed", None):
+            tell(mark)
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        """Tell a user who wants to know."""
+        if tell := getattr(self._user, "attendance_changed", None):
+            tell(attendance)
+
+    def skipped(self, count: int | None) -> None:
+        """Show a gap in the output."""
+        if tell := getattr(self._user, "skipped", None):
+            tell(count)
+        else:
+            self._user.data_received(encode_gap(count))

@@ -12,12 +12,26 @@ leaving then wait too, until the attachment resumes input.
 
 A client that can come back after a loss gets a
 :class:`~twisted_exec.streaming.remotecommand.resumable.ResumableServer`.
+
+Input of a session's user on its way to the attachment: keys, requests and sizes of the terminal.
+
+Keys and requests are *pieces*: each byte of the keys, each BREAK, each role request, and the end of
+input.  A piece is settled when the attachment has it, or when it was discarded for good.
+
+Of many sizes in one turn of the reactor the attachment gets the first and the last.
+
+Input of one session that waits for the machine.
+
+Keys and requests keep their order.  The queue is bounded: beyond the limit the client is not read.
+
+Notices to the user, as output: a line of their own in brackets.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,35 +41,36 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.streaming.enduring import EnduringStream
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     REVOKED,
+    Break,
     Ending,
     IAttachment,
     IAttachmentTransport,
     IEchoTransport,
+    IOperable,
     ITermsAttachment,
+    TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
-from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, Limits, accept
-from twisted_exec.streaming.remotecommand.negotiation import choose_protocol
-from twisted_exec.streaming.remotecommand.notices import (
-    MAY_OBSERVE,
-    NO_BREAK,
-    NO_ROLES,
-    READ_ONLY,
+from twisted_exec.streaming.remotecommand.carriers import (
+    DEFAULT_LIMITS,
+    Limits,
+    accept,
+    choose_protocol,
 )
-from twisted_exec.streaming.remotecommand.user_input import UserInput
-from twisted_exec.streaming.sessions.session import Session
+from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.remotecommand.messages import encode_ending, encode_notice
-from twisted_exec.wire.session_terms import FULL, Right, Terms
+from twisted_exec.wire.control_messages import Break as BreakMessage
+from twisted_exec.wire.control_messages import Role, SizeDecoder, encode_ending, encode_notice
+from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.enduring_streams import Offer
+    from twisted_exec.streaming.enduring import Offer
     from twisted_exec.streaming.remotecommand.resumable import Resumption
 
 __all__ = [
@@ -64,7 +79,12 @@ __all__ = [
     "NO_ROLES",
     "READ_ONLY",
     "ConsoleServer",
+    "InputQueue",
+    "Item",
+    "UserInput",
+    "pieces",
     "serve",
+    "text_of",
 ]
 
 
@@ -118,7 +138,7 @@ def serve(
 
         make = partial(ResumableServer, resumption)
         if resumption.credit:
-            from twisted_exec.streaming.remotecommand.page_server import PageServer
+            from twisted_exec.streaming.remotecommand.resumable import PageServer
 
             make = partial(PageServer, resumption)
     server = make(
@@ -487,3 +507,300 @@ class ConsoleServer:
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
+
+
+class UserInput:
+    """
+    The input of one session.
+
+    :param takes_input: whether input passes now.
+    :param tell: shows a notice to the user.
+    :param used: is called when the user has sent keys, a request, or another size than before.
+    :param limit_bytes: input buffered while the attachment accepts none.
+    :param set_full: is called with true when that limit is reached, and with false afterwards.
+    :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
+    :ivar settled: pieces of input that are settled.
+    :ivar on_settled: is called with that number when it changes; ``None`` if the exact
+        number does not matter.
+    :ivar bytes_to_machine: delivered keys.
+    """
+
+    def __init__(
+        self,
+        attachment: IAttachment,
+        options: StreamOptions,
+        clock: IReactorTime,
+        *,
+        takes_input: bool,
+        tell: Callable[[bytes], None],
+        used: Callable[[], None],
+        limit_bytes: int,
+        set_full: Callable[[bool], None],
+    ) -> None:
+        self._attachment, self._options, self._clock = attachment, options, clock
+        self.takes_input = takes_input
+        self.on_settled: Callable[[int], None] | None = None
+        self.settled = self.bytes_to_machine = 0
+        self._tell, self._used = tell, used
+        self._queue = InputQueue(limit_bytes, self._deliver, set_full)
+        self._sizes = SizeDecoder()
+        self._size: TerminalSize | None = None  # the newest, until the next turn
+        self._last_size: TerminalSize | None = None
+        self._next_size: IDelayedCall | None = None
+        self._is_over = self._is_closed = False
+        self._told: set[bytes] = set()  # notices that the user has had
+
+    def __len__(self) -> int:
+        """Return the number of items that wait."""
+        return len(self._queue)
+
+    # From the stream.
+
+    def typed(self, data: bytes) -> None:
+        """Handle keys."""
+        if self._is_over:
+            self._settle(len(data))
+            return
+        if data:  # some clients keep connections open with empty input
+            self._used()
+        if self.takes_input:
+            self._put(data)
+        else:
+            self._settle(len(data))
+            self._refuse()
+
+    def control_received(self, data: bytes) -> None:
+        """Handle bytes of the channel for sizes and requests."""
+        for event in self._sizes.feed(data):
+            if not isinstance(event, TerminalSize):
+                self._used()
+                self._wished(event)
+            elif not self._options.read_only:
+                # Some clients keep connections open with sizes, and each resumed stream begins with one.
+                if self._last_size not in (None, event):
+                    self._used()
+                self._last_size = event
+                self._size = event
+                if self._next_size is None:  # not the second one of this turn
+                    self._resize()
+
+    def ended(self) -> None:
+        """Handle the end of input."""
+        if not self._is_over:
+            self._is_over = True
+            self._put(None)
+
+    # From the owner.
+
+    def pause(self) -> None:
+        """Deliver nothing until :meth:`resume`."""
+        self._queue.pause()
+
+    def resume(self) -> None:
+        """Deliver what waits."""
+        self._queue.resume()
+
+    def drop(self) -> None:
+        """Drop waiting input, but not the end of input: the user may not drive any more."""
+        if dropped := self._queue.drop():
+            self._settle(dropped)
+
+    def close(self) -> None:
+        """Deliver nothing any more.  Waiting input is not settled."""
+        self._is_closed = True
+        self._queue.close()
+        self.on_settled = None
+        self._size = None
+        self._tell, self._used = _ignore, _do_nothing
+        if self._next_size is not None and self._next_size.active():
+            self._next_size.cancel()
+
+    # To the attachment.
+
+    def _settle(self, number: int) -> None:
+        self.settled += number
+        if self.on_settled is not None:
+            self.on_settled(self.settled)
+
+    def _refuse(self) -> None:
+        """
+        Tell the user that input is dropped.
+
+        As in Kubernetes, a client that did not request stdin and sends some gets no notice.
+        """
+        if self._options.read_only:
+            self._tell_once(READ_ONLY)
+        elif self._options.takes_input:
+            if ITermsAttachment.providedBy(self._attachment):
+                self._attachment.input_refused()
+            else:
+                self._tell_once(MAY_OBSERVE)
+
+    def _tell_once(self, notice: bytes) -> None:
+        if notice not in self._told:
+            self._told.add(notice)
+            self._tell(notice)
+
+    def _wished(self, wish: Item) -> None:
+        """Queue a request as input."""
+        if not self._options.takes_input or self._is_over:
+            self._settle(1)
+        elif self.takes_input or ITermsAttachment.providedBy(self._attachment):
+            self._put(wish)  # also of a user who may only observe: the attachment says so
+        else:
+            self._settle(1)
+            self._refuse()
+
+    def _resize(self) -> None:
+        """Deliver the newest size, and the next one not before the next turn."""
+        self._next_size = self._clock.callLater(0, self._resize) if self._size is not None else None
+        self._deliver_size()
+
+    def _deliver_size(self) -> None:
+        size, self._size = self._size, None
+        if size is not None and not self._is_closed:
+            self._attachment.window_changed(size)
+
+    def _put(self, item: Item) -> None:
+        self._deliver_size()  # it came before
+        self._queue.put(item)
+
+    def _deliver(self, item: Item) -> None:
+        self._settle(pieces(item))
+        if item is None:
+            self._attachment.input_ended()
+        elif isinstance(item, bytes):
+            self.bytes_to_machine += len(item)
+            self._attachment.data_received(item)
+        elif IOperable.providedBy(self._attachment):
+            self._attachment.wished(item)
+        else:
+            self._tell_once(NO_BREAK if isinstance(item, Break) else NO_ROLES)
+
+
+def _ignore(_: bytes) -> None:
+    """Do nothing."""
+
+
+def _do_nothing() -> None:
+    """Do nothing."""
+
+
+Item = bytes | BreakMessage | Role | None
+"""Bytes, a request, or ``None``: the end of input."""
+
+_WISH_COST = 64
+"""Cost of a BREAK or role request, in bytes."""
+
+
+class InputQueue:
+    """
+    A queue that delivers at once, unless it is paused.
+
+    :param deliver: receives each item; it may pause or close the queue.
+    :param set_full: is called with true when the limit is reached, and with false when the queue is
+        below it again.
+    """
+
+    def __init__(
+        self, limit_bytes: int, deliver: Callable[[Item], None], set_full: Callable[[bool], None]
+    ) -> None:
+        self._limit_bytes, self._deliver, self._set_full = limit_bytes, deliver, set_full
+        self._items: deque[Item] = deque()
+        self._cost = 0
+        self._paused = False
+        self._is_full = self._is_closed = False
+
+    def __len__(self) -> int:
+        """Return the number of items that wait."""
+        return len(self._items)
+
+    def put(self, item: Item) -> None:
+        """Deliver an item after those that wait; ignored after :meth:`close`."""
+        if self._is_closed:
+            return
+        self._items.append(item)
+        self._cost += _cost(item)
+        self._run()
+
+    def pause(self) -> None:
+        """Deliver nothing until :meth:`resume`."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Deliver what waits."""
+        self._paused = False
+        self._run()
+
+    def drop(self) -> int:
+        """
+        Drop what waits, but not the end of input.
+
+        :return: the number of pieces that were dropped.
+        """
+        ends = [item for item in self._items if item is None]
+        dropped = sum(map(pieces, self._items)) - len(ends)
+        self._items.clear()
+        self._items.extend(ends)
+        self._cost = sum(map(_cost, ends))
+        self._run()
+        return dropped
+
+    def close(self) -> None:
+        """Drop what waits, and the callbacks: they and the session refer to each other."""
+        self._items.clear()
+        self._deliver = self._set_full = _discard
+        self._cost, self._is_full, self._is_closed = 0, False, True
+
+    def _run(self) -> None:
+        while self._items and not self._paused:
+            item = self._items.popleft()
+            self._cost -= _cost(item)
+            self._deliver(item)
+        is_full = self._cost >= self._limit_bytes
+        if is_full is not self._is_full:
+            self._is_full = is_full
+            self._set_full(is_full)
+
+
+def pieces(item: Item) -> int:
+    """Return how many pieces of input an item is: each byte is one, and so is anything else."""
+    return len(item) if isinstance(item, bytes) else 1
+
+
+def _cost(item: Item) -> int:
+    return len(item) if isinstance(item, bytes) else _WISH_COST
+
+
+def _discard(_: object) -> None:
+    """Do nothing."""
+
+
+_BEFORE, _BEHIND = encode_notice("|").split(b"|")
+
+
+def text_of(notice: bytes) -> str:
+    """Return the text of a notice that is output, in one line."""
+    if notice.startswith(_BEFORE):
+        notice = notice.removeprefix(_BEFORE).removesuffix(_BEHIND)
+    text = notice.decode("utf-8", "replace")
+    return " ".join(text.split()) if "\n" in text or "\r" in text else text
+
+
+READ_ONLY = encode_notice("you are an observer; what you type is not sent")
+"""
+Notice to the user of a ``readOnly=true`` session who types.
+
+Observers that asked for input get :meth:`.Floor.refusal` instead, which names the writer and
+``~f``: they may take over.  The streaming layer knows no floor, and a read-only session can never
+take over.
+"""
+
+MAY_OBSERVE = encode_notice(f"what you type is not sent: {MAY_ONLY_OBSERVE}")
+"""Notice to a user without the right to drive who types."""
+
+NO_BREAK = encode_notice("this console has no BREAK")
+"""Notice for a BREAK that cannot be sent."""
+
+NO_ROLES = encode_notice("this console has no roles: whoever is here may type")
+"""Notice for a role request on a console without roles."""

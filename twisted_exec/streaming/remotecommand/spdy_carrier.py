@@ -1,7 +1,7 @@
 """
 Carriers over a SPDY connection, one for each end.
 
-The protocol itself is in :mod:`twisted_exec.wire.remotecommand.spdy_streams`; this module adds the
+The protocol itself is in :mod:`twisted_exec.wire.spdy_connection`; this module adds the
 transport and the time limits.
 
 Kubernetes' SPDY has no flow control, so a stream is held back by not reading the connection.
@@ -23,14 +23,14 @@ from twisted_exec.streaming.remotecommand.carrier import CarrierUser, PacedConne
 from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.channel import TERMINAL, Channel, StreamClosed, StreamData
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand.spdy_streams import (
+from twisted_exec.wire.spdy_connection import (
     ClientStreams,
     ConsoleEvent,
     PeerDone,
+    PingReceived,
     Ready,
     ServerStreams,
 )
-from twisted_exec.wire.spdy.connection import PingReceived
 
 UNREAD_BYTES = 64 << 10
 """Limit for answers to a peer that reads nothing."""

@@ -26,7 +26,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.flow import close_behind
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import Upgraded
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.http.websocket import (
@@ -37,9 +37,13 @@ from twisted_exec.streaming.http.websocket import (
     start,
 )
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.remotecommand.bridge import cancel
-from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
-from twisted_exec.streaming.remotecommand.negotiation import STREAM_PROTOCOL, Attempt, OtherProtocol
+from twisted_exec.streaming.remotecommand.carriers import (
+    DEFAULT_LIMITS,
+    STREAM_PROTOCOL,
+    Attempt,
+    OtherProtocol,
+)
+from twisted_exec.streaming.remotecommand.translate import cancel
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import SPDY, WEBSOCKET, check_websocket, tokens, values
 

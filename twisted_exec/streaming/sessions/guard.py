@@ -1,4 +1,6 @@
 """
+How long sessions last: the session guard, idle timeouts, and the time after a successor has started.
+
 The session guard: it decides how long a session may last.
 
 A hop decides once whether to open a session, and the session may then last for days.  Meanwhile a
@@ -16,34 +18,44 @@ token expires, a role binding is deleted, or the machine goes away.  The guard e
 A review that cannot get an answer ends nothing: the hops depend on an API server that may restart,
 and a restart must not close every console.  Each hop decides for itself, so no hop trusts another's
 guard.
+
+End sessions without traffic after a time limit.
+
+Traffic is counted where the session's bytes pass; where they are not decoded a client's pings count
+too, so a quiet session with a live client continues.  A kubelet allows four hours
+(``streamingConnectionIdleTimeout``).  Logs have no such limit there, nor here.
+
+The sessions of a process whose place a successor has taken.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.tasks import BackgroundTask, ShortTurns
 from twisted_exec.streaming.interfaces import (
+    IDLE,
     POWERED_OFF,
     REVOKED,
+    SHUTTING_DOWN,
     Ending,
     IRoundReviewer,
     ISessionReviewer,
 )
-from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.session import Session
+from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Session, Sessions
 from twisted_exec.tls.files import Replaceable
 
 REVIEW_SECONDS = 15.0
@@ -276,7 +288,7 @@ class SessionGuard(Service):
         """
         End a session, and measure how long that takes.
 
-        :param cause: one of :data:`~twisted_exec.observe.metrics.REVOCATION_CAUSES`.
+        :param cause: one of :data:`~twisted_exec.program.metrics.REVOCATION_CAUSES`.
         :param since: when the change was observed; ``None`` if nobody reported it.
         """
         if session.ending is None:
@@ -429,3 +441,127 @@ class SessionGuard(Service):
             session_id = session.subject.session
             self._log.failure("reviewing session {session} failed", session=session_id)
         return ""
+
+
+IDLE_SECONDS = 4 * 3600.0
+"""A kubelet's limit."""
+
+_LOOKS = 16
+"""Checks per limit: a session may exceed it by a sixteenth."""
+
+
+class Idleness(BackgroundTask):
+    """
+    Ends idle sessions.
+
+    :param seconds: the limit; 0 for none.
+    :param spared: subresources without a limit.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        clock: IReactorTime,
+        seconds: float = IDLE_SECONDS,
+        *,
+        spared: Collection[str] = ("log", "run", "screen"),
+    ) -> None:
+        self._sessions, self._clock, self._seconds = sessions, clock, seconds
+        self._spared = frozenset(spared)
+        self._seen: WeakKeyDictionary[Session, tuple[tuple[int, int], float]] = WeakKeyDictionary()
+
+    def start(self) -> None:
+        """Check periodically, until :meth:`stop`."""
+        if self._seconds:
+            self._begin(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await deferLater(self._clock, self._seconds / _LOOKS)
+            try:
+                self.look()
+            except CancelledError:
+                raise
+            except Exception:  # or no session would be checked any more
+                self._log.failure("cannot check for idle sessions")
+
+    def look(self) -> None:
+        """End sessions that exceed the limit now."""
+        now = self._clock.seconds()
+        for session in self._sessions.live():
+            if session.subject.subresource in self._spared:
+                continue
+            counts = session.counts()
+            before, since = self._seen.get(session, (None, now))
+            if counts != before:
+                self._seen[session] = (counts, now)
+            elif now - since >= self._seconds:
+                message = f"nothing was sent or received for {self._seconds:g} seconds"
+                session.end(Ending(IDLE, message))
+
+    def _crashed(self, failure: Failure) -> None:
+        self._log.failure("cannot check for idle sessions", failure)
+
+
+LAST_WORD_SECONDS = 3.0
+"""Longest wait for a session to end after it was told to."""
+
+
+def leave_to_successor(
+    sessions: Sessions, clock: IReactorTime, seconds: float, program: str
+) -> Deferred[None]:
+    """
+    :func:`linger` as the last part of ``IHandsOver.retire``.
+
+    :param program: such as ``the poollet``, for the reason.
+    """
+    reason = f"{program} was replaced, and the time for sessions that it left behind is over"
+    return Deferred.fromCoroutine(linger(sessions, clock, seconds, reason))
+
+
+async def linger(
+    sessions: Sessions,
+    clock: IReactorTime,
+    seconds: float,
+    reason: str,
+    lost: Deferred[str] | None = None,
+) -> None:
+    """
+    Cut the sessions that go on at the successor, and serve the others until they end.
+
+    :param seconds: after which those that are left end.
+    :param reason: for their users.
+    :param lost: fires with the reason if they have to end earlier.
+    """
+
+    def cut(session: Session) -> None:
+        if session.is_movable:
+            session.cut(SHUTTING_DOWN)
+
+    def carried(session: Session) -> None:
+        # It was being opened; the owner of its stream is still setting the stream up.
+        clock.callLater(0, cut, session)
+
+    over: Deferred[str] = Deferred()
+
+    def end(why: str) -> None:
+        if not over.called:
+            over.callback(why)
+
+    sessions.on_carried = carried
+    for each in sessions.live():
+        cut(each)
+    sessions.when_empty().addCallback(lambda _: end(""))
+    limit = clock.callLater(seconds, end, reason)
+    if lost is not None:
+        lost.addCallback(end)
+    try:
+        why = await over
+    finally:
+        sessions.on_carried = None
+        if limit.active():
+            limit.cancel()
+    if why:
+        await sessions.drain(clock, LAST_WORD_SECONDS, Ending(SHUTTING_DOWN, why))

@@ -1,39 +1,58 @@
 """
 Registry of the live sessions of one hop: limits, audit records, metrics, and endings.
 
-A proxy, relay or stream server opens its :class:`~.session.Session` here, and reports to the session
+A proxy, relay or stream server opens its :class:`~twisted_exec.streaming.sessions.registry.Session` here, and reports to the session
 that it is over.  Each session therefore has exactly one audit start and one audit end, and counts once
 in the metrics.
+
+One session of a hop: its terms, its stream and its end.
+
+A session that this side ends has a reason, which a hop in the middle passes to the next one
+(:mod:`.hop_messages`).
+
+Endings that come from objects: when a change ends sessions, which ones, and what users read.
+
+TCP round trips of the connections of one hop's sessions, measured for each scrape.
 """
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 from typing import Protocol as Typing
-from typing import TypeVar
 
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.metrics import LatencyMetrics, SessionMetrics, new_registry
+from twisted_exec.program.audit import AuditSession, Trail
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.draining import DrainLimit
+from twisted_exec.program.metrics import LatencyMetrics, SessionMetrics, new_registry
+from twisted_exec.program.service import DrainLimit
+from twisted_exec.streaming.flow import round_trip_seconds
 from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+    RESUMED,
+    REVOKED,
     Ending,
     Subject,
 )
-from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.openings import (
     AT_ONCE,
     LOCATING_AT_ONCE,
     LOCATING_PER_USER,
     Openings,
 )
-from twisted_exec.streaming.sessions.session import Session
-from twisted_exec.wire.session_terms import FULL, Terms
+from twisted_exec.wire.session_terms import FULL, Terms, stricter
+from twisted_exec.wire.stream_options import StreamOptions
 
 _UNRESUMABLE = 1000
 _Key = TypeVar("_Key")
@@ -275,7 +294,7 @@ class Sessions:
         End all sessions; cut those that go on elsewhere, or here later.
 
         :param seconds: after which the remaining sessions are cut; see
-            :class:`~twisted_exec.program.draining.DrainLimit`.
+            :class:`~twisted_exec.program.service.DrainLimit`.
         :return: fires when no session is left, at the latest with the cut; never fails.
         """
         for session in self.live():
@@ -316,3 +335,415 @@ def _take_one(counter: Counter[_Key], key: _Key) -> None:
     counter[key] -= 1
     if counter[key] <= 0:
         del counter[key]
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """
+    The user's client, and the request that opened the stream.
+
+    :param address: the host that the connection is from.
+    :param protocol: the upgrade and the subprotocol of the stream.
+    :param agent: the client's ``User-Agent``; unverified.
+    :param via: the requested subresource, as ``RESOURCE/SUBRESOURCE``.
+    """
+
+    address: str = ""
+    protocol: str = ""
+    agent: str = ""
+    via: str = ""
+    options: StreamOptions = StreamOptions()
+
+
+def _no_bytes() -> tuple[int, int]:
+    return 0, 0
+
+
+def _no_transports() -> tuple[object, object]:
+    return None, None
+
+
+class Session:
+    """
+    One session; :meth:`Sessions.open` creates it.
+
+    :ivar ending: the reason that this side gave for ending the session, if it did.
+    :ivar evidence: the credentials and the decision that allowed the session, for as long as it
+        lives; ``None`` when the session is not reviewed.
+    :ivar expires: the end of the credentials, in seconds since 1970.
+    :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
+    :ivar resumes: the id of the session that the user wants to resume, or has resumed; empty if none.
+    :ivar resumable_seconds: how long the next hop waits for the user after a loss of the connection;
+        0 if the session cannot be resumed.
+    :ivar is_rejoined_by_hop: the hop before this one goes on with the session over another connection
+        if this hop is lost.
+    :ivar waits_for_machine: the machine's end lets the session wait while the machine is off, or ends
+        it.
+    :ivar is_lost: the connection was lost, and the session waits for its user; for
+        :meth:`Watcher.ended`.
+    :ivar is_superseded: the user has resumed the session over another connection.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        subject: Subject,
+        audit: AuditSession,
+        evidence: object = None,
+        terms: Terms = FULL,
+        ceiling: Terms = FULL,
+        resumes: str = "",
+    ) -> None:
+        self.subject, self.evidence = subject, evidence
+        self.resumes, self.resumable_seconds = resumes, 0
+        self.is_superseded = self.is_lost = self.is_rejoined_by_hop = False
+        self.waits_for_machine = False
+        self._why = ""  # the session was cut
+        self.expires: float = getattr(evidence, "expires", math.inf)
+        self.ending: Ending | None = None
+        self._own_terms, self._ceiling = terms, ceiling
+        self._highest = self.terms.right
+        self.client_info = ClientInfo()
+        self.counts: Callable[[], tuple[int, int]] = _no_bytes
+        """Bytes to the machine and to the user so far."""
+        self.transports: Callable[[], tuple[object, object]] = _no_transports
+        """The transports to the user and to the machine; ``None`` for one that does not exist."""
+        self.on_over: Callable[[], None] | None = None
+        """Is called once the session is over."""
+        self._sessions, self._audit = sessions, audit
+        self._waits: Callable[[Ending], None] | None = None
+        self._end: Callable[[Ending], None] | None = None
+        self._cut: Callable[[], None] | None = None
+        self._supersede: Callable[[], None] | None = None
+        self._hold_to: Callable[[Terms], None] | None = None
+        self._changed = False  # the terms changed before there was a stream
+        self._over = False
+
+    def wait(self, end: Callable[[Ending], None]) -> None:
+        """
+        Wait for a stream, possibly for hours.
+
+        :param end: called when the session must end before it has a stream.
+        """
+        self._waits = end
+        if self.ending is not None and not self._over:
+            end(self.ending)
+
+    def carry(
+        self,
+        end: Callable[[Ending], None],
+        cut: Callable[[], None],
+        counts: Callable[[], tuple[int, int]] = _no_bytes,
+        hold_to: Callable[[Terms], None] | None = None,
+        supersede: Callable[[], None] | None = None,
+        transports: Callable[[], tuple[object, object]] = _no_transports,
+    ) -> None:
+        """
+        Take note that the stream is up, and resumes the session that the request named.
+
+        :param end: ends the stream in the protocol's order, with the reason; bounded in time.
+        :param cut: ends the stream now.
+        :param counts: returns the bytes to the machine and to the user so far.
+        :param hold_to: changes the terms of the stream; ``None`` if the stream cannot change them.
+        :param supersede: ends the stream soon, because its user has resumed the session; ``None`` if
+            that cannot happen.
+        :param transports: see :attr:`transports`.
+        """
+        if self._over:
+            return  # a connection was lost while the stream was being set up
+        self._waits = None
+        self._end, self._cut, self.counts, self.transports = end, cut, counts, transports
+        self._hold_to, self._supersede = hold_to, supersede
+        self._sessions.metrics.opened()
+        if self._sessions.watcher is not None:
+            self._sessions.watcher.began(self)
+        if self.resumes:
+            self._sessions.resumed(self)
+        if self._sessions.on_carried is not None:
+            self._sessions.on_carried(self)
+        if self.ending is not None:
+            end(self.ending)
+        elif self._changed:
+            self._apply_terms()
+
+    def end(self, ending: Ending) -> None:
+        """End the session as soon as it has a stream that can carry the reason; the first call counts."""
+        if self.ending is not None or self._over:
+            return
+        self.ending = ending
+        end = self._end or self._waits
+        if end is not None:
+            end(ending)
+
+    @property
+    def terms(self) -> Terms:
+        """The stricter ones of the terms of this hop, and of the hop before it."""
+        return stricter(self._own_terms, self._ceiling)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Return whether the user can resume the session after a loss of the connection."""
+        return bool(self.resumable_seconds) and self.ending is None
+
+    @property
+    def is_movable(self) -> bool:
+        """Return whether the session goes on over another connection when this hop cuts it."""
+        return self.is_resumable or (self.is_rejoined_by_hop and self.ending is None)
+
+    def hold_to(self, terms: Terms) -> None:
+        """
+        Change the terms that this hop holds the session to.
+
+        A stream that cannot change them ends.
+        """
+        self._change(terms, self._ceiling)
+
+    def limit_to(self, ceiling: Terms) -> None:
+        """Change the terms that the hop before holds the session to; as :meth:`hold_to`."""
+        self._change(self._own_terms, ceiling)
+
+    def _change(self, own: Terms, ceiling: Terms) -> None:
+        before = self.terms
+        self._own_terms, self._ceiling = own, ceiling
+        self._highest = max(self._highest, self.terms.right)
+        if self.terms == before or self.ending is not None or self._over:
+            return
+        if self._end is None:
+            self._changed = True
+        else:
+            self._apply_terms()
+
+    def _apply_terms(self) -> None:
+        if self._hold_to is not None:
+            self._hold_to(self.terms)
+        else:
+            self.end(Ending(REVOKED, "the terms of this session have changed: open it again"))
+
+    def cut(self, why: str = "") -> None:
+        """
+        End the session now, without a reason for the user.
+
+        :param why: the reason for the audit record.
+        """
+        if self._cut is not None and not self._over:
+            self._why = why
+            self._cut()
+
+    def supersede(self) -> None:
+        """Take note that the user has resumed the session over another connection."""
+        if self._supersede is None or self.is_superseded:
+            return
+        self._sessions.uncount(self)
+        self.is_superseded = True
+        self._supersede()
+
+    def echoed(self, seconds: float) -> None:
+        """Take note of the time from input of the session to the next output of the machine."""
+        if self._sessions.latency is not None:
+            self._sessions.latency.echoed(seconds)
+
+    def pinged(self, seconds: float) -> None:
+        """Take note of the time of a ping to the client and back."""
+        if self._sessions.latency is not None:
+            self._sessions.latency.pinged(seconds)
+
+    def over(
+        self,
+        reason: str,
+        *,
+        code: int | None = None,
+        bytes_to_machine: int = 0,
+        bytes_to_user: int = 0,
+        is_lost: bool = False,
+    ) -> None:
+        """
+        Take note that the session is over.  Repeated calls do nothing.
+
+        :param reason: for the audit record, unless this side has given an :attr:`ending`.
+        :param code: the HTTP status of a session that never had a stream; the reason is that of the answer.
+        :param is_lost: the connection was lost; the session waits for its user at the machine's end.
+        """
+        if self._over:
+            return
+        self._over, self.is_lost = True, is_lost
+        if code is not None:
+            pass
+        elif self.ending is not None:
+            reason = self.ending.reason
+        elif self.is_superseded:
+            reason = RESUMED
+        else:
+            reason = self._why or reason
+        counts = {"bytes_to_machine": bytes_to_machine, "bytes_to_user": bytes_to_user}
+        opened = self._end is not None and self.subject.subresource not in ("log", "screen")
+        self._audit.end(
+            reason,
+            code=code,
+            right=self._highest.verb if opened else "",
+            policy=self.terms.policy,
+            resumes=self.resumes if self._end is not None else "",
+            **counts,
+        )
+        if self._end is not None:
+            self._sessions.metrics.ended(**counts)
+            if self._sessions.watcher is not None:
+                self._sessions.watcher.ended(self)
+        elif code is not None:
+            self._sessions.metrics.refused(code)
+        if self.resumes and self._end is None:
+            self._sessions.not_resumed(self)
+        on_over, self.on_over = self.on_over, None
+        if on_over is not None:
+            on_over()
+        self._end = self._cut = self._waits = self._hold_to = self._supersede = None
+        self.evidence = None  # credentials hold the memory of the connection that they came by
+        self.counts, self.transports = _no_bytes, _no_transports
+        self._sessions.forget(self)
+
+
+@dataclass(frozen=True)
+class MachineKey:
+    """
+    The sessions of one machine or Pod.
+
+    :param uid: of the object.  The name is not enough: a new object may have it by now.
+    """
+
+    uid: str
+
+    def covers(self, subject: Subject, ending: Ending) -> bool:
+        """
+        Return whether the ending concerns a session.
+
+        A machine that is off still has its log and its screen, and followers of the log wait for the next boot.
+        """
+        keeps = ending.reason == POWERED_OFF and subject.subresource in ("log", "screen")
+        return bool(self.uid) and subject.uid == self.uid and not keeps
+
+
+@dataclass(frozen=True)
+class PoolKey:
+    """
+    The sessions of all machines of one pool, or of all Pods of one Node.
+
+    :param resource: of these machines, such as ``machines.compute.ironcore.dev``: pools of two
+        dialects may have the same name.  Empty matches any.
+    """
+
+    name: str
+    resource: str = ""
+
+    def covers(self, subject: Subject, ending: Ending) -> bool:
+        """Return whether the ending concerns a session."""
+        same_resource = not self.resource or subject.resource == self.resource
+        return bool(self.name) and subject.pool == self.name and same_resource
+
+
+@dataclass(frozen=True)
+class EndingRules:
+    """
+    Decisions about changes of one kind of machine, and of the pools that run them.
+
+    A change is the object before and after it; ``None`` when it does not exist, or is none of ours.
+
+    :param noun: the users' word for a machine.
+    :param pool_noun: the users' word for a pool.
+    :param ends_gracefully: a machine that is being deleted runs until it is gone, as a Pod does,
+        and so do its sessions.
+    """
+
+    noun: str
+    pool_noun: str
+    ends_gracefully: bool = False
+
+    def machine_ending(
+        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+    ) -> Ending | None:
+        """
+        Return why a change of a machine ends its sessions, or ``None``.
+
+        For ``Off`` only the state after the change counts: a machine that has been off for long has
+        no sessions to end, but a watch that was interrupted may miss when it was switched off.
+        """
+        if before is None:
+            return None
+        name = before["metadata"]["name"]
+        if after is None or self._is_going(before, after):
+            return Ending(MACHINE_DELETED, f'{self.noun} "{name}" was deleted')
+        if not self.ends_gracefully and (after.get("spec") or {}).get("power") == "Off":
+            return Ending(POWERED_OFF, f'{self.noun} "{name}" was powered off')
+        return None
+
+    def pool_ending(
+        self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+    ) -> Ending | None:
+        """Return why a change of a pool ends the sessions of all its machines, or ``None``."""
+        if before is None or (after is not None and not self._is_going(before, after)):
+            return None
+        return Ending(POOL_DELETED, f'{self.pool_noun} "{before["metadata"]["name"]}" was deleted')
+
+    def _is_going(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+        # A watch that was interrupted may miss that an object was deleted and created again.
+        if after["metadata"].get("uid") != before["metadata"].get("uid"):
+            return True
+        return not self.ends_gracefully and bool(after["metadata"].get("deletionTimestamp"))
+
+
+POD_ENDINGS = EndingRules("pod", "node", ends_gracefully=True)
+"""Of Pods, and of the Nodes that run them."""
+
+
+MOST_SESSIONS = 500
+"""A scrape measures so many sessions, chosen at random: two connections take some microseconds."""
+
+QUANTILES = ((0.5, "0.5"), (0.9, "0.9"), (1.0, "1"))
+SIDES = ("user", "machine")
+
+
+class RoundTripMetrics(Collector):
+    """
+    ``twisted_exec_tcp_round_trip_seconds{side, quantile}``, by the kernel's figures.
+
+    A side without TCP connections has no value.
+
+    :param measure: see :func:`~twisted_exec.streaming.flow.round_trip_seconds`.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        sessions: Sessions,
+        measure: Callable[[object], float | None] = round_trip_seconds,
+    ) -> None:
+        self._sessions, self._measure = sessions, measure
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        return [_family()]
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry for each scrape."""
+        live = self._sessions.live()
+        if len(live) > MOST_SESSIONS:
+            live = random.sample(live, MOST_SESSIONS)
+        family = _family()
+        connections = zip(*(session.transports() for session in live), strict=True)
+        for side, transports in zip(SIDES, connections, strict=False):
+            measured = (self._measure(each) for each in transports if each is not None)
+            times = sorted(each for each in measured if each is not None)
+            for share, quantile in QUANTILES if times else ():
+                family.add_metric([side, quantile], _quantile(times, share))
+        return [family]
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[round(share * (len(ordered) - 1))]
+
+
+def _family() -> GaugeMetricFamily:
+    return GaugeMetricFamily(
+        "twisted_exec_tcp_round_trip_seconds",
+        "TCP round trips of the connections of sessions, measured for each scrape.",
+        labels=["side", "quantile"],
+    )

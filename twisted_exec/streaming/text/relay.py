@@ -37,7 +37,7 @@ from twisted_exec.api.status import (
     Unauthorized,
 )
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.outcomes import outcome
+from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.routes import UNKNOWN_PATH, WrongMethod
 from twisted_exec.streaming.http.upgrade_client import (
     AskingFactory,
@@ -55,13 +55,16 @@ from twisted_exec.streaming.interfaces import (
     Location,
 )
 from twisted_exec.streaming.passage import confirm
-from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.session import Session
-from twisted_exec.streaming.text.connection import TextConnection, can_carry
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
 from twisted_exec.streaming.text.resumption import FramedText, ResumedLog
-from twisted_exec.streaming.text.stream import TextAnswer, TextStream
-from twisted_exec.streaming.text.websocket import TextSocket
+from twisted_exec.streaming.text.stream import (
+    TextAnswer,
+    TextConnection,
+    TextSocket,
+    TextStream,
+    can_carry,
+)
 from twisted_exec.wire.log_frames import Framing
 from twisted_exec.wire.upgrade import WEBSOCKET
 

@@ -1,24 +1,66 @@
 """
+Long-lived text responses, written at the reader's pace, over HTTP or WebSockets.
+
 Long-lived text responses, written at the reader's pace.
 
 The end is all that a reader can check: a complete log ends like a complete HTTP body; an incomplete
 one (the permission was withdrawn, a hop is lost) ends without that, behind a line with the reason
 if this hop knows it.  Clients report such a body as broken.
 
-A :class:`TextAnswer` is an HTTP response; :mod:`~twisted_exec.streaming.text.websocket` is the form
+A :class:`TextAnswer` is an HTTP response; :mod:`~twisted_exec.streaming.text.stream` is the form
 for pages in a browser.
+
+A long-lived text response that owns its connection.
+
+A response of twisted.web keeps request, headers and channel for as long as it lasts, several
+kilobytes per waiting reader.  Here only the transport stays.  The body is chunked, as for every
+HTTP/1.1 body of unknown length (RFC 9112 section 7.1), and the connection ends with it.
+
+Text over a WebSocket, for pages in a browser: without CORS they cannot send a token in a header of
+a plain request.
+
+The protocols are Kubernetes' own for read-only streams (``k8s.io/apiserver/pkg/util/wsstream``,
+``stream.go``): ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in text
+messages of base64 each.  The first message is empty.  Messages of the client are ignored.  A
+complete text ends with Close 1000, an incomplete one with 1011.
+
+HTTP responses with a text of this process: a log, a recording.
+
+They read from their source only when the client accepts more.  They need no buffer of their own, and
+the source never waits for them.
+
+The check of a request for a screen, the same at each hop.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IPushProducer
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.streaming.http.request import Request
+from twisted_exec.api.screens import ScreenOptions, parse
+from twisted_exec.api.status import BadRequest, Forbidden
+from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
+from twisted_exec.streaming.flow import close_behind
+from twisted_exec.streaming.http.pages import OutputSocketUser, connect_socket, output_socket
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
+from twisted_exec.streaming.http.websocket import NORMAL
 from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.wire.upgrade import (
+    BEARER_SUBPROTOCOL,
+    Headers,
+    negotiate,
+    tokens,
+    values,
+)
 
 Flow = Callable[[], None]
 
@@ -191,3 +233,326 @@ def ending_mark(ending: Ending, *, begins_line: bool) -> bytes:
     text = f"{ending.reason}: {ending.message}" if ending.message else ending.reason
     before = "" if begins_line else "\r\n"
     return f"{before}[twisted-exec: {text}]\r\n".encode()
+
+
+LINGER_SECONDS = 10.0
+"""Time limit for a reader to receive the rest."""
+
+_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\n"
+    b"Cache-Control: no-cache, private\r\n"
+    b"Transfer-Encoding: chunked\r\nConnection: close\r\nAudit-Id: %b\r\n%b\r\n"
+)
+
+
+def can_carry(request: Request) -> bool:
+    """Return whether the client supports chunked bodies."""
+    return bool(request.clientproto == b"HTTP/1.1")
+
+
+class TextConnection(TextStream):
+    """The body of such a response; the request is released once it has begun."""
+
+    def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
+        super().__init__(pause, resume)
+        self._request: Request | None = request
+        self._end_of_line: _End | None = None
+        self._clock: IReactorTime = request.channel.site.reactor
+
+    def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        request, self._request = self._request, None
+        assert request is not None
+        end = self._end_of_line = _End(self)
+        more = b"".join(b"%b: %b\r\n" % header for header in headers)
+        take_over(request, end, _HEAD % (request.subject.session.encode("ascii"), more))
+
+    def release(self) -> None:
+        super().release()
+        end, self._end_of_line = self._end_of_line, None
+        if end is not None:
+            end.text = None
+
+    def lost(self) -> None:
+        """The reader has left."""
+        self._left("client closed")
+
+    def pause(self) -> None:
+        """The reader's buffer is full."""
+        self._pause()
+
+    def resume(self) -> None:
+        """The buffer has room again."""
+        self._resume()
+
+    def _connection(self) -> _End:
+        assert self._end_of_line is not None
+        return self._end_of_line
+
+    def _put(self, data: bytes) -> None:
+        self._connection().transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def _completing(self) -> Callable[[], object]:
+        self._connection().transport.write(b"0\r\n\r\n")
+        return self._breaking()
+
+    def _breaking(self) -> Callable[[], object]:
+        end, clock = self._connection(), self._clock
+        return lambda: end.close(clock)
+
+    def _cutting(self) -> Callable[[], object]:
+        abort: Callable[[], object] = self._connection().transport.abortConnection
+        return abort
+
+
+@implementer(IPushProducer)
+class _End(Protocol):
+    """The connection.  Further input of the client is ignored."""
+
+    transport: Any
+    _late: IDelayedCall | None = None
+
+    def __init__(self, text: TextConnection) -> None:
+        self.text: TextConnection | None = text
+
+    def connectionMade(self) -> None:
+        self.transport.registerProducer(self, True)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self._late is not None and self._late.active():
+            self._late.cancel()
+        if self.text is not None:
+            self.text.lost()
+
+    def close(self, clock: IReactorTime) -> None:
+        """Close behind everything written; the client has a time limit to read it."""
+        self._late = clock.callLater(LINGER_SECONDS, self.transport.abortConnection)
+        self.transport.unregisterProducer()
+        close_behind(self.transport)
+
+    def pauseProducing(self) -> None:
+        if self.text is not None:
+            self.text.pause()
+
+    def resumeProducing(self) -> None:
+        if self.text is not None:
+            self.text.resume()
+
+    def stopProducing(self) -> None:
+        """The connection is dying; ``connectionLost`` follows."""
+
+
+BINARY, BASE64 = "binary.k8s.io", "base64.binary.k8s.io"
+PROTOCOLS = (BINARY, BASE64)
+
+_BROKEN = 1011
+_MESSAGE_BYTES = 32 << 10
+
+
+class TextSocket(TextStream, OutputSocketUser):
+    """
+    One WebSocket.
+
+    :raises BadRequest: the request is no complete handshake.
+    :raises Forbidden: it offers only other protocols.
+    """
+
+    def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
+        super().__init__(pause, resume)
+        self._request: Request | None = request
+        self._headers = {"Audit-Id": request.subject.session}
+        self._socket = output_socket(request, self._choose, self._headers)
+
+    def _choose(self, headers: Headers) -> str:
+        protocol = _protocol(headers)
+        self._as_text = protocol == BASE64
+        return protocol
+
+    def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        request, self._request = self._request, None
+        assert request is not None
+        for name, value in headers:
+            self._headers[name.decode("ascii")] = value.decode("ascii")
+        self._socket.on_flow(self._flow)
+        connect_socket(request, self._socket, self)
+        self._socket.send(b"", text=self._as_text)
+
+    def _put(self, data: bytes) -> None:
+        for at in range(0, len(data), _MESSAGE_BYTES):
+            piece = data[at : at + _MESSAGE_BYTES]
+            self._socket.send(base64.b64encode(piece) if self._as_text else piece, self._as_text)
+
+    def _completing(self) -> Callable[[], object]:
+        return lambda: self._close(NORMAL)
+
+    def _breaking(self) -> Callable[[], object]:
+        return lambda: self._close(_BROKEN)
+
+    def _cutting(self) -> Callable[[], object]:
+        return self._socket.abort
+
+    def _close(self, code: int) -> None:
+        self._socket.close(code)
+        self._socket.hang_up()
+
+    def _flow(self, full: bool) -> None:
+        if full:
+            self._pause()
+        else:
+            self._resume()
+
+    def client_left(self, reason: str) -> None:
+        """See :meth:`OutputSocketUser.client_left`."""
+        self._left(reason)
+
+
+def _protocol(headers: Headers) -> str:
+    """
+    Return the client's first protocol that we speak; empty if it offers only its token.
+
+    :raises Forbidden: we speak none of them.
+    """
+    offered = tokens(values(headers, b"sec-websocket-protocol"))
+    named = [token for token in offered if not token.startswith(BEARER_SUBPROTOCOL)]
+    if not named:
+        return ""
+    chosen = negotiate(named, PROTOCOLS)
+    if chosen is None:
+        raise Forbidden(f"no subprotocol in common; for a text there are {', '.join(PROTOCOLS)}")
+    return chosen
+
+
+class TextResponse:
+    """
+    One reader's response.
+
+    :ivar _text: once the response has begun.
+    """
+
+    _text: TextAnswer
+
+    def __init__(self, request: Request) -> None:
+        self._request: Request | None = request
+        self._clock = request.channel.site.reactor
+
+    async def run(self, session: Session) -> None:
+        """
+        Send the response and report its end to ``session``.
+
+        :raises CancelledError: the client disconnected.
+        """
+        assert self._request is not None
+        text = self._text = TextAnswer(self._request, self._pause, self._resume)
+        self._request = None
+        try:
+            text.begin(self._headers())
+            session.carry(self._end, lambda: text.cut("cut"))
+            await self._open()
+            session.over(await text.done, bytes_to_user=text.sent)
+        except CancelledError:
+            session.over("client closed", bytes_to_user=text.sent)
+            raise
+        finally:
+            self._close()
+            text.release()
+
+    # Implemented by subclasses.
+
+    def _headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """Return more headers of the response."""
+        return ()
+
+    async def _open(self) -> None:
+        """Begin to send the text."""
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        """Release the source; called in any case."""
+        raise NotImplementedError
+
+    def _end(self, ending: Ending) -> None:
+        """End before the text is complete."""
+        self._text.break_off(ending.reason)
+
+    def _pause(self) -> None:
+        raise NotImplementedError
+
+    def _resume(self) -> None:
+        raise NotImplementedError
+
+
+class PacedResponse(TextResponse):
+    """
+    The response with a text that comes in pieces, which are read in short turns.
+
+    :cvar most_pieces: in one turn.  A transport that takes them all, or pieces that are empty, must not
+        hold others up.
+    """
+
+    most_pieces: ClassVar[int] = 1000
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._is_paused = self._is_pumping = False
+        self._turns: SharedTurns = request.channel.site.turns
+        self._user = request.subject.user
+
+    # Implemented by subclasses.
+
+    def _write_piece(self) -> bool:
+        """Write the next piece; return whether there may be more now."""
+        raise NotImplementedError
+
+    def _reason_of_end(self) -> str:
+        """Return how the text has ended, for audit; empty while it has not."""
+        raise NotImplementedError
+
+    def _failed(self, problem: Exception) -> None:
+        """Handle an error of :meth:`_write_piece`, in its ``except`` block: end the response."""
+        raise NotImplementedError
+
+    def _pause(self) -> None:
+        self._is_paused = True
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        self._turns.soon(self._pump, self._user)
+
+    def _pump(self) -> None:
+        """Write until the source has no more, the transport pauses this producer, or the turn is over."""
+        if self._is_pumping or self._pump in self._turns:
+            return
+        self._is_pumping = True  # a write may call _pause and _resume synchronously
+        try:
+            until = self._clock.seconds() + TURN_SECONDS
+            for _ in range(self.most_pieces):
+                if self._is_paused or not self._write_piece():
+                    break
+                if self._clock.seconds() >= until:
+                    self._turns.soon(self._pump, self._user)
+                    break
+            else:
+                self._turns.soon(self._pump, self._user)
+        except Exception as problem:
+            self._failed(problem)
+            return
+        finally:
+            self._is_pumping = False
+        if reason := self._reason_of_end():
+            self._text.finish(reason)
+
+    def _close(self) -> None:
+        self._turns.cancel(self._pump)
+
+
+def screen_options(request: Request, machine: str) -> ScreenOptions:
+    """
+    Return the options of a request.
+
+    :param machine: its name, for messages.
+    :raises Invalid: an option is not valid.
+    :raises BadRequest: the request is one for an upgrade.
+    """
+    options = parse(request.args, machine)
+    if is_upgrade(request):
+        raise BadRequest("a screen is read with a plain GET")
+    return options

@@ -1,0 +1,613 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.consoles.admission`: who asks, who approves, and for what.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+
+from tests.apiserver.consoles.policies_support import COMPUTE, REQUESTS, PolicyTestCase
+from tests.apiserver.support import EPOCH, EVENTS, MACHINES, MERGE, RBAC
+from twisted_exec.api.dialects import DEFAULT
+from twisted_exec.api.kinds import CONSOLEREQUESTS
+from twisted_exec.api.status import Forbidden, GatewayTimeout, ServiceUnavailable
+from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.consoles import admission
+from twisted_exec.apiserver.consoles.policies import ConsolePolicies
+from twisted_exec.apiserver.interfaces import Applicant
+from twisted_exec.wire.session_terms import Right, Terms
+
+AS = "Impersonate-User"
+GROUP_NAME = CONSOLEREQUESTS.resource.group
+
+
+class CreationTests(PolicyTestCase):
+    """The server records who asks for which machine."""
+
+    def test_recorded(self) -> None:
+        """User and machine are those of the request, whatever its body says."""
+        forged = {"user": "bob", "userUID": "3", "caller": "x", "machineUID": "u-9"}
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1", **forged}}
+        spec = self.answer("POST", REQUESTS, body, user="jane", code=201)["spec"]
+        self.assertEqual(
+            spec,
+            {
+                "machine": "vm-1",
+                "machineResource": "machines.compute.ironcore.dev",
+                "right": "drive",
+                "seconds": 3600,
+                "user": "jane",
+                "userUID": "2",
+                "machineUID": self.machine["metadata"]["uid"],
+            },
+        )
+
+    def test_impersonated(self) -> None:
+        """A request by impersonation names the user who impersonates."""
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1"}}
+        headers = [(AS, "jane")]
+        made = self.answer("POST", REQUESTS, body, code=201, headers=headers)
+        self.assertEqual((made["spec"]["user"], made["spec"]["caller"]), ("jane", "admin"))
+
+    def test_no_machine(self) -> None:
+        """A machine that does not exist has no requests."""
+        for machine, code in (("vm-9", 404), ("", 422)):
+            body = {"metadata": {"name": "r"}, "spec": {"machine": machine}}
+            self.refused(code, "POST", REQUESTS, body, user="jane")
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1", "machineResource": "pods."}}
+        message = self.refused(400, "POST", REQUESTS, body, user="jane")
+        self.assertIn("use machines.compute.ironcore.dev", message)
+
+    def test_unseen_machine(self) -> None:
+        """A user who may neither read nor observe machines does not learn which there are."""
+        consoles = {"apiGroups": [COMPUTE], "resources": ["machines/console"], "verbs": ["observe"]}
+        machines = {"apiGroups": [COMPUTE], "resources": ["machines"], "verbs": ["get"]}
+        for user, rules in (("eve", []), ("observer", [consoles]), ("reader", [machines])):
+            own = {"apiGroups": [GROUP_NAME], "resources": ["consolerequests"], "verbs": ["create"]}
+            role = {"metadata": {"name": f"asks-{user}"}, "rules": [own, *rules]}
+            self.answer("POST", f"{RBAC}/clusterroles", role, code=201)
+            self.bind(user, f"asks-{user}")
+        refusals = set()
+        for machine, code in (("vm-1", 201), ("vm-9", 404)):
+            body = {"metadata": {"generateName": "r-"}, "spec": {"machine": machine}}
+            message = self.refused(403, "POST", REQUESTS, body, headers=[(AS, "eve")])
+            refusals.add(message.replace(machine, "VM"))
+            for user in ("observer", "reader"):
+                self.answer("POST", REQUESTS, body, headers=[(AS, user)], code=code)
+        (refusal,) = refusals
+        self.assertIn('cannot observe resource "machines/console"', refusal)
+        self.assertIn("or get on the machine", refusal)
+
+    def test_too_many(self) -> None:
+        """A user has at most 50 requests that wait."""
+        for number in range(50):
+            self.request(f"r-{number}")
+        body = {"metadata": {"name": "more"}, "spec": {"machine": "vm-1"}}
+        self.refused(429, "POST", REQUESTS, body, user="jane")
+        self.answer("POST", REQUESTS, body, user="bob", code=201)
+
+    def test_name_of_another(self) -> None:
+        """
+        The name of a deleted request is not used again: an approver who looked at the one would
+        approve the other.
+        """
+        self.request(right="observe")
+        self.answer("DELETE", f"{REQUESTS}/r", user="jane")
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1", "right": "takeover"}}
+        message = self.refused(409, "POST", REQUESTS, body, user="jane")
+        self.assertIn("use another name, or metadata.generateName", message)
+        self.clock.advance(86_401)
+        self.answer("POST", REQUESTS, body, user="jane", code=201)
+
+    def test_many_names(self) -> None:
+        """A user cannot make the server forget a name by deleting many requests."""
+        self.patch(admission, "MOST_DELETED", 3)
+        for number in range(3):
+            self.request(f"r-{number}")
+            self.answer("DELETE", f"{REQUESTS}/r-{number}", user="jane")
+        body = {"metadata": {"name": "more"}, "spec": {"machine": "vm-1"}}
+        message = self.refused(429, "POST", REQUESTS, body, user="jane")
+        self.assertIn("3 console requests of", message)
+        self.answer("POST", REQUESTS, body, user="bob", code=201)
+        self.clock.advance(86_401)
+        self.request("next")
+
+
+class ApprovalTests(PolicyTestCase):
+    """Approval by another person, for one machine, for a time."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.make_policy(approval="Required")
+
+    def cannot(self, user: str, code: int = 403, **more: Any) -> str:
+        return str(self.decide(user=user, code=code, **more)["message"])
+
+    def test_approved(self) -> None:
+        """The command of the docs approves, and the session is limited to the approval."""
+        self.request(seconds=600)
+        self.assertIn('your request "r" waits', self.not_opened(self.applicant()))
+        status = self.decide()["status"]
+        until = EPOCH + 600
+        self.assertEqual(
+            status,
+            {
+                "approved": True,
+                "decidedBy": "bob",
+                "decisionTime": timestamp(EPOCH),
+                "expirationTime": timestamp(until),
+            },
+        )
+        self.assertEqual(self.opened(), Terms(Right.DRIVE, until=until, policy="default/p"))
+
+    def test_approver_leaves(self) -> None:
+        """An approval outlasts the rights of its approver; another approver withdraws it."""
+        self.request()
+        self.decide()
+        bindings = f"{RBAC}/namespaces/default/rolebindings"
+        for role in ("admin", "bob-drives"):
+            self.answer("DELETE", f"{bindings}/bob-{role}")
+        self.opened()
+        self.decide(user="bob", code=403, denied=True)
+        self.decide(user="admin", denied=True)
+        self.assertIn("admin denied it", self.not_opened())
+
+    def test_again(self) -> None:
+        """A second approval does not make it last longer."""
+        self.request(seconds=600)
+        first = self.decide()["status"]
+        self.clock.advance(300)
+        self.assertEqual(self.decide()["status"], first)
+
+    def test_self(self) -> None:
+        """Nobody approves their own request, whatever their roles."""
+        self.request(user="bob")
+        self.assertIn("another user must approve or deny it", self.cannot("bob"))
+        self.request("mine", user="admin")
+        self.assertIn("another user must approve", self.cannot("admin", name="mine"))
+
+    def test_impersonating_approver(self) -> None:
+        """The user of a request cannot approve it by acting as another user."""
+        self.request(user="admin")
+        self.assertIn(
+            'user "admin", who created it, impersonates that user',
+            self.cannot("admin", headers=[(AS, "bob")]),
+        )
+
+    def test_impersonating_requester(self) -> None:
+        """A user who asked by acting as another user cannot approve that."""
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1"}}
+        self.answer("POST", REQUESTS, body, code=201, headers=[(AS, "jane")])
+        self.assertIn("another user must approve", self.cannot("admin"))
+
+    def test_same_account(self) -> None:
+        """Another name of the same account is not another user."""
+        self.request()
+        headers = [(AS, "other"), ("Impersonate-Uid", "2"), ("Impersonate-Group", "system:masters")]
+        self.assertIn("another user must approve", self.cannot("admin", headers=headers))
+
+    def test_service_account(self) -> None:
+        """A ServiceAccount approves nothing: users who edit the namespace can get its tokens."""
+        name = "system:serviceaccount:default:robot"
+        self.bind_robot(name)
+        self.request()
+        self.assertIn(
+            "a ServiceAccount is not a person", self.cannot("admin", headers=[(AS, name)])
+        )
+
+    def test_token(self) -> None:
+        """
+        A ServiceAccount requests nothing, and opens no console that needs an approval: its token is
+        in the hands of the users who could approve.
+        """
+        name = "system:serviceaccount:default:robot"
+        self.bind_robot(name)
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1"}}
+        message = self.refused(403, "POST", REQUESTS, body, user="robot")
+        self.assertIn("a ServiceAccount is not a person", message)
+        robot = self.applicant(name)
+        self.assertIn("a ServiceAccount is not a person", self.not_opened(robot))
+
+    def test_robot_that_impersonates(self) -> None:
+        """A ServiceAccount that acts for a user is not a person either."""
+        acting = self.applicant(caller="system:serviceaccount:default:robot")
+        self.assertIn("a ServiceAccount is not a person", self.not_opened(acting))
+
+    def bind_robot(self, name: str) -> None:
+        for role in ("admin", "bob-drives"):
+            body = {
+                "metadata": {"name": f"robot-{role}"},
+                "roleRef": {"kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "User", "name": name}],
+            }
+            path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+            self.answer("POST", path, body, code=201)
+
+    def test_without_drive(self) -> None:
+        """An approver may drive that machine."""
+        self.answer(
+            "POST",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+            {
+                "metadata": {"name": "approver"},
+                "roleRef": {"kind": "ClusterRole", "name": "console-approver"},
+                "subjects": [{"kind": "User", "name": "leaf"}],
+            },
+            code=201,
+        )
+        self.request()
+        self.assertIn(
+            'an approver must be allowed to drive machines/console of "vm-1"', self.cannot("leaf")
+        )
+
+    def test_deny(self) -> None:
+        """A denial is final, and its message reaches the user."""
+        self.request()
+        self.decide(denied=True, message="not today")
+        self.assertIn('"r" does not count, bob denied it (not today)', self.not_opened())
+        self.assertIn("a denial is final", self.cannot("bob", code=422, approved=True))
+        self.request("again")
+        self.decide("again")
+        self.opened()
+
+    def test_withdrawn(self) -> None:
+        """An approval that is withdrawn, or whose request is deleted, counts no longer."""
+        for name in ("r", "again"):
+            self.request(name)
+            self.decide(name)
+            self.reviewed()
+            if name == "r":
+                self.decide(name, denied=True)
+            else:
+                self.answer("DELETE", f"{REQUESTS}/{name}")
+            self.assertIn("requires the approval of another user", self.not_opened())
+
+    def test_finalizer(self) -> None:
+        """A request that is being deleted counts no longer, whatever finalizers its user has set."""
+        body = {
+            "metadata": {"name": "r", "finalizers": ["example.org/stay"]},
+            "spec": {"machine": "vm-1"},
+        }
+        self.answer("POST", REQUESTS, body, user="jane", code=201)
+        self.decide()
+        self.opened()
+        hints: list[None] = []
+        self.policies.follow(lambda: hints.append(None))
+        self.answer("DELETE", f"{REQUESTS}/r", user="bob")
+        self.assertTrue(hints)
+        self.assertIn("it is being deleted", self.not_opened())
+
+    def test_expired(self) -> None:
+        """An approval ends, and a request that waited for a day cannot be approved."""
+        self.request(seconds=60)
+        self.decide()
+        self.clock.advance(60)
+        self.assertIn("it has expired; request again with", self.not_opened())
+        self.request("late")
+        self.clock.advance(86_400)
+        self.assertIn("its user must create another", self.cannot("bob", 409, name="late"))
+
+    def test_other_machine(self) -> None:
+        """An approval is void for another machine of the same name."""
+        self.request()
+        self.request("waits")
+        self.decide()
+        self.opened()
+        self.answer("DELETE", f"{MACHINES}/vm-1")
+        self.machine = self.make_machine("vm-1")
+        self.assertIn("request it with", self.not_opened())
+        message = self.cannot("bob", 409, name="waits")
+        self.assertIn('is for an earlier machine "vm-1"', message)
+
+    def test_other_user(self) -> None:
+        """An approval is for one user, and not for those who impersonate them."""
+        self.request()
+        self.decide()
+        self.not_opened(self.applicant("bob"))
+        message = self.not_opened(self.applicant(caller="admin"))
+        self.assertIn("for a user who impersonates", message)
+
+    def test_right(self) -> None:
+        """An approval to observe does not let the user type."""
+        self.request(right="observe")
+        self.decide()
+        self.assertEqual(self.opened(right=Right.TAKEOVER).right, Right.OBSERVE)
+
+    def test_reason(self) -> None:
+        """The reason of the request counts for the session."""
+        self.make_policy("q", reason="Required")
+        self.request(reason="OPS-1")
+        self.assertIn("requires a reason", self.not_opened())  # not before it is approved
+        self.decide()
+        self.opened()
+
+    def test_forged_status(self) -> None:
+        """Approval cannot set when it ends or who decided."""
+        self.request(seconds=60)
+        status = self.decide(approved=True, decidedBy="carol", expirationTime=timestamp(EPOCH * 2))
+        self.assertEqual(status["status"]["decidedBy"], "bob")
+        self.assertEqual(status["status"]["expirationTime"], timestamp(EPOCH + 60))
+
+    def test_changed_meanwhile(self) -> None:
+        """An approver who names the UID does not approve another request."""
+        self.request()
+        patch = {"metadata": {"uid": "other"}, "status": {"approved": True}}
+        path = f"{REQUESTS}/r/approval"
+        self.refused(422, "PATCH", path, patch, user="bob", content_type=MERGE)
+
+
+class OnceTests(PolicyTestCase):
+    """Approvals for one session."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.make_policy(approval="Once")
+        self.request()
+        self.decide()
+
+    def test_used(self) -> None:
+        """The first session uses the approval, and a second one needs another."""
+        self.opened()
+        self.reviewed()
+        message = self.not_opened(self.applicant(session="s-2"))
+        self.assertIn("its approval was for one session, which has begun", message)
+
+    def test_same_session(self) -> None:
+        """
+        The id of the first session opens no second one: a caller who impersonates users may bring
+        the id of a session that is over.
+        """
+        self.opened()
+        self.assertIn("its approval was for one session", self.not_opened())
+
+    def resuming(self, session: str, resumes: str) -> Applicant:
+        return self.applicant(session=session, resumes=resumes)
+
+    def test_resumed(self) -> None:
+        """A session that is resumed goes on with its approval, and needs no other."""
+        self.opened()
+        self.request("more")
+        self.decide("more")
+        for session, resumes in (("s-2", "s-1"), ("s-3", "s-2")):
+            self.opened(self.resuming(session, resumes))
+            self.reviewed(self.resuming(session, resumes))
+        stored = self.successResultOf(self.storage.list(CONSOLEREQUESTS.resource)).items
+        sessions = {each["metadata"]["name"]: each["status"].get("session") for each in stored}
+        self.assertEqual(sessions, {"r": "s-3", "more": None})
+
+    def test_resumed_by_a_stranger(self) -> None:
+        """Only the session that has used the approval can be resumed with it."""
+        self.opened()
+        message = self.not_opened(self.resuming("s-2", "x"))
+        self.assertIn("its approval was for one session, which has begun", message)
+
+    def test_resumed_later(self) -> None:
+        """An attempt to resume that a hop refuses ends neither the session nor the next attempt."""
+        self.opened()
+        self.opened(self.resuming("s-2", "s-1"))
+        self.reviewed()
+        self.opened(self.resuming("s-3", "s-1"))
+        self.reviewed(self.resuming("s-3", "s-1"))
+
+    def test_resumed_for_longer(self) -> None:
+        """The longest time of a session counts from its beginning."""
+        self.make_policy("short", approval="Once", maxSeconds=600)
+        until = self.opened().until
+        self.clock.advance(400)
+        resumed = self.resuming("s-2", "s-1")
+        self.assertEqual(self.opened(resumed).until, until)
+        self.assertEqual(self.reviewed(resumed).until, until)
+        self.clock.advance(200)
+        self.assertIn("at most 600 seconds", self.not_opened(self.resuming("s-3", "s-2")))
+
+    def test_race(self) -> None:
+        """Of two sessions at the same moment, at two servers, one gets the approval."""
+        write = self.storage.update
+        racing: list[Deferred[Terms]] = []
+        replica = self.replica()
+
+        def update(resource: Any, obj: Any) -> Any:
+            self.storage.update = write  # type: ignore[method-assign]
+            other = self.open(self.applicant(session="s-2"), policies=replica)
+            racing.append(Deferred.fromCoroutine(other))
+            return write(resource, obj)
+
+        self.storage.update = update  # type: ignore[method-assign]
+        self.assertIn("its approval was for one session", self.not_opened())
+        self.assertEqual(self.successResultOf(racing[0]).right, Right.DRIVE)
+
+    def test_replica(self) -> None:
+        """A server that has not heard of the first session yet lets no second one in."""
+        other = self.replica()
+        other.stopService()  # it hears nothing from now on
+        self.opened()
+        made = Deferred.fromCoroutine(self.open(self.applicant(session="s-2"), policies=other))
+        message = self.failureResultOf(made, Forbidden).value.message
+        self.assertIn("its approval was for one session, which has begun", message)
+
+    def replica(self) -> ConsolePolicies:
+        """The policies of another server at the same store."""
+        other = ConsolePolicies(self.storage, [DEFAULT.workload], self.clock, self.clock.seconds)
+        other.startService()
+        self.addCleanup(lambda: other.running and other.stopService())
+        return other
+
+    def reserved(self, session: str) -> Deferred[Any]:
+        """Begin to open a session; fires with what it has reserved."""
+        opening = self.policies.open(self.applicant(session=session), self.machine, Right.DRIVE)
+        return opening.addCallback(lambda admitted: admitted.reservation)
+
+    def user_of_approval(self, name: str = "r") -> str | None:
+        """Return the session that has used an approval."""
+        key = (CONSOLEREQUESTS.resource, "default", name)
+        session: str | None = self.successResultOf(self.storage.get(*key))["status"].get("session")
+        return session
+
+    def test_not_opened(self) -> None:
+        """
+        A session that is not opened uses nothing, and the next one opens: it has waited, and so has one that
+        is refused then.
+        """
+        first = self.successResultOf(self.reserved("s-1"))
+        second, third = self.reserved("s-2"), self.reserved("s-3")
+        self.assertNoResult(second)
+        self.reviewed(self.applicant(session="s-1"))
+        first.not_opened(GatewayTimeout("no answer"))
+        self.assertIsNone(self.user_of_approval())
+        reservation = self.successResultOf(second)
+        self.assertNoResult(third)
+        self.successResultOf(reservation.use())
+        reservation.opened()
+        self.assertEqual(self.user_of_approval(), "s-2")
+        message = self.failureResultOf(third, Forbidden).value.message
+        self.assertIn("its approval was for one session, which has begun", message)
+
+    def test_left_while_written(self) -> None:
+        """A user who leaves while the approval is written gives it back, and the next session opens."""
+        first = self.successResultOf(self.reserved("s-1"))
+        second = self.reserved("s-2")
+        write = self.storage.update
+        waiting: Deferred[None] = Deferred()
+
+        def slow(resource: Any, obj: Any) -> Any:
+            self.storage.update = write  # type: ignore[method-assign]
+            return waiting.addCallback(lambda _: write(resource, obj))
+
+        self.storage.update = slow  # type: ignore[method-assign]
+        use = first.use()
+        use.cancel()
+        problem = self.failureResultOf(use, CancelledError).value
+        first.not_opened(problem)
+        self.assertNoResult(second)
+        waiting.callback(None)
+        self.assertIsNone(self.user_of_approval())
+        self.assertNotIn("useTime", self.answer("GET", f"{REQUESTS}/r")["status"])
+        self.successResultOf(self.successResultOf(second).use())
+        self.assertEqual(self.user_of_approval(), "s-2")
+
+    def test_not_opened_after_use(self) -> None:
+        """A session that is not opened although it has used its approval, gives it back."""
+        first = self.successResultOf(self.reserved("s-1"))
+        self.successResultOf(first.use())
+        self.assertEqual(self.user_of_approval(), "s-1")
+        first.not_opened(CancelledError())
+        self.assertIsNone(self.user_of_approval())
+        self.opened(self.applicant(session="s-2"))
+
+    def test_not_resumed_after_use(self) -> None:
+        """An attempt to resume that fails late leaves the approval to the session and its next attempt."""
+        self.opened()
+        opening = self.policies.open(self.resuming("s-2", "s-1"), self.machine, Right.DRIVE)
+        reservation = self.successResultOf(opening).reservation
+        self.reviewed(self.resuming("s-2", "s-1"))
+        self.successResultOf(reservation.use())
+        reservation.not_opened(CancelledError())
+        self.reviewed()
+        self.opened(self.resuming("s-3", "s-1"))
+        self.assertIn("was for one session", self.not_opened(self.applicant(session="s-4")))
+
+    def test_resumed_while_it_resumes(self) -> None:
+        """A session that is resumed waits for no attempt before it, which may never end."""
+        self.opened()
+        for session in ("s-2", "s-3"):
+            opening = self.policies.open(self.resuming(session, "s-1"), self.machine, Right.DRIVE)
+            reservation = self.successResultOf(opening).reservation
+        self.successResultOf(reservation.use())
+
+    def test_waits_for_long(self) -> None:
+        """A session waits ten seconds for another one, and is told why."""
+        first = self.successResultOf(self.reserved("s-1"))
+        second = self.reserved("s-2")
+        self.clock.advance(10)
+        message = self.failureResultOf(second, ServiceUnavailable).value.message
+        self.assertEqual(
+            message,
+            'another session of yours at machine "vm-1" is being opened with the approval for one '
+            "session: try again",
+        )
+        first.not_opened(GatewayTimeout("no answer"))
+        self.opened(self.applicant(session="s-3"))
+
+    def test_second_approval_meanwhile(self) -> None:
+        """A session does not wait for another one if there is an approval for each."""
+        self.request("more")
+        self.decide("more")
+        for session in ("s-1", "s-2"):
+            self.successResultOf(self.successResultOf(self.reserved(session)).use())
+        used = {self.user_of_approval(name) for name in ("r", "more")}
+        self.assertEqual(used, {"s-1", "s-2"})
+
+    def test_withdrawn_while_opened(self) -> None:
+        """An approval that is withdrawn or deleted while the next hop opens the session does not count."""
+        reservation = self.successResultOf(self.reserved("s-1"))
+        self.decide(denied=True)
+        message = self.failureResultOf(reservation.use(), Forbidden).value.message
+        self.assertIn("bob denied it", message)
+        reservation.not_opened(Forbidden(message))
+        self.request("more")
+        self.decide("more")
+        reservation = self.successResultOf(self.reserved("s-2"))
+        self.answer("DELETE", f"{REQUESTS}/more", user="jane")
+        message = self.failureResultOf(reservation.use(), Forbidden).value.message
+        self.assertIn("it is being deleted", message)
+
+    def test_withdrawn_meanwhile(self) -> None:
+        """An approval that is withdrawn just before its use does not count."""
+        write = self.storage.update
+
+        def update(resource: Any, obj: Any) -> Any:
+            self.storage.update = write  # type: ignore[method-assign]
+            self.decide(denied=True)
+            return write(resource, obj)
+
+        self.storage.update = update  # type: ignore[method-assign]
+        self.assertIn("bob denied it", self.not_opened())
+
+    def test_second_approval(self) -> None:
+        """Another approval is for another session."""
+        self.opened()
+        self.request("more")
+        self.decide("more")
+        self.opened(self.applicant(session="s-2"))
+        stored = self.successResultOf(self.storage.list(CONSOLEREQUESTS.resource)).items
+        sessions = {each["metadata"]["name"]: each["status"]["session"] for each in stored}
+        self.assertEqual(sessions, {"r": "s-1", "more": "s-2"})
+
+
+class EventTests(PolicyTestCase):
+    """Events about requests, and their end."""
+
+    def events(self) -> list[tuple[str, str, str]]:
+        several = self.answer("GET", EVENTS)["items"]
+        return sorted((e["reason"], e["involvedObject"]["kind"], e["message"]) for e in several)
+
+    def test_events(self) -> None:
+        """Request, approval and withdrawal are Events of the request and of the machine."""
+        self.request(reason="OPS-1")
+        self.decide()
+        self.decide(denied=True)
+        events = self.events()
+        until = timestamp(EPOCH + 3600)
+        messages = {
+            "ConsoleRequested": 'user "jane" asks for approval to drive the console, request "r": OPS-1',
+            "ConsoleApproved": 'user "bob" approved that user "jane" may drive the console until '
+            f'{until}, request "r": OPS-1',
+            "ConsoleDenied": 'user "bob" withdrew the approval of request "r" of user "jane"',
+        }
+        expected = [(r, k, m) for r, m in messages.items() for k in ("ConsoleRequest", "Machine")]
+        self.assertEqual(events, sorted(expected))
+
+    def test_removed(self) -> None:
+        """Requests are deleted a week after their end."""
+        self.request("old", seconds=60)
+        self.decide("old")
+        self.request("pending")
+        for _ in range(7 * 24):
+            self.clock.advance(3600)
+        self.assertEqual(len(self.answer("GET", REQUESTS)["items"]), 2)
+        for _ in range(3):
+            self.clock.advance(3600)
+        names = [each["metadata"]["name"] for each in self.answer("GET", REQUESTS)["items"]]
+        self.assertEqual(names, ["pending"])

@@ -1,0 +1,370 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.consoles.policies` and
+:mod:`twisted_exec.apiserver.consoles.policy_evaluation`, with the store of a whole server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from unittest import skipUnless
+
+from tests.apiserver.consoles.policies_support import POLICIES, REQUESTS, PolicyTestCase
+from tests.apiserver.support import EPOCH, MACHINES, MERGE
+from tests.retained import entries
+from twisted_exec.api import patterns
+from twisted_exec.api.dialects import DEFAULT
+from twisted_exec.api.kinds import CONSOLEPOLICIES, Object
+from twisted_exec.api.status import Forbidden, ServiceUnavailable
+from twisted_exec.api.users import User
+from twisted_exec.apiserver.consoles.policies import ConsolePolicies
+from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.wire.session_terms import Right, Terms
+
+OPEN = "kubectl console --reason TICKET -n default vm-1"
+ASK = "kubectl console --request --reason TICKET -n default vm-1"
+
+
+class TermsTests(PolicyTestCase):
+    """The terms of sessions."""
+
+    def test_interface(self) -> None:
+        """The index provides the interface."""
+        self.assertTrue(IConsolePolicies.providedBy(self.policies))
+
+    def test_none(self) -> None:
+        """Without a policy the user has the right that they want."""
+        for right in Right:
+            self.assertEqual(self.opened(right=right), Terms(right=right))
+
+    def test_selected(self) -> None:
+        """A policy applies to the machines that it selects, and to others without it not."""
+        self.make_policy(selector={"matchLabels": {"tier": "gold"}}, idleSeconds=60)
+        self.assertEqual(self.opened(), Terms(Right.DRIVE))
+        self.label(tier="gold")
+        expected = Terms(Right.DRIVE, idle_seconds=60, policy="default/p")
+        self.assertEqual(self.opened(), expected)
+        self.assertEqual(self.reviewed(), expected)
+
+    def test_strictest(self) -> None:
+        """Of several policies the strictest terms count, and all are named."""
+        self.make_policy("a", people=2, viewers=5, idleSeconds=60)
+        self.make_policy("b", viewers=3, idleSeconds=600, maxSeconds=90)
+        self.assertEqual(
+            self.opened(),
+            Terms(Right.DRIVE, 2, 3, 60, EPOCH + 90, "default/a, default/b"),
+        )
+
+    def test_many_names(self) -> None:
+        """The names of many policies still fit into the header."""
+        for number in range(5):
+            self.make_policy(f"{'p' * 240}{number}")
+        policy = self.opened().policy
+        self.assertTrue(policy.endswith(", and 2 more"))
+        self.assertLess(len(policy), 1024)
+
+    def test_all_refusals(self) -> None:
+        """Several policies that refuse a session are all named, each with its remedy."""
+        self.make_policy("a", reason="Required")
+        self.make_policy("b", approval="Required", approvers="#on-call")
+        self.assertEqual(
+            self.not_opened(),
+            f'ConsolePolicy "default/a" requires a reason: use {OPEN}, or kubectl exec -it -n default '
+            'vm-1 -- console --reason TICKET; ConsolePolicy "default/b" requires the approval of '
+            f"another user (#on-call): request it with {ASK}",
+        )
+
+    def test_reason_and_approval(self) -> None:
+        """A policy that requires a reason and an approval names both at once."""
+        self.make_policy("p", reason="Required", approval="Required")
+        self.assertEqual(
+            self.not_opened(),
+            f'ConsolePolicy "default/p" requires a reason: use {OPEN}, or kubectl exec -it -n default '
+            'vm-1 -- console --reason TICKET; ConsolePolicy "default/p" requires the approval of '
+            f"another user: request it with {ASK}",
+        )
+        self.assertEqual(self.causes(), ["ReasonRequired", "ApprovalRequired"])
+        self.assertEqual(self.causes(self.applicant(reason="OPS-1")), ["ApprovalRequired"])
+
+    def test_causes(self) -> None:
+        """Programs read from the causes what is missing, and the texts have no commands."""
+        self.make_policy("a", reason="Required")
+        self.make_policy("b", approval="Required", approvers="#on-call")
+        self.assertEqual(
+            self.refusal().to_status()["details"],
+            {
+                "causes": [
+                    {
+                        "reason": "ReasonRequired",
+                        "message": 'ConsolePolicy "default/a" requires a reason',
+                    },
+                    {
+                        "reason": "ApprovalRequired",
+                        "message": 'ConsolePolicy "default/b" requires the approval of another user '
+                        "(#on-call)",
+                    },
+                ]
+            },
+        )
+        self.request(reason="OPS-1")
+        self.assertEqual(self.causes(), ["ReasonRequired", "ApprovalRequired"])
+
+    def test_not_met(self) -> None:
+        """A condition that no reason and no approval meets has a cause of its own."""
+        self.make_policy(approval="Required")
+        robot = self.applicant("system:serviceaccount:default:robot")
+        self.assertEqual(self.causes(robot), ["ConsolePolicyNotMet"])
+
+    def test_many_refusals(self) -> None:
+        """The message names some policies and the number of the others."""
+        for number in range(9):
+            self.make_policy(f"p-{number}", reason="Required")
+        message = self.not_opened()
+        self.assertEqual(message.count("requires a reason"), 5)
+        self.assertTrue(message.endswith("; and 4 more policies refuse it"), message)
+
+    def test_reason(self) -> None:
+        """Any reason satisfies a policy without a pattern."""
+        self.make_policy(reason="Required")
+        self.not_opened()
+        self.assertEqual(self.opened(self.applicant(reason="why not")).policy, "default/p")
+
+    @skipUnless(patterns.SUPPORTED, patterns.UNSUPPORTED)
+    def test_reason_pattern(self) -> None:
+        """The reason must contain what the policy wants."""
+        self.make_policy(reason="Required", reasonPattern="^OPS-[0-9]+")
+        self.opened(self.applicant(reason="OPS-12 disk full"))
+        self.assertEqual(
+            self.not_opened(self.applicant(reason="because")),
+            'ConsolePolicy "default/p" requires a reason that matches ^OPS-[0-9]+, not "because": use '
+            f"{OPEN}",
+        )
+
+    @skipUnless(patterns.SUPPORTED, patterns.UNSUPPORTED)
+    def test_cannot_evaluate(self) -> None:
+        """A server that cannot evaluate a policy lets nobody in."""
+        obj = self.make_policy("p", reason="Required", reasonPattern="x+")
+        self.patch(patterns, "SUPPORTED", False)
+        changed = {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}}
+        self.successResultOf(self.storage.update(CONSOLEPOLICIES.resource, changed))
+        message = self.not_opened(self.applicant(reason="x"))
+        self.assertIn("cannot be evaluated by this server: regular expressions need", message)
+        self.assertTrue(self.policies.is_strict(self.machine))
+
+    def test_max(self) -> None:
+        """The end counts from the beginning of the session, and a review refuses what is over."""
+        self.make_policy(maxSeconds=60)
+        applicant = self.applicant()
+        self.clock.advance(59)
+        self.assertEqual(self.reviewed(applicant).until, EPOCH + 60)
+        self.clock.advance(1)
+        with self.assertRaises(Forbidden) as caught:
+            self.reviewed(applicant)
+        self.assertEqual(
+            caught.exception.message,
+            'ConsolePolicy "default/p" allows sessions of at most 60 seconds',
+        )
+
+    def test_people(self) -> None:
+        """Neither a ServiceAccount nor an impersonated user is one of two people."""
+        self.make_policy(people=2)
+        self.assertEqual(self.opened().people, 2)
+        robot = self.not_opened(self.applicant("system:serviceaccount:default:robot"))
+        self.assertIn("a ServiceAccount is not a person", robot)
+        self.assertIn(
+            "impersonated users do not count", self.not_opened(self.applicant(caller="eve"))
+        )
+
+    def test_strict(self) -> None:
+        """Strict policies are those of the machine."""
+        self.assertFalse(self.policies.is_strict(self.machine))
+        self.make_policy(selector={"matchLabels": {"tier": "gold"}}, verbs="Strict")
+        self.assertFalse(self.policies.is_strict(self.machine))
+        self.label(tier="gold")
+        self.assertTrue(self.policies.is_strict(self.machine))
+
+    def test_strict_review(self) -> None:
+        """An access review for a machine under a strict policy answers as opening its console does."""
+        self.assertEqual(self.may("takeover", "vm-1"), (True, True))
+        self.make_policy(selector={"matchLabels": {"tier": "gold"}}, verbs="Strict")
+        self.assertEqual(self.may("takeover", "vm-1"), (True, True))
+        self.label(tier="gold")
+        self.assertEqual(self.may("takeover", "vm-1"), (False, False))
+        self.assertEqual(self.may("drive", "vm-1"), (True, True))  # jane has the verb itself
+
+    def may(self, verb: str, machine: str) -> tuple[bool, bool]:
+        """Return the answers to jane's question about herself, and to the same of another user."""
+        place = {"namespace": "default", "name": machine, "subresource": "console"}
+        asked = {"verb": verb, "group": "compute.ironcore.dev", "resource": "machines", **place}
+        reviews = "/apis/authorization.k8s.io/v1"
+        own = {"spec": {"resourceAttributes": asked}}
+        other = {"spec": {"resourceAttributes": asked, "user": "jane"}}
+        answers = (
+            self.answer("POST", f"{reviews}/selfsubjectaccessreviews", own, user="jane", code=201),
+            self.answer("POST", f"{reviews}/subjectaccessreviews", other, code=201),
+        )
+        own_answer, other_answer = (bool(each["status"]["allowed"]) for each in answers)
+        return own_answer, other_answer
+
+    def test_unknown(self) -> None:
+        """Before the policies are known nobody is let in."""
+        fresh = ConsolePolicies(MemoryStorage(), [DEFAULT.workload], self.clock, self.clock.seconds)
+        self.assertTrue(fresh.is_strict(self.machine))
+        opened = fresh.open(self.applicant(), self.machine, Right.OBSERVE)
+        self.failureResultOf(opened, ServiceUnavailable)
+        with self.assertRaises(ServiceUnavailable):
+            fresh.review(self.applicant(), self.machine["metadata"]["uid"], Right.OBSERVE)
+
+
+class HoursTests(PolicyTestCase):
+    """Sessions end with the hours."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        begins = datetime.fromtimestamp(EPOCH, UTC)  # Tue 2023-11-14 22:13:20
+        self.assertEqual(f"{begins:%a %H:%M}", "Tue 22:13")
+        self.hours = [{"days": ["Tue"], "from": "22:00", "to": "22:30"}]
+
+    def test_inside(self) -> None:
+        """The session ends when the hours end."""
+        self.make_policy(hours=self.hours)
+        until = EPOCH - EPOCH % 1800 + 1800
+        self.assertEqual(self.opened().until, until)
+
+    def test_outside(self) -> None:
+        """Outside the hours the message says when they begin, in the time zone of the policy."""
+        self.make_policy(hours=self.hours, timeZone="Europe/Berlin")
+        self.assertEqual(
+            self.not_opened(),
+            'ConsolePolicy "default/p" does not allow this console at this hour; its hours begin on '
+            "Tue 2023-11-21 22:00 Europe/Berlin",
+        )
+
+
+class HintTests(PolicyTestCase):
+    """Changes are reported at once, and moments by one timer."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.hints = 0
+        self.policies.follow(self.hinted)
+
+    def hinted(self) -> None:
+        self.hints += 1
+
+    def patch(self, path: str, patch: Object) -> None:
+        self.answer("PATCH", path, patch, content_type=MERGE)
+
+    def assertHints(self, action: Callable[[], object], expected: bool = True) -> None:
+        before = self.hints
+        action()
+        self.assertEqual(self.hints > before, expected)
+
+    def test_changes(self) -> None:
+        """Policies, labels of machines and decisions about requests."""
+        self.assertHints(lambda: self.make_policy(selector={"matchLabels": {"a": "b"}}))
+        self.assertHints(lambda: self.label(a="b"))
+        self.assertHints(lambda: self.patch(f"{POLICIES}/p", {"spec": {"people": 2}}))
+        self.assertHints(self.request, expected=False)
+        self.assertHints(self.decide)
+        self.assertHints(lambda: self.answer("DELETE", f"{REQUESTS}/r"))
+        self.assertHints(lambda: self.answer("DELETE", f"{POLICIES}/p"))
+
+    def test_irrelevant_changes(self) -> None:
+        """Changes that concern no policy are no hints: users could have all sessions reviewed."""
+        self.make_policy(selector={"matchLabels": {"tier": "gold"}})
+        self.assertHints(lambda: self.label(a="b"), expected=False)
+        self.request()
+        self.assertHints(lambda: self.answer("DELETE", f"{REQUESTS}/r"), expected=False)
+        self.request("denied")
+        self.request("approved")
+        self.decide("approved")
+        annotated = {"metadata": {"annotations": {"a": "b"}}}
+        self.assertHints(lambda: self.patch(f"{REQUESTS}/approved", annotated), expected=False)
+        self.assertHints(lambda: self.decide("denied", denied=True), expected=False)
+        self.assertHints(lambda: self.patch(f"{MACHINES}/vm-1", annotated), expected=False)
+
+    def test_end_of_hours(self) -> None:
+        """The end of hours is reported at that moment, and their next beginning too."""
+        self.make_policy(hours=[{"days": ["Tue"], "from": "22:00", "to": "22:30"}])
+        left = 1800 - EPOCH % 1800
+        self.assertHints(lambda: self.pump(left - 1), expected=False)
+        self.assertHints(lambda: self.pump(1))
+        self.assertHints(lambda: self.pump(60), expected=False)
+        self.assertHints(lambda: self.pump(7 * 86_400 - 1800))
+
+    def test_end_of_approval(self) -> None:
+        """The end of an approval is reported at that moment."""
+        self.make_policy(approval="Required")
+        self.request(seconds=90)
+        self.decide()
+        self.opened()
+        self.assertHints(lambda: self.pump(89), expected=False)
+        self.assertHints(lambda: self.pump(1))
+        with self.assertRaises(Forbidden):
+            self.reviewed()
+
+    def test_one_moment(self) -> None:
+        """A request that changes often is expected to end once: its user may change it any time."""
+        self.make_policy(approval="Required")
+        self.request(seconds=90)
+        self.decide()
+        first = {"metadata": {"annotations": {"a": ""}}}
+        self.answer("PATCH", f"{REQUESTS}/r", first, content_type=MERGE)
+        before = self.entries()
+        for number in range(20):
+            patch = {"metadata": {"annotations": {"a": str(number)}}}
+            self.answer("PATCH", f"{REQUESTS}/r", patch, content_type=MERGE)
+        self.assertEqual(self.entries(), before)
+        self.pump(90)
+        self.assertLess(self.entries(), before)
+
+    def test_many_changes(self) -> None:
+        """A policy that changes often has one timer."""
+        self.make_policy()
+        before = self.entries()
+        for people in (1, 2) * 20:
+            patch = {"spec": {"people": people, "hours": [{"from": "22:00", "to": "22:30"}]}}
+            body = patch if people == 2 else {"spec": {"people": 1}}
+            self.answer("PATCH", f"{POLICIES}/p", body, content_type=MERGE)
+        self.assertLess(self.entries(), before + 40)
+        before = self.hints
+        self.pump(1800 - EPOCH % 1800)
+        self.assertEqual(self.hints, before + 1)
+
+    def test_deleted(self) -> None:
+        """Approvals and policies that are deleted leave nothing behind until they would have ended."""
+        for number in range(20):
+            self.request(f"r-{number}", seconds=90)
+            self.decide(f"r-{number}")
+            self.answer("DELETE", f"{REQUESTS}/r-{number}")
+            self.make_policy(hours=[{"from": "22:00", "to": "22:30"}])
+            self.answer("DELETE", f"{POLICIES}/p")
+        self.assertLess(len(self.policies._moments), 20)
+
+    def entries(self) -> int:
+        """Return how much the index remembers."""
+        return entries(self.policies, beside=[self.storage])
+
+    def pump(self, seconds: float) -> None:
+        whole = int(seconds)
+        while whole > 0:
+            step = min(whole, 60)
+            self.clock.advance(step)
+            whole -= step
+
+
+class ApplicantTests(PolicyTestCase):
+    """Whose approval counts."""
+
+    def test_other_account(self) -> None:
+        """A new account of the same name does not inherit an approval."""
+        self.make_policy(approval="Required")
+        self.request()
+        self.decide()
+        # The token file gives jane the UID 2.
+        opened = Applicant(User("jane", uid="2"), "s-1", self.clock.seconds())
+        self.assertEqual(self.opened(opened).policy, "default/p")
+        other = Applicant(User("jane", uid="9"), "s-1", self.clock.seconds())
+        self.assertIn("another account of this name", self.not_opened(other))

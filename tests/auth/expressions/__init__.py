@@ -1,1 +1,0 @@
-"""Tests for :mod:`twisted_exec.auth.expressions`."""

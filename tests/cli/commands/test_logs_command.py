@@ -1,0 +1,166 @@
+"""
+Tests for ``twisted-exec logs`` against a real server.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from contextlib import redirect_stderr
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.cli.typed import typed
+from tests.kube.console_cases import ConsolesCase
+from tests.kube.test_log import Logs
+from twisted_exec.api import patterns
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.api.status import NotFound, ServiceUnavailable
+from twisted_exec.api.times import NANOSECONDS, nanoseconds
+from twisted_exec.cli.commands import logs as logs_command
+from twisted_exec.cli.commands.logs import log_options
+from twisted_exec.cli.main import make_parser
+from twisted_exec.cli.runner import InputError
+
+NOON = "2026-11-20T12:00:00Z"
+
+
+class LogsTests(ConsolesCase):
+    """``twisted-exec logs vm``."""
+
+    def setUp(self) -> Any:
+        serving = super().setUp()
+        self.logs = self.site.resource = Logs()
+        self.logs.journal.append(b"boot\r\n\x1b[31mKernel panic\x1b[m\r\n=> ")
+        return serving
+
+    async def typed(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, output and errors."""
+        return await typed(self, "logs", "--kubeconfig", self.kubeconfig(), "vm", *words)
+
+    async def test_log(self) -> None:
+        """The log is printed as it is; options select and format it."""
+        whole = "boot\r\n\x1b[31mKernel panic\x1b[m\r\n=> "
+        self.assertEqual(await self.typed(), (0, whole, ""))
+        self.assertEqual(await self.typed("--tail", "1"), (0, "=> ", ""))
+        self.assertEqual(await self.typed("--plain"), (0, "boot\nKernel panic\n=> ", ""))
+        self.assertEqual(await self.typed("--since", "30d"), (0, whole, ""))
+        self.assertEqual(await self.typed("--between", "2d", "1d12h"), (0, "", ""))
+
+    async def test_grep(self) -> None:
+        """Exit code 1 says that no line matched, as with grep."""
+        self.assertEqual(await self.typed("--plain", "--grep", "pan.c"), (0, "Kernel panic\n", ""))
+        self.assertEqual(await self.typed("--grep", "oops"), (1, "", ""))
+
+    async def test_bad_pattern(self) -> None:
+        """A pattern that is not valid is refused with its position."""
+        code, _, told = await self.typed("--grep", "a(b")
+        self.assertEqual(
+            (code, told), (2, "twisted-exec logs: --grep: character 2: missing ): a(b\n")
+        )
+        self.assertEqual(self.logs.queries, [])
+
+    async def test_without_re2(self) -> None:
+        """Without google-re2 the message has the remedy; literal text works."""
+        self.patch(patterns, "SUPPORTED", False)
+        code, _, told = await self.typed("--grep", "a.b")
+        self.assertEqual(code, 2)
+        self.assertIn("pip install google-re2", told)
+        self.assertEqual(await self.typed("--tail", "2", "--grep", "=>"), (0, "=> \n", ""))
+
+    async def test_deleted(self) -> None:
+        """--deleted reads the console of the machine of that name that was deleted last."""
+        code, _, told = await self.typed("--deleted")
+        self.assertEqual(code, 2)
+        self.assertIn('there is no console of a deleted machine "vm"', told)
+        for name, day in (("vm-2", "02"), ("vm-3", "03"), ("vm-1", "01")):
+            time = f"2026-11-{day}T00:00:00Z"
+            self.logs.deleted.append(
+                {"metadata": {"name": name}, "spec": {"machine": "vm", "deletionTime": time}}
+            )
+        self.assertEqual(await self.typed("--deleted", "--tail", "1"), (0, "=> ", ""))
+        self.assertEqual(self.logs.read_deleted, ["vm-3"])
+        code, _, told = await self.typed("--deleted", "--follow")
+        self.assertEqual(
+            (code, told),
+            (2, "twisted-exec logs: a deleted machine prints nothing more: omit --follow\n"),
+        )
+
+    async def test_not_found(self) -> None:
+        """The refusal names the option for deleted machines."""
+        self.logs.problem = NotFound("machines", "vm", "compute.ironcore.dev")
+        code, _, told = await self.typed()
+        self.assertEqual(code, 2)
+        self.assertTrue(told.endswith("; if the machine was deleted, add --deleted\n"), told)
+
+    async def test_no_previous_boot(self) -> None:
+        """The refusal of the server is one line."""
+        self.assertEqual(
+            await self.typed("--previous"),
+            (
+                2,
+                "",
+                'twisted-exec logs: previous terminated container "console" in machine "vm" not '
+                "found; there are no boots\n",
+            ),
+        )
+
+    async def test_outage(self) -> None:
+        """A long outage is one line on stderr; the log is whole."""
+        self.patch(logs_command, "_LOUD_SECONDS", 0)
+        journal = self.logs.journal
+        reading = Deferred.fromCoroutine(self.typed("--follow"))
+        while not self.logs.sessions.live():
+            await self._settle()
+        self.logs.problem = ServiceUnavailable("starting")
+        self.logs.cut()
+        journal.append(b"more\n")
+        while len(self.logs.queries) < 3:
+            await self._settle()
+        self.logs.problem = None
+        while not self.logs.sessions.live():
+            await self._settle()
+        journal.close()
+        code, text, told = await reading
+        self.assertEqual((code, text.partition("=> ")[2]), (0, "more\n"))
+        self.assertEqual(told, "twisted-exec logs: the connection was lost; trying again\n")
+
+
+class OptionsTests(SynchronousTestCase):
+    """Options of the command line."""
+
+    def options(self, *words: str) -> LogOptions:
+        return log_options(make_parser().parse_args(["logs", "vm", *words]))
+
+    def test_boots(self) -> None:
+        """``--previous`` is ``--boot -1``."""
+        self.assertEqual(self.options("--previous"), self.options("--boot", "-1"))
+        self.assertEqual(self.options("--boot", "7").boot, 7)
+
+    def test_times(self) -> None:
+        """Times are RFC 3339, or durations before now, also of days."""
+        self.assertEqual(self.options("--since", NOON).since_nanoseconds, nanoseconds(NOON))
+        for text, seconds in (("30d", 30 * 86400), ("1d12h", 129600), ("90s", 90), ("5", 5)):
+            since = self.options("--since", text).since_nanoseconds or 0
+            self.assertLess(abs(since / NANOSECONDS - time.time() + seconds), 10, text)
+        between = self.options("--between", NOON, "2026-11-20T13:00:00+01:00")
+        self.assertEqual(between.since_nanoseconds, between.until_nanoseconds)
+
+    def test_refused(self) -> None:
+        """Options that make no sense are refused before a request."""
+        for words in (
+            ("--boot", "x"),
+            ("--boot", "1", "--previous"),
+            ("--tail", "-1"),
+            ("--since", "yesterday"),
+            ("--since", "2026-11-20"),
+            ("--since", "d"),
+            ("--since", "1h", "--between", "2h", "1h"),
+        ):
+            with self.assertRaises(SystemExit) as exit_, redirect_stderr(io.StringIO()):
+                self.options(*words)
+            self.assertEqual(exit_.exception.code, 2, words)
+        for words in (("--between", "1h", "2h"), ("--between", "2h", "1h", "-f")):
+            self.assertRaises(InputError, self.options, *words)

@@ -1,0 +1,109 @@
+"""
+Tests for :mod:`twisted_exec.cli.commands.log_output`.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.patterns import Pattern, Search
+from twisted_exec.cli.commands.log_output import LogOutput
+
+STAMP = b"2026-11-20T05:00:00.123456789Z "
+
+
+def printed(
+    *pieces: bytes, regex: str = "", timestamps: bool = False, colours: bool = False
+) -> bytes:
+    """Everything that is printed for the pieces of a log."""
+    parts: list[bytes] = []
+    search = Search(Pattern(regex, is_regex=True)) if regex else None
+    output = LogOutput(parts.append, search, has_timestamps=timestamps, has_colours=colours)
+    for piece in pieces:
+        output.feed(piece)
+    output.finish()
+    return b"".join(parts)
+
+
+class LogOutputTests(SynchronousTestCase):
+    """Tests for :class:`LogOutput`."""
+
+    def test_unchanged(self) -> None:
+        """Without a pattern and without a terminal, the log is printed as it is, at once."""
+        self.assertEqual(printed(b"\x1b[1ma\r\n", b"\xffb"), b"\x1b[1ma\r\n\xffb")
+
+    def test_grep(self) -> None:
+        """Matching lines are printed as they came; the last one may have no end."""
+        log = (b"boot\r\nKernel pa", b"nic\r\nok\nlast panic")
+        self.assertEqual(printed(*log, regex="panic"), b"Kernel panic\r\nlast panic\n")
+        self.assertEqual(printed(*log, regex="^Ker.*ic$"), b"Kernel panic\r\n")
+        self.assertEqual(printed(*log, regex="[0-9]"), b"")
+
+    def test_grep_is_by_line(self) -> None:
+        """Anchors are those of a line, and carriage returns before its end do not count."""
+        log = (b"one\r\ntwo\r\r\nthree\x1b[m\n", b"two\r\n")
+        for regex, lines in (
+            ("^two$", b"two\r\r\ntwo\r\n"),
+            (r"\Atwo\z", b"two\r\r\ntwo\r\n"),
+            ("(?-m)^three$", b"three\x1b[m\n"),
+            ("(?i)ONE$", b"one\r\n"),
+            (r"e\s*t", b""),
+        ):
+            self.assertEqual(printed(*log, regex=regex), lines, regex)
+
+    def test_grep_streams(self) -> None:
+        """A match is printed as soon as its line is complete."""
+        parts: list[bytes] = []
+        output = LogOutput(parts.append, Search(Pattern("a")))
+        output.feed(b"a\nb")
+        self.assertEqual((parts, output.matches), ([b"a\n"], 1))
+
+    def test_hidden_words(self) -> None:
+        """Colours within a word do not hide it; such a line is printed as it came."""
+        line = b"\x1b[31mpa\x1b[mnic\n"
+        self.assertEqual(printed(line, regex="panic", colours=True), line)
+
+    def test_timestamps(self) -> None:
+        """Timestamps are not searched, and printed."""
+        log = STAMP + b"one\n" + STAMP + b"two\n"
+        self.assertEqual(printed(log, regex="2026", timestamps=True), b"")
+        self.assertEqual(printed(log, regex="^two", timestamps=True), STAMP + b"two\n")
+
+    def test_colours(self) -> None:
+        """Matches are highlighted and timestamps are dim."""
+        dim = b"\x1b[2m" + STAMP + b"\x1b[m"
+        log = STAMP + b"a panic, a panic\r\n"
+        red = b"\x1b[1;31mpanic\x1b[m"
+        self.assertEqual(
+            printed(log, regex="panic", timestamps=True, colours=True),
+            dim + b"a " + red + b", a " + red + b"\r\n",
+        )
+        self.assertEqual(printed(log, timestamps=True, colours=True), dim + log[len(STAMP) :])
+        self.assertEqual(printed(b"x\n", regex="y*", colours=True), b"x\n")
+
+    def test_long_line(self) -> None:
+        """A line without end is searched in parts, and not held."""
+        parts: list[bytes] = []
+        output = LogOutput(parts.append, Search(Pattern("needle")))
+        for _ in range(100):
+            output.feed(b"x" * 10_000)
+        output.feed(b"needle" + b"x" * 70_000)
+        self.assertEqual(output.matches, 1)
+        self.assertLess(len(b"".join(parts)), 70_000)
+
+    @given(
+        st.lists(st.sampled_from([STAMP + b"a\n", STAMP + b"b\r\r\n", STAMP + b"\n"])),
+        st.integers(1, 80),
+        st.booleans(),
+    )
+    def test_split(self, lines: list[bytes], size: int, colours: bool) -> None:
+        """Pieces may end anywhere."""
+        log = b"".join(lines)
+        pieces = [log[at : at + size] for at in range(0, len(log), size)]
+        for regex in ("", "a"):
+            self.assertEqual(
+                printed(*pieces, regex=regex, timestamps=True, colours=colours),
+                printed(log, regex=regex, timestamps=True, colours=colours),
+            )

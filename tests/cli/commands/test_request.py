@@ -1,0 +1,168 @@
+"""
+Tests for :mod:`twisted_exec.cli.commands.request` and :mod:`twisted_exec.cli.console.approval`, against a real
+API server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import CancelledError, Deferred
+
+from tests.apiserver.chain import ChainTestCase
+from tests.cli.typed import typed
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import DIALECTS
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import Forbidden, NotFound
+from twisted_exec.cli.console import approval as waiting
+from twisted_exec.cli.console.approval import approval
+from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.wire.stream_options import CONSOLE
+
+reactor: Any = _reactor
+REQUESTS = kinds.CONSOLEREQUESTS.resource
+
+
+class RequestCase(ChainTestCase):
+    """Jane edits a namespace with a machine; the administrator approves."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        binding = {
+            "metadata": {"name": "jane"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "edit",
+            },
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+        }
+        await self.admin.create(kinds.ROLEBINDINGS.resource, binding, "default")
+        await self.make_machine()
+
+    async def request(self, name: str = "r", **spec: Any) -> Object:
+        body = {"metadata": {"name": name}, "spec": {"machine": "vm", **spec}}
+        return await self.client("jane").create(REQUESTS, body, "default")
+
+    async def run_command(self, *arguments: str, user: str = "admin") -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        words = ["request", *arguments, "--kubeconfig", self.kubeconfig(f"user-{user}")]
+        return await typed(self, *words)
+
+
+class CommandTests(RequestCase):
+    """Each command, as a user types it."""
+
+    async def test_list(self) -> None:
+        """``list`` shows what waits and what was decided."""
+        await self.request(reason="OPS-1")
+        code, out, err = await self.run_command("list")
+        self.assertEqual((code, err), (0, ""))
+        head, row = out.splitlines()
+        self.assertEqual(
+            head.split(), ["NAME", "MACHINE", "USER", "RIGHT", "STATE", "LEFT", "REASON"]
+        )
+        self.assertRegex(row, r"^r +vm +jane +drive +Pending +(24|23)h\S* +OPS-1$")
+        await self.run_command("approve", "r")
+        _, out, _ = await self.run_command("list", "-A")
+        self.assertRegex(out, r"\ndefault +r +vm +jane +drive +Approved +(60|59)m")
+
+    async def test_approve(self) -> None:
+        """``approve`` says what it has allowed, and ``show`` shows it."""
+        await self.request(reason="OPS-1")
+        code, out, err = await self.run_command("approve", "r", "--reason", "go on")
+        self.assertEqual((code, err), (0, ""))
+        start = 'request "r" approved: user "jane" may drive machine "vm" until 20'
+        self.assertTrue(out.startswith(start), out)
+        _, out, _ = await self.run_command("show", "r")
+        for line in (
+            "State:           Approved",
+            "Decided by:      admin",
+            "Remark:          go on",
+        ):
+            self.assertIn(f"{line}\n", out)
+
+    async def test_deny(self) -> None:
+        """``deny`` denies, and withdraws an approval."""
+        await self.request()
+        await self.run_command("approve", "r")
+        code, out, _ = await self.run_command("deny", "r")
+        self.assertEqual((code, out), (0, 'request "r" denied\n'))
+        request = await self.admin.get(REQUESTS, "r", "default")
+        self.assertTrue(request["status"]["denied"])
+
+    async def test_refusals(self) -> None:
+        """Errors are one line that names the object."""
+        await self.request()
+        code, out, err = await self.run_command("approve", "x")
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn('consolerequest "x" not found in namespace "default"; twisted-exec', err)
+        code, out, err = await self.run_command("approve", "r", user="jane")
+        self.assertEqual((code, out, err.count("\n")), (1, "", 1))
+        self.assertIn('User "jane" cannot patch resource "consolerequests/approval"', err)
+
+
+class ApprovalTests(RequestCase):
+    """``kubectl console --request``."""
+
+    def setUp(self) -> Any:
+        self.patch(waiting, "LOOK_SECONDS", 0.01)
+        return super().setUp()
+
+    def ask(self) -> tuple[Deferred[None], list[str]]:
+        lines: list[str] = []
+        config = load(self.kubeconfig("user-jane"))
+        made = approval(config, "vm", DIALECTS, CONSOLE, "OPS-1", reactor, lines.append, 10.0)
+        return Deferred.fromCoroutine(made), lines
+
+    async def made(self, lines: list[str]) -> str:
+        await self.until(lambda: lines)
+        (request,) = (await self.admin.list(REQUESTS, "default"))["items"]
+        return str(request["metadata"]["name"])
+
+    async def decide(self, name: str, **status: Any) -> None:
+        await self.admin.patch(
+            REQUESTS, name, {"status": status}, "default", subresource="approval"
+        )
+
+    async def test_approved(self) -> None:
+        """The user reads the exact commands for the approver, and goes on after the approval."""
+        asking, lines = self.ask()
+        name = await self.made(lines)
+        self.assertTrue(name.startswith("vm-"))
+        self.assertIn(f"    twisted-exec request approve -n default {name}\n", lines[0])
+        self.assertIn(f"kubectl patch consolerequest -n default {name} --subresource=", lines[0])
+        await self.decide(name, approved=True)
+        await asking
+        self.assertIn(f'user "admin" approved request "{name}", until 20', lines[1])
+        request = await self.admin.get(REQUESTS, name, "default")
+        spec = {key: request["spec"][key] for key in ("machine", "right", "reason", "user")}
+        expected = {"machine": "vm", "right": "drive", "reason": "OPS-1", "user": "jane"}
+        self.assertEqual(spec, expected)
+
+    async def test_denied(self) -> None:
+        """A denial ends the program with the approver's remark."""
+        asking, lines = self.ask()
+        name = await self.made(lines)
+        await self.decide(name, denied=True, message="not now")
+        failure = await self.assertFailure(asking, Forbidden)
+        self.assertEqual(failure.message, f'user "admin" denied request "{name}": not now')
+
+    async def test_deleted(self) -> None:
+        """A request that is deleted is not waited for."""
+        asking, lines = self.ask()
+        name = await self.made(lines)
+        await self.admin.delete(REQUESTS, name, "default")
+        failure = await self.assertFailure(asking, NotFound)
+        self.assertEqual(failure.message, f'request "{name}" was deleted')
+
+    async def test_left(self) -> None:
+        """Ctrl-C leaves the request where it is."""
+        asking, lines = self.ask()
+        name = await self.made(lines)
+        asking.cancel()
+        await self.assertFailure(asking, CancelledError)
+        self.assertIn(f'request "{name}" stays', lines[-1])
+        await self.admin.get(REQUESTS, name, "default")

@@ -1,0 +1,152 @@
+"""Tests for :mod:`twisted_exec.cli.fleet.tiles`."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.cli.fleet.tiles import (
+    LEAST_COLUMNS,
+    LEAST_ROWS,
+    Grid,
+    ScreenText,
+    draw_tile,
+    fitted,
+    grid_for,
+)
+
+SCREEN = {
+    "epoch": "0123456789abcdef",
+    "offset": 10,
+    "cursor": {"row": 1, "column": 2, "visible": True},
+    "lines": [{"text": "one"}, {"text": "two"}, {"text": ""}],
+}
+
+
+class GridTests(SynchronousTestCase):
+    """Tests for :func:`grid_for`."""
+
+    def test_grids(self) -> None:
+        """The tiles are as large as possible, and all machines are shown if their tiles get large enough."""
+        for size, count, grid in (
+            ((80, 25), 1, (1, 1, 80, 24)),
+            ((80, 25), 2, (1, 2, 80, 12)),
+            ((160, 50), 2, (2, 1, 80, 49)),
+            ((160, 50), 4, (2, 2, 80, 24)),
+            ((200, 50), 200, (5, 6, 40, 8)),
+            ((10, 3), 200, (1, 1, 10, 2)),
+        ):
+            self.assertEqual(grid_for(*size, count), Grid(*grid), (size, count))
+
+    @given(st.integers(1, 500), st.integers(1, 300), st.integers(1, 500))
+    def test_fits(self, columns: int, rows: int, count: int) -> None:
+        """All tiles are within the terminal, and none is smaller than the least size if there is room."""
+        grid = grid_for(columns, rows, count)
+        self.assertGreaterEqual(grid.capacity, 1)
+        left, top = grid.place(grid.capacity - 1)
+        self.assertLessEqual(left - 1 + grid.width, columns)
+        self.assertLessEqual(top - 1 + grid.height, max(1, rows - 1))
+        self.assertGreaterEqual(grid.width, min(columns, LEAST_COLUMNS))
+        self.assertGreaterEqual(grid.height, min(max(1, rows - 1), LEAST_ROWS))
+
+
+class FittedTests(SynchronousTestCase):
+    """Tests for :func:`fitted`."""
+
+    def test_texts(self) -> None:
+        """Text takes exactly the width; a wide character that does not fit is left out."""
+        for text, width, shown in (
+            ("abc", 5, "abc  "),
+            ("abcdef", 5, "abcde"),
+            ("中文", 3, "中 "),
+            ("e\u0301a", 3, "ea "),
+            ("\u202ea\x1b[2J", 8, "a\ufffd[2J   "),
+            ("\u05d0\u0627", 3, "\ufffd\ufffd "),
+        ):
+            self.assertEqual(fitted(text, width), shown)
+
+    @given(st.text(max_size=30), st.integers(0, 20), st.integers(0, 20))
+    def test_any(self, text: str, width: int, skip: int) -> None:
+        """Whatever the text, nothing but visible characters of that width is left."""
+        shown = fitted(text, width, skip)
+        wide = sum(unicodedata.east_asian_width(each) in "WF" for each in shown)
+        self.assertEqual(len(shown) + wide, width)
+        self.assertEqual({unicodedata.category(each)[0] for each in shown} & {"C", "M"}, set())
+
+
+class DrawTileTests(SynchronousTestCase):
+    """Tests for :func:`draw_tile`."""
+
+    def drawn(self, height: int, message: str = "", screen: ScreenText | None = None) -> list[str]:
+        """Return the rows with their places and styles."""
+        text = draw_tile((1, 1), Grid(1, 1, 7, height), "a", screen, message)
+        return (
+            text.replace("\x1b[7m", "<")
+            .replace("\x1b[1m", "!")
+            .replace("\x1b[m", ">")
+            .split("\x1b")[1:]
+        )
+
+    def test_screen(self) -> None:
+        """The title comes first, then the rows, with the cursor."""
+        screen = ScreenText.parse(SCREEN)
+        rows = self.drawn(4, screen=screen)
+        self.assertEqual(
+            rows, ["[1;1H<a     > ", "[2;1Hone    ", "[3;1Htwo    ", "[3;3H<o>", "[4;1H       "]
+        )
+
+    def test_colours(self) -> None:
+        """Styles are drawn over the text, as far as they are in the tile."""
+        run = {"column": 1, "columns": 8, "text": "wo\x1b[2Jxyz", "foreground": 1, "bold": True}
+        other = {"column": 0, "columns": 1, "text": "o", "background": "#0a0B0c"}
+        lines = [{"text": "one", "runs": [other]}, {"text": "two\x1b[2Jxyz", "runs": [run]}]
+        screen = ScreenText.parse({**SCREEN, "lines": lines})
+        rows = self.drawn(3, screen=screen)
+        self.assertEqual(rows[1:4], ["[2;1Hone    ", "[2;1H", "[48;2;10;11;12mo>"])
+        self.assertEqual(
+            rows[4:], ["[3;1Htwo\ufffd[2 ", "[3;2H", "[1;38;5;1mwo\ufffd[2>", "[3;3H<o>"]
+        )
+
+    def test_skip(self) -> None:
+        """Columns at the left can be left out, of the text, its styles and the cursor."""
+        run = {"column": 1, "columns": 4, "text": "bc\u6f22", "inverse": True}
+        screen = ScreenText.parse({**SCREEN, "lines": [{"text": "abc\u6f22d", "runs": [run]}]})
+        text = draw_tile((1, 1), Grid(1, 1, 7, 2), "a", screen, "", 2)
+        self.assertIn("\x1b[2;1Hc\u6f22d   ", text)
+        self.assertIn("\x1b[7mc\u6f22\x1b[m", text)
+        self.assertEqual(fitted("\u6f22b", 4, 1), " b  ")
+
+    def test_last_rows(self) -> None:
+        """Of a screen that is higher than the tile the last rows in use are shown."""
+        rows = self.drawn(2, screen=ScreenText.parse(SCREEN))
+        self.assertEqual(rows, ["[1;1H<a     > ", "[2;1Htwo    ", "[2;3H<o>"])
+
+    def test_message(self) -> None:
+        """A message is folded over the last rows."""
+        rows = self.drawn(4, "not there")
+        self.assertEqual(rows[-2:], ["[4;1H!ere   >", "[3;1H!not th>"])
+
+    def test_not_a_screen(self) -> None:
+        """Any other answer is refused."""
+        for document in (
+            {},
+            [],
+            {**SCREEN, "lines": 3},
+            {**SCREEN, "cursor": {}},
+            {**SCREEN, "lines": [1]},
+            {**SCREEN, "lines": [{"text": "", "runs": [{"column": 0}]}]},
+            {
+                **SCREEN,
+                "lines": [
+                    {
+                        "text": "",
+                        "runs": [{"column": 0, "columns": 1, "text": "", "foreground": "1m"}],
+                    }
+                ],
+            },
+        ):
+            with self.assertRaises(ValueError):
+                ScreenText.parse(document)  # type: ignore[arg-type]

@@ -1,3 +1,0 @@
-"""
-Tests for :mod:`twisted_exec.cli.screen`.
-"""

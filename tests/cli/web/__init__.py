@@ -1,1 +1,0 @@
-"""Tests of ``twisted-exec web``."""

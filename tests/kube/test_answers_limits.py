@@ -1,0 +1,64 @@
+"""Tests for :mod:`twisted_exec.kube.answers`."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.kube.answers import MAX_DEPTH, TooManyValues, cut, loads
+
+TEXT = 'a "quoted" [{ \\ thing'
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b'["x}"]' + b"}" * levels
+
+
+class LoadsTests(SynchronousTestCase):
+    """A deeply nested object does not prevent reading the others."""
+
+    def test_others(self) -> None:
+        """
+        Objects before and after a deep one are read unchanged; the deep one is cut at MAX_DEPTH.
+        """
+        one = json.dumps({"told": TEXT, "more": [1, {"b": None}]}).encode()
+        found = loads(b'{"items": [' + one + b"," + nested(5000) + b"," + one + b"]}")
+        self.assertEqual(found["items"][0], json.loads(one))
+        self.assertEqual(found["items"][2], json.loads(one))
+        depth, inner = 2, found["items"][1]
+        while inner is not None:
+            depth, inner = depth + 1, inner["a"]
+        self.assertEqual(depth, MAX_DEPTH)
+
+    def test_as_deep_as_can_be_read(self) -> None:
+        """Nesting that Python can parse is not cut."""
+        whole = nested(MAX_DEPTH + 200)
+        self.assertEqual(loads(whole), json.loads(whole))
+
+    def test_bad(self) -> None:
+        """Invalid JSON raises ValueError quickly."""
+        started = time.process_time()
+        for bad in (b"[" * 9000, b'"\\' * 100_000, b"[" * 9000 + b'"\\' * 100_000, b"]" * 9000):
+            self.assertRaises(ValueError, loads, bad)
+        self.assertLess(time.process_time() - started, 2.0)
+
+    def test_many_values(self) -> None:
+        """More values than the limit are refused before they are parsed."""
+        for form in (b"[%s1]", b"{%s1"):
+            self.assertRaises(TooManyValues, loads, form % (b"1," * 99), 99)
+        self.assertEqual(loads(b"[%s1]" % (b"1," * 98), 99), [1] * 99)
+
+    @settings(max_examples=100, deadline=None, database=None)
+    @given(
+        st.recursive(
+            st.text() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        )
+    )
+    def test_nothing_lost(self, value: object) -> None:
+        """Shallow values are never cut."""
+        content = json.dumps(value).encode()
+        self.assertEqual(cut(content), content)

@@ -1,0 +1,35 @@
+"""
+The locators of a poollet keep the contract of
+:class:`~twisted_exec.streaming.interfaces.IStreamLocator`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from tests.contracts.stream_locator import StreamLocatorContract
+from tests.poollet.test_texts_log_route import JANE_MAY, LogCase
+from twisted_exec.poollet.consoles import ExecLocator
+from twisted_exec.poollet.texts import LogLocator
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
+
+
+class LocatorTests(StreamLocatorContract, LogCase):
+    """Of consoles and of logs."""
+
+    locators = {"exec": ExecLocator, "log": LogLocator}
+    resuming = ("exec",)
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        await self.start()
+        self.allowed |= {("jane", "machines/exec", "vm"), JANE_MAY}
+
+    async def ask_for(self, word: str, *, allowed: bool) -> None:
+        """As :meth:`StreamLocatorContract.ask_for`."""
+        user = b"jane" if allowed else b"joe"
+        with contextlib.suppress(UpgradeRefused):
+            if word == "exec":
+                await self.view(user=user)
+            else:
+                await self.read(user=user)

@@ -1,0 +1,96 @@
+"""
+Import paths that pages of earlier releases name, and where their modules are now.
+
+An old path can still be imported; each name that is taken from it comes with a :class:`DeprecationWarning` that
+says the new path.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+TYPE_CHECKING = False  # typing would be an import at every start
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+_MOVED = {
+    "api.kinds.common.schemas": "api.kinds.validation",
+    "api.kinds.common.validation": "api.kinds.validation",
+    "api.kinds.shapes": "api.kinds.validation",
+    "api.meta": "api.resource",
+    "auth.groups": "api.users",
+    "console.journal": "journal.journal",
+    "console.session": "console.line",
+    "kube.consoles.endpoint": "kube.console_endpoint",
+    "kube.exec": "kube.console_endpoint",
+    "kube.following": "kube.kubeconfig.reloading",
+    "kube.informers.reflector": "kube.informers",
+    "kube.watch": "kube.informers",
+    "observe.audit": "program.audit",
+    "program.loop": "program.clock",
+    "runtimes.lines.claims": "runtimes.lines.shared_line",
+    "runtimes.lines.serial_port": "runtimes.lines.serial",
+    "runtimes.serial_port": "runtimes.lines.serial",
+    "runtimes.stream_server": "runtimes.serving.server",
+    "testing.attachment": "testing.console",
+    "testing.flow": "testing.console",
+    "testing.http": "testing.network",
+    "tls.pki.directory": "tls.pki",
+    "wire.com_port": "wire.telnet",
+}
+"""Old paths and new ones, below this package."""
+
+_RENAMED = {
+    "kube.exec:open_console": "kube.console:open_console",
+    "kube.following:FollowedConfig": "kube.kubeconfig.reloading:ReloadingConfig",
+    "kube.following:FollowedFiles": "kube.kubeconfig.reloading:ReloadingFiles",
+    "wire.com_port:Event": "wire.telnet:PortEvent",
+}
+"""Names that went elsewhere than their module, or changed: path and name, old and new."""
+
+_PARENTS = {path.rpartition(".")[0] for path in _MOVED}
+
+
+class _Moved(ModuleType):
+    """A module of an old path, whose names come from the new one."""
+
+    def __getattr__(self, name: str) -> Any:
+        package, _, old = self.__name__.partition(".")
+        if name.startswith("__") or old not in _MOVED:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        path, _, new = _RENAMED.get(f"{old}:{name}", f"{_MOVED[old]}:{name}").partition(":")
+        value = getattr(import_module(f"{package}.{path}"), new)
+        warnings.warn(
+            f"{self.__name__}.{name} is {package}.{path}.{new} since 0.2.0",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return value
+
+
+class _Finder:
+    """Finds old paths; it is asked last, so it costs modules that exist nothing."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, old = fullname.partition(".")
+        if package != __package__ or not (old in _MOVED or old in _PARENTS):
+            return None
+        return ModuleSpec(fullname, self, is_package=old in _PARENTS)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Moved(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: a name is looked up when it is asked for."""
+
+
+def install() -> None:
+    """Make old paths importable."""
+    sys.meta_path.append(_Finder())

@@ -1,0 +1,546 @@
+"""
+Sets of fields in the format of ``metadata.managedFields``, and the structured merge of values.
+
+Sets of fields in the format of ``metadata.managedFields`` (``FieldsV1``).
+
+A set is a tree.  Each key is one step of a path: ``f:NAME`` is a field, ``k:{"KEY":VALUE}`` an
+item of a list whose items have keys, ``v:VALUE`` an item of a list that is a set, ``i:INDEX`` an
+item by position.  A path is in the set if its node is empty or contains ``"."``; any other node
+only leads to longer paths.
+
+The tree is plain JSON data and the only representation of a set here: sets in the store need no
+decoding, and a set that a write leaves alone is not even walked.  So sets from outside go through
+:func:`decode` first, which normalises the keys; after that, equal steps are equal strings.  No
+function changes its arguments, and results share their unchanged parts.
+
+Source: ``sigs.k8s.io/structured-merge-diff/v4/fieldpath``.
+
+Structured merge: comparing and merging values field by field, according to a schema.
+
+The schema decides which values are atomic and which have parts with owners of their own.  Scalars
+are atomic, and so are lists and objects that the schema declares ``atomic``.  Without a
+declaration a list is atomic and an object is not.  A list of type ``map`` has items that are
+identified by keys; a list of type ``set`` consists of scalars.  In values without a schema,
+objects have parts and lists are atomic.
+
+Values are plain JSON data that fit their schemas.  :data:`ABSENT` is a missing value, as opposed
+to ``null``, which is present and empty.  No function changes its arguments, and results share
+parts with them.
+
+Source of the rules: ``sigs.k8s.io/structured-merge-diff/v4/typed``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from twisted_exec.api import fields
+from twisted_exec.api.schema import Schema
+
+FieldSet = dict[str, Any]
+Path = tuple[str, ...]
+"""Steps as spelled in a set: ``("f:spec", 'k:{"name":"a"}')``."""
+
+_SELF = "."
+
+
+def field_step(name: str) -> str:
+    """Return the step to a field of an object."""
+    return f"f:{name}"
+
+
+def key_step(keys: Mapping[str, Any]) -> str:
+    """Return the step to a list item by its keys."""
+    return f"k:{_json(dict(keys))}"
+
+
+def value_step(value: Any) -> str:
+    """Return the step to an item of a set."""
+    return f"v:{_json(value)}"
+
+
+# One encoder: json.dumps() would create one for each of the many small values.
+_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
+
+
+def decode(raw: Any) -> FieldSet:
+    """
+    Decode a set from outside.
+
+    :param raw: JSON data.  Steps of unknown kinds are left out.
+    :raises ValueError: the data is not a set.
+    """
+    try:
+        return _decode(raw)[1]
+    except RecursionError:
+        raise ValueError("a set of fields is nested too deep") from None
+
+
+def _decode(raw: Any) -> tuple[bool, FieldSet]:
+    if not isinstance(raw, dict):
+        raise ValueError("a set of fields is an object")
+    children: FieldSet = {}
+    for key, below in raw.items():
+        if key == _SELF or (step := _step(key)) is None:
+            continue
+        member, inner = _decode(below)
+        node = _node(member, inner)
+        if node is not None:
+            children[step] = node
+    # A node that has lost all its children leads nowhere: it stands for itself.
+    return _SELF in raw or not children, children
+
+
+def _step(key: str) -> str | None:
+    kind, colon, rest = key[:1], key[1:2], key[2:]
+    if colon != ":":
+        raise ValueError(f"{key!r} is no step of a path")
+    if kind == "f":
+        return key
+    if kind == "i":
+        return f"i:{int(rest)}"
+    if kind == "v":
+        return value_step(json.loads(rest))
+    if kind == "k":
+        keys = json.loads(rest)
+        if not isinstance(keys, dict):
+            raise ValueError(f"{key!r} names no keys")
+        return key_step(keys)
+    return None
+
+
+def insert(fields: FieldSet, path: Path) -> None:
+    """Add a path to a set, in place.  The empty path is in no set."""
+    if not path:
+        return
+    *parents, last = path
+    node = fields
+    for step in parents:
+        below = node.get(step)
+        if below is None:
+            below = node[step] = {}  # the next step makes it lead somewhere
+        elif not below:
+            below[_SELF] = {}
+        node = below
+    below = node.setdefault(last, {})
+    if below:
+        below[_SELF] = {}
+
+
+def made_of(paths: Iterable[Path]) -> FieldSet:
+    """Return the set of these paths."""
+    fields: FieldSet = {}
+    for path in paths:
+        insert(fields, path)
+    return fields
+
+
+def has(fields: FieldSet, step: str) -> bool:
+    """Return whether the path of this single step is in a set."""
+    return step in fields and _is_member(fields[step])
+
+
+def under(fields: FieldSet, step: str) -> FieldSet:
+    """Return the part of a set below a step, without the step itself."""
+    return _children(fields.get(step, {}))
+
+
+def _is_member(node: FieldSet) -> bool:
+    return not node or _SELF in node
+
+
+def _children(node: FieldSet) -> FieldSet:
+    if _SELF not in node:
+        return node
+    return {step: below for step, below in node.items() if step != _SELF}
+
+
+def _node(member: bool, children: FieldSet) -> FieldSet | None:
+    """Return the node for a tree; ``None`` for an empty part."""
+    if not children:
+        return {} if member else None
+    return {_SELF: {}, **children} if member else children
+
+
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths in either set."""
+    result = dict(_children(left))
+    for step, node in _children(right).items():
+        if step not in result:
+            result[step] = node
+            continue
+        before = result[step]
+        member = _is_member(before) or _is_member(node)
+        joined = _node(member, union(before, node))
+        assert joined is not None  # both sets are non-empty here
+        result[step] = joined
+    return result
+
+
+def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths in both sets."""
+    result: FieldSet = {}
+    for step, node in _children(left).items():
+        if step not in right:
+            continue
+        member = _is_member(node) and _is_member(right[step])
+        shared = _node(member, intersection(node, right[step]))
+        if shared is not None:
+            result[step] = shared
+    return result
+
+
+def difference(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths in ``left`` that are not in ``right``."""
+    if not right:
+        return left
+    result: FieldSet = {}
+    for step, node in _children(left).items():
+        less = right.get(step)
+        if less is None:
+            result[step] = node
+            continue
+        member = _is_member(node) and not _is_member(less)
+        rest = _node(member, difference(_children(node), _children(less)))
+        if rest is not None:
+            result[step] = rest
+    return result
+
+
+def paths(fields: FieldSet, prefix: Path = ()) -> Iterator[Path]:
+    """Yield all paths in order: at each step first those that end there, then longer ones."""
+    steps = sorted(_children(fields).items(), key=lambda item: item[0])
+    for step, node in steps:
+        if _is_member(node):
+            yield (*prefix, step)
+    for step, node in steps:
+        yield from paths(node, (*prefix, step))
+
+
+def shown(path: Path) -> str:
+    """Format a path for messages: ``.spec.volumes[name="root"].device``."""
+    return "".join(_shown_step(step) for step in path)
+
+
+def _shown_step(step: str) -> str:
+    kind, rest = step[:1], step[2:]
+    if kind == "f":
+        return f".{rest}"
+    if kind == "v":
+        return f"[={rest}]"
+    if kind == "k":
+        keys = json.loads(rest)
+        return f"[{','.join(f'{key}={_json(value)}' for key, value in keys.items())}]"
+    return f"[{rest}]"
+
+
+ABSENT: Final = object()
+
+_LEAF, _MAP, _LIST = "leaf", "map", "list"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Paths that only the new value has, that differ, and that only the old value has."""
+
+    added: FieldSet = field(default_factory=dict)
+    modified: FieldSet = field(default_factory=dict)
+    removed: FieldSet = field(default_factory=dict)
+
+
+def _shape(schema: Schema | None, *values: Any) -> str:
+    if schema is None:
+        present = [value for value in values if value is not ABSENT and value is not None]
+        return _MAP if present and all(isinstance(value, dict) for value in present) else _LEAF
+    if schema.get("x-kubernetes-list-type") in ("map", "set"):
+        return _LIST
+    if schema.get("type") == "object" and schema.get("x-kubernetes-map-type") != "atomic":
+        return _MAP
+    return _LEAF
+
+
+def _inner(schema: Schema | None, key: str) -> Schema | None:
+    """Return the schema of an object's field; ``None`` if it has none."""
+    if schema is None:
+        return None
+    declared: Schema | None = schema.get("properties", {}).get(key)
+    return declared if declared is not None else schema.get("additionalProperties")
+
+
+def _named(schema: Schema | None, key: str) -> bool:
+    return schema is not None and key in schema.get("properties", {})
+
+
+def _as_map(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _merge_step(schema: Schema, item: Any) -> str:
+    """
+    Return the step to a list item.
+
+    :raises ValueError: the item lacks its keys.
+    """
+    if schema["x-kubernetes-list-type"] == "set":
+        if item is None or isinstance(item, dict | list):
+            raise ValueError("an item of a set must be a scalar")
+        return value_step(item)
+    if not isinstance(item, dict):
+        raise ValueError("associative list with keys may not have non-map elements")
+    keys: dict[str, Any] = {}
+    properties = schema["items"].get("properties", {})
+    for key in schema["x-kubernetes-list-map-keys"]:
+        value = item.get(key, properties.get(key, {}).get("default", ABSENT))
+        if value is ABSENT:
+            raise ValueError(
+                f'associative list with keys has an element that omits key field "{key}" '
+                "(and doesn't have default value)"
+            )
+        keys[key] = value
+    return key_step(keys)
+
+
+def _grouped(schema: Schema, value: Any) -> dict[str, list[Any]]:
+    """Return a list's items by their steps.  Old stored lists may repeat a step."""
+    groups: dict[str, list[Any]] = {}
+    for item in _as_list(value):
+        groups.setdefault(_merge_step(schema, item), []).append(item)
+    return groups
+
+
+def problems(schema: Schema | None, value: Any, path: str = "") -> Iterator[str]:
+    """
+    Yield the reasons why a value cannot be applied: unknown fields, wrong types, ambiguous list
+    items.
+
+    :return: messages such as ``.spec.volumes: duplicate entries for key [name="a"]``.
+    """
+    if value is None or schema is None:
+        return  # null and values without a schema are always valid
+    if (wrong := _mismatch(schema, value)) is not None:
+        yield f"{path}: expected {wrong}, got {fields.shown(value)}"
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            inner = _inner(schema, key)
+            if inner is None and not schema.get("x-kubernetes-preserve-unknown-fields"):
+                yield f"{path}.{key}: field not declared in schema"
+            yield from problems(inner, item, f"{path}.{key}")
+    elif _shape(schema, value) == _LIST:
+        yield from _list_problems(schema, value, path)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from problems(schema["items"], item, f"{path}[{index}]")
+
+
+_EXPECTED: dict[str, tuple[str, tuple[type, ...]]] = {
+    "object": ("map", (dict,)),
+    "array": ("list", (list,)),
+    "string": ("string", (str,)),
+    "integer": ("numeric (int or float)", (int, float)),
+    "number": ("numeric (int or float)", (int, float)),
+    "boolean": ("boolean", (bool,)),
+}
+
+
+def _mismatch(schema: Schema, value: Any) -> str | None:
+    """Return the expected type, or ``None`` if the value fits."""
+    if "type" not in schema:
+        return None if isinstance(value, str | int | float) else "any scalar"
+    expected, types = _EXPECTED[schema["type"]]
+    fits = isinstance(value, types) and isinstance(value, bool) == (types == (bool,))
+    return None if fits else expected
+
+
+def _list_problems(schema: Schema, items: list[Any], path: str) -> Iterator[str]:
+    steps: set[str] = set()
+    for index, item in enumerate(items):
+        try:
+            step = _merge_step(schema, item)
+        except ValueError as error:
+            yield f"{path}: element {index}: {error}"
+            return
+        label = shown((step,))
+        if step in steps:
+            yield f"{path}: duplicate entries for key {label}"
+        steps.add(step)
+        yield from problems(schema["items"], item, f"{path}{label}")
+
+
+def field_set(schema: Schema, value: Any) -> FieldSet:
+    """Return all paths of a value: leaves, items, and keys that the schema does not name."""
+    fields: FieldSet = {}
+    _collect(schema, value, (), fields)
+    return fields
+
+
+def _collect(schema: Schema | None, value: Any, path: Path, fields: FieldSet) -> None:
+    shape = _shape(schema, value)
+    if shape == _MAP:
+        for key, item in _as_map(value).items():
+            here = (*path, field_step(key))
+            _collect(_inner(schema, key), item, here, fields)
+            if item is None or item == {} or not _named(schema, key):
+                insert(fields, here)
+    elif shape == _LIST and schema is not None:
+        for step, items in _grouped(schema, value).items():
+            here = (*path, step)
+            if len(items) == 1:
+                _collect(schema["items"], items[0], here, fields)
+            insert(fields, here)
+    else:
+        insert(fields, path)
+
+
+def compare(schema: Schema, old: Any, new: Any) -> Comparison:
+    """
+    Compare two values.
+
+    An object or item that only one side has counts with everything in it.  Equal parts are
+    skipped.
+    """
+    comparison = Comparison()
+    _compare(schema, old, new, (), comparison)
+    return comparison
+
+
+def _compare(schema: Schema | None, old: Any, new: Any, path: Path, comparison: Comparison) -> None:
+    if old is not ABSENT and new is not ABSENT and old == new:
+        return
+    shape = _shape(schema, old, new)
+    if shape == _MAP and (_as_map(old) or _as_map(new)):
+        before, after = _as_map(old), _as_map(new)
+        for key in [*before, *(key for key in after if key not in before)]:
+            here = (*path, field_step(key))
+            values = before.get(key, ABSENT), after.get(key, ABSENT)
+            _compare(_inner(schema, key), *values, here, comparison)
+    elif shape == _LIST and schema is not None and (_as_list(old) or _as_list(new)):
+        _compare_lists(schema, old, new, path, comparison)
+    elif old is not ABSENT and new is not ABSENT:
+        insert(comparison.modified, path)
+    if old is ABSENT:
+        insert(comparison.added, path)
+    elif new is ABSENT:
+        insert(comparison.removed, path)
+
+
+def _compare_lists(schema: Schema, old: Any, new: Any, path: Path, comparison: Comparison) -> None:
+    before, after = _grouped(schema, old), _grouped(schema, new)
+    for step in [*before, *(step for step in after if step not in before)]:
+        here, olds, news = (*path, step), before.get(step, []), after.get(step, [])
+        if len(olds) > 1 and len(news) > 1:
+            if olds != news:
+                insert(comparison.modified, here)
+            continue
+        # Items that share their keys are treated as a unit.
+        old_item = olds[0] if len(olds) == 1 else ABSENT
+        new_item = news[0] if len(news) == 1 else ABSENT
+        if old_item is not ABSENT or new_item is not ABSENT:
+            _compare(schema["items"], old_item, new_item, here, comparison)
+        if len(olds) > 1:
+            insert(comparison.removed, here)
+        elif len(news) > 1:
+            insert(comparison.added, here)
+
+
+def merged(schema: Schema | None, live: Any, applied: Any) -> Any:
+    """
+    Merge ``applied`` into ``live``; nothing is removed.
+
+    List items that both have come in the order of ``applied``.
+    """
+    if live is ABSENT or applied is ABSENT:
+        return live if applied is ABSENT else applied
+    shape = _shape(schema, live, applied)
+    if shape == _MAP and (live or applied):
+        before, after = _as_map(live), _as_map(applied)
+        return {
+            key: merged(_inner(schema, key), before.get(key, ABSENT), after.get(key, ABSENT))
+            for key in [*before, *(key for key in after if key not in before)]
+        }
+    if shape == _LIST and schema is not None and (live or applied):
+        return _merged_list(schema, _as_list(live), _as_list(applied))
+    return applied
+
+
+def _merged_list(schema: Schema, live: list[Any], applied: list[Any]) -> list[Any]:
+    """Merge lists: items that only ``live`` has stay before the next shared item."""
+    before = [(_merge_step(schema, item), item) for item in live]
+    by_step, applied_by_step = _grouped(schema, live), _grouped(schema, applied)
+    shared = iter([step for step in applied_by_step if step in by_step])
+    stop = next(shared, None)
+    result: list[Any] = []
+    place = 0
+    for step, (item, *_) in applied_by_step.items():
+        while place < len(before) and before[place][0] != stop:
+            if before[place][0] not in applied_by_step:
+                result.append(before[place][1])
+            place += 1
+        base: Any = ABSENT
+        if step == stop:
+            # Several live items with the same keys are ambiguous, so none of them is the base.
+            base = by_step[step][0] if len(by_step[step]) == 1 else ABSENT
+            place, stop = place + 1, next(shared, None)
+        result.append(merged(schema["items"], base, item))
+    result += [item for step, item in before[place:] if step not in applied_by_step]
+    return result
+
+
+def without(schema: Schema | None, value: Any, unwanted: FieldSet) -> Any:
+    """
+    Remove fields and items from a value.
+
+    :return: ``None`` for an object or list that becomes empty.
+    """
+    shape = _shape(schema, value)
+    if not unwanted or shape == _LEAF:
+        return value
+    if shape == _MAP:
+        rest = {
+            key: without(_inner(schema, key), item, under(unwanted, step))
+            for key, item in _as_map(value).items()
+            if not has(unwanted, step := field_step(key))
+        }
+        return rest or None
+    assert schema is not None  # lists without a schema are leaves
+    left = [
+        without(schema["items"], item, under(unwanted, step))
+        for item in _as_list(value)
+        if not has(unwanted, step := _merge_step(schema, item))
+    ]
+    return left or None
+
+
+def with_named_fields(schema: Schema | None, fields: FieldSet) -> FieldSet:
+    """
+    Add to a set of paths the parent fields that the schema names.
+
+    While such a field has content, no set contains it on its own.
+    """
+    result: FieldSet = {}
+    for step, node in fields.items():
+        if step == ".":
+            result[step] = node
+            continue
+        key = step[2:]
+        below = _below(schema, step)
+        inner = with_named_fields(below, node)
+        if node and step.startswith("f:") and _named(schema, key):
+            inner = {".": {}, **inner}
+        result[step] = inner
+    return result
+
+
+def _below(schema: Schema | None, step: str) -> Schema | None:
+    if schema is None:
+        return None
+    if step.startswith("f:"):
+        return _inner(schema, step[2:])
+    items: Mapping[str, Any] | None = schema.get("items")
+    return items

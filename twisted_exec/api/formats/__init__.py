@@ -1,3 +1,0 @@
-"""
-Formats of objects: JSON, YAML and protobuf.
-"""

@@ -1,3 +1,0 @@
-"""
-Alerts about the output of consoles.
-"""

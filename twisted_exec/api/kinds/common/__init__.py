@@ -1,3 +1,0 @@
-"""
-Building blocks for kinds: common schemas and validation, printer columns, CEL rules.
-"""

@@ -1,3 +1,0 @@
-"""
-The kinds of the API group ``compute``: machines, their pools and classes.
-"""

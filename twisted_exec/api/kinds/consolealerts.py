@@ -1,0 +1,324 @@
+"""
+Console alerts: patterns to look for in what machines print, and the shipped sets of patterns.
+
+Console alerts: patterns to look for in what machines print.
+
+Machine runtimes search the output; poollets pass the alerts on, and post an Event for each match.
+Each poollet reports what it does in an entry of its own in ``status.pools``.
+
+The shipped sets of patterns, and the patterns of an alert with those of its sets.
+
+All texts are literal, so that the sets work everywhere.  Several entries may have one name: they are
+one pattern with several texts.  A pattern has a condition if the machine does not recover by itself.
+
+Sources: Linux ``kernel/panic.c``, ``arch/*/kernel/traps.c``, ``arch/*/mm/fault.c``,
+``mm/oom_kill.c``, ``kernel/hung_task.c``, ``kernel/watchdog.c``, ``arch/x86/kernel/cpu/mce``,
+``init/do_mounts.c``; systemd ``src/shared`` and ``units/emergency.service.in``; Debian
+initramfs-tools ``scripts/functions`` and ``scripts/local``; dracut ``modules.d``; GRUB
+``grub-core/normal`` and ``grub-core/kern/rescue_*``; SeaBIOS ``src/boot.c``; EDK II ``BdsDxe``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted_exec.api import fields, names, patterns
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds import validation
+from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.validation import LABEL_SELECTOR
+from twisted_exec.api.patterns import Pattern
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.schema import array, integer, moment, string, struct
+
+INFO, WARNING, CRITICAL = SEVERITIES = ("Info", "Warning", "Critical")
+
+THROTTLE_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class AlertPattern:
+    """
+    One text to look for.
+
+    :param condition: reason of the machine's condition ConsoleHealthy; empty leaves the condition
+        alone.
+    """
+
+    name: str
+    pattern: Pattern
+    severity: str = WARNING
+    condition: str = ""
+    throttle_seconds: int = THROTTLE_SECONDS
+
+
+def _several(
+    name: str, *texts: str, severity: str = CRITICAL, condition: str = ""
+) -> Iterator[AlertPattern]:
+    for text in texts:
+        yield AlertPattern(name, Pattern(text), severity, condition)
+
+
+_LINUX = (
+    *_several("kernel-panic", "Kernel panic - not syncing", condition="KernelPanic"),
+    *_several(
+        "kernel-oops",
+        "Oops: ",
+        "BUG: unable to handle ",
+        "BUG: kernel NULL pointer dereference",
+        "general protection fault, ",
+        "Unable to handle kernel ",
+        "kernel BUG at ",
+        condition="KernelOops",
+    ),
+    *_several(
+        "kernel-lockup", "BUG: soft lockup - ", "hard LOCKUP on cpu", condition="KernelLockup"
+    ),
+    *_several("oom-kill", "ut of memory: Kill", severity=WARNING),
+    *_several("hung-task", " blocked for more than ", severity=WARNING),
+    *_several(
+        "machine-check",
+        "[Hardware Error]: ",
+        "Machine check events logged",
+        severity=WARNING,  # most are corrected; a fatal one leads to a panic
+    ),
+    *_several(
+        "emergency-shell",
+        "You are in emergency mode",
+        "You are in rescue mode",
+        "Give root password for maintenance",
+        "Press Enter for emergency shell",
+        "Entering emergency mode",
+        "(initramfs) ",
+        condition="EmergencyShell",
+    ),
+    *_several(
+        "no-root-device",
+        "VFS: Cannot open root device",
+        "VFS: Unable to mount root fs",
+        "Gave up waiting for root",
+        "Dropping to a shell!",
+        "dracut-initqueue: Warning: Could not boot",
+        condition="NoRootDevice",
+    ),
+    *_several(
+        "boot-loader-rescue",
+        "grub rescue>",
+        "Entering rescue mode...",
+        "No bootable device",
+        "BdsDxe: No bootable option",
+        condition="BootLoaderRescue",
+    ),
+)
+
+PRESETS: Mapping[str, tuple[AlertPattern, ...]] = {"linux": _LINUX}
+"""The shipped sets, by the word in ``spec.presets``."""
+
+
+def patterns_of(spec: Mapping[str, Any]) -> tuple[AlertPattern, ...]:
+    """Return the patterns of a ConsoleAlert's valid spec, those of its sets first."""
+    patterns = [each for preset in spec.get("presets", ()) for each in PRESETS.get(preset, ())]
+    for each in spec.get("patterns", ()):
+        is_regex = "regex" in each
+        patterns.append(
+            AlertPattern(
+                each["name"],
+                Pattern(each["regex" if is_regex else "literal"], is_regex),
+                each.get("severity", WARNING),
+                each.get("condition", ""),
+                each.get("throttleSeconds", THROTTLE_SECONDS),
+            )
+        )
+    return tuple(patterns)
+
+
+MOST_PATTERNS = 64
+MOST_POOLS = 256
+_LONGEST_THROTTLE_SECONDS = 7 * 24 * 3600
+
+WATCHING, DEGRADED, UNSUPPORTED = STATES = ("Watching", "Degraded", "Unsupported")
+
+_PATTERN = struct(
+    {
+        "name": string(
+            "name identifies the pattern within the alert, such as disk-full.",
+            minLength=1,
+            maxLength=63,
+        ),
+        "literal": string(
+            "literal is the text to look for. Exactly one of literal and regex must be set.",
+            minLength=1,
+            maxLength=patterns.MOST_BYTES,
+        ),
+        "regex": string(
+            "regex is a regular expression in the syntax of RE2. It is searched in each line: ^ and $ match at "
+            "the beginning and the end of the line. All of an alert together may have 10000 instructions in "
+            "RE2's program: \\pL has 1200. Exactly one of literal and regex must be set.",
+            minLength=1,
+            maxLength=patterns.MOST_BYTES,
+        ),
+        "severity": string(
+            "severity is Info, Warning or Critical. Events of Info are of type Normal, others of type Warning.",
+            enum=list(SEVERITIES),
+            default=WARNING,
+        ),
+        "condition": string(
+            "condition is a one-word CamelCase reason, such as DiskFull. If it is set, a match sets the machine's "
+            "condition ConsoleHealthy to False with this reason, until the machine starts again.",
+            pattern="[A-Z][A-Za-z0-9]{0,63}",
+        ),
+        "throttleSeconds": integer(
+            "throttleSeconds is the minimum time between two Events about this pattern and the same machine. "
+            "Matches in between are counted.",
+            minimum=0,
+            maximum=_LONGEST_THROTTLE_SECONDS,
+            default=THROTTLE_SECONDS,
+        ),
+    },
+    required=["name"],
+)
+_SPEC = struct(
+    {
+        "selector": {
+            **LABEL_SELECTOR,
+            "description": "selector selects machines of the alert's namespace by their labels. An empty selector "
+            "selects all of them.",
+        },
+        "presets": {
+            **array(
+                string(enum=sorted(PRESETS)),
+                "presets are shipped sets of patterns. linux has patterns for kernel panics and other failures of "
+                "Linux and its boot loaders.",
+                unique=True,
+            ),
+            "maxItems": len(PRESETS),
+        },
+        "patterns": {
+            **array(_PATTERN, "patterns are the texts to look for.", keys=["name"]),
+            "maxItems": MOST_PATTERNS,
+        },
+    },
+    description="spec says what to look for, and in the output of which machines.",
+)
+_POOL = struct(
+    {
+        "resource": string("resource is the resource of the pool, in the format PLURAL.GROUP."),
+        "name": string("name is the name of the pool."),
+        "state": string(
+            "state is Watching; Degraded if the pool's machine runtime cannot search some of the patterns; or "
+            "Unsupported if it searches for nothing.",
+            enum=list(STATES),
+        ),
+        "message": string("message says why the state is not Watching.", maxLength=1024),
+        "observedGeneration": integer(
+            "observedGeneration is the metadata.generation that the pool's machine runtime uses."
+        ),
+        "machines": integer("machines is the number of the pool's machines that are selected."),
+        "matches": integer("matches is the number of matches, without those that were throttled."),
+        "lastMatchTime": moment("lastMatchTime is when the last matching line was printed."),
+        "lastMachine": string("lastMachine is the machine that printed it."),
+        "lastPattern": string("lastPattern is the name of the pattern that matched."),
+    },
+    required=["resource", "name"],
+)
+_STATUS = struct(
+    {
+        "pools": {
+            **array(
+                _POOL,
+                "pools are the pools with selected machines. Each poollet writes its own entry.",
+                keys=["resource", "name"],
+            ),
+            "maxItems": MOST_POOLS,
+        }
+    },
+    description="status is the observed state of the alert.",
+)
+
+
+def _pools(alert: Mapping[str, Any]) -> list[Any]:
+    return list((alert.get("status") or {}).get("pools") or ())
+
+
+def _sum(key: str) -> Any:
+    return lambda alert: str(sum(int(pool.get(key, 0)) for pool in _pools(alert)))
+
+
+def _state(alert: Mapping[str, Any]) -> str:
+    return ",".join(sorted({str(pool.get("state", "")) for pool in _pools(alert)})) or "<none>"
+
+
+def _last(alert: Mapping[str, Any]) -> str:
+    return max((pool.get("lastMatchTime", "") for pool in _pools(alert)), default="") or "<none>"
+
+
+def _presets(alert: Mapping[str, Any]) -> str:
+    return ",".join(alert.get("spec", {}).get("presets", ())) or "<none>"
+
+
+def _validate(alert: Object) -> list[Cause]:
+    return list(_problems(alert.get("spec", {})))
+
+
+def _problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    yield from validation.label_selector(spec.get("selector", {}), "spec.selector")
+    presets, given = spec.get("presets", []), spec.get("patterns", [])
+    if not presets and not given:
+        yield fields.required("spec.patterns", "an alert needs presets or patterns")
+    for preset in sorted({each for each in presets if presets.count(each) > 1}):
+        yield fields.duplicate("spec.presets", preset)
+    regexes = patterns.problems(each["regex"] for each in given if _has_regex(each))
+    for at, pattern in enumerate(given):
+        field = f"spec.patterns[{at}]"
+        yield from _pattern_problems(pattern, field)
+        if _has_regex(pattern) and (problem := next(regexes)):
+            yield fields.invalid(f"{field}.regex", pattern["regex"], problem)
+    names_before = set()
+    for at, pattern in enumerate(given):
+        if pattern["name"] in names_before:
+            yield fields.duplicate(f"spec.patterns[{at}].name", pattern["name"])
+        names_before.add(pattern["name"])
+
+
+def _pattern_problems(pattern: Mapping[str, Any], field: str) -> Iterator[Cause]:
+    for problem in names.dns_label(pattern["name"]):
+        yield fields.invalid(f"{field}.name", pattern["name"], problem)
+    if ("literal" in pattern) == ("regex" in pattern):
+        yield fields.required(field, "exactly one of literal and regex must be set")
+        return
+    if "literal" in pattern:
+        literal = pattern["literal"]
+        if len(literal.encode("utf-8", "replace")) > patterns.MOST_BYTES:
+            yield fields.too_long(f"{field}.literal", patterns.MOST_BYTES)
+        elif not literal.isprintable():
+            detail = "it has a control character, and lines are searched without those"
+            yield fields.invalid(f"{field}.literal", literal, detail)
+
+
+def _has_regex(pattern: Mapping[str, Any]) -> bool:
+    return "regex" in pattern and "literal" not in pattern
+
+
+CONSOLEALERTS = Kind(
+    resource=Resource("console.twisted-exec.dev", "v1alpha1", "consolealerts", "ConsoleAlert"),
+    singular="consolealert",
+    short_names=("alerts", "alert"),
+    description="ConsoleAlert looks for patterns in what machines print on their consoles, and posts Events.",
+    schema={"spec": _SPEC, "status": _STATUS},
+    required=("spec",),
+    columns=(
+        Column("Presets", _presets, "The shipped sets of patterns"),
+        Column("State", _state, "The states of the pools"),
+        Column("Machines", _sum("machines"), "The number of selected machines"),
+        Column(
+            "Matches", _sum("matches"), "The number of matches, without those that were throttled"
+        ),
+        Column("Last Match", _last, "When the last matching line was printed", moment=True),
+    ),
+    has_status=True,
+    counts_generation=True,
+    work_factor=8,  # regular expressions are compiled
+    validate=_validate,
+)

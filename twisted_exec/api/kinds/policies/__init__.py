@@ -1,3 +1,0 @@
-"""
-Rules about the use of consoles, and requests for approval.
-"""

@@ -1,3 +1,0 @@
-"""
-Field management and server-side apply: ``metadata.managedFields`` and the structured merge.
-"""

@@ -1,0 +1,206 @@
+"""
+Admission webhooks and policies of the host cluster, for requests that do not pass through it.
+
+Admission by the host's webhooks and policies, for requests that do not pass through its admission.
+
+kube-apiserver runs no admission for requests that it proxies to aggregated servers: the server that
+stores an object has to.  This server therefore follows the webhooks and policies of the host and
+calls them in the order of kube-apiserver: mutating admission before validation, each step seeing
+the result of the previous; validating admission last, on the object to be stored.  A stream is
+admitted before it opens, as operation CONNECT.
+
+Writes of the server itself, such as a machine's pool, skip admission: no user requested them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.resource import Resource
+from twisted_exec.apiserver.aggregated import admission_objects
+from twisted_exec.apiserver.aggregated.admission_objects import Followed, HostNamespaces
+from twisted_exec.apiserver.aggregated.admission_policies import Policies
+from twisted_exec.apiserver.aggregated.cel import Cel, Conditions
+from twisted_exec.apiserver.aggregated.matching import (
+    CONNECT,
+    CREATE,
+    DELETE,
+    UPDATE,
+    AdmissionAttributes,
+)
+from twisted_exec.apiserver.aggregated.webhooks import (
+    Calls,
+    Deadline,
+    Matching,
+    Reinvocation,
+    Webhooks,
+)
+from twisted_exec.apiserver.interfaces import (
+    Change,
+    IMutatingAdmission,
+    IOpeningAdmission,
+    Opening,
+)
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.program.libraries import install
+
+_OPTIONS = {CREATE: "CreateOptions", UPDATE: "UpdateOptions", DELETE: "DeleteOptions"}
+
+
+@implementer(IMutatingAdmission, IOpeningAdmission)
+class HostAdmission(MultiService):
+    """
+    Calls the webhooks and policies of a host.
+
+    Start it before serving requests; it follows the host until it is stopped.
+
+    :param client: client of the host; its user needs list and watch on all of
+        :data:`~twisted_exec.apiserver.aggregated.admission_objects.FOLLOWED`.
+    :param reactor: a real reactor, for connections to webhooks.
+    :param clock: clock of the time limits, if not the reactor.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, client: IKubeClient, reactor: Any, *, clock: IReactorTime | None = None
+    ) -> None:
+        super().__init__()
+        self._clock = clock or reactor
+        self._client = client
+        namespaces = HostNamespaces(client, self._follow(admission_objects.NAMESPACES_OF_HOST))
+        matching, cel = Matching(namespaces), Cel(reactor)
+        self._cel = cel
+        self._calls = Calls(reactor)
+        self._webhooks = Webhooks(
+            self._follow(admission_objects.MUTATING_WEBHOOKS),
+            self._follow(admission_objects.VALIDATING_WEBHOOKS),
+            matching,
+            Conditions(cel),
+            self._calls,
+        )
+        self._policies = Policies(
+            (
+                self._follow(admission_objects.VALIDATING_POLICIES),
+                self._follow(admission_objects.VALIDATING_BINDINGS),
+            ),
+            (
+                self._follow(admission_objects.MUTATING_POLICIES),
+                self._follow(admission_objects.MUTATING_BINDINGS),
+            ),
+            matching,
+            cel,
+        )
+
+    def _follow(self, versions: Sequence[Resource]) -> Followed:
+        followed = Followed(self._client, versions, self._clock)
+        followed.setServiceParent(self)
+        return followed
+
+    def startService(self) -> None:
+        """Start to follow the host."""
+        super().startService()
+        if self._cel.problem:
+            self._log.warn(
+                "{why}: policies and matchConditions of the host fail, as handled by their "
+                "failurePolicy; {remedy}",
+                why=self._cel.problem,
+                remedy=install("cel-expr-python"),
+            )
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """Why the copies of the host's objects are not current."""
+        for each in self:
+            if isinstance(each, Followed) and each.problem:
+                yield f"{each.resource.plural}: {each.problem}"
+
+    def stopService(self) -> Deferred[None]:
+        """Stop following, close idle connections, and end processes."""
+        stopping = DeferredList([super().stopService(), self._calls.close(), self._cel.close()])
+        return stopping.addCallback(lambda _: None)
+
+    def mutate(self, change: Change) -> Deferred[Object]:
+        """As :meth:`IMutatingAdmission.mutate`."""
+        return Deferred.fromCoroutine(self._changed(_attributes_of(change), self._deadline()))
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        attributes = _attributes_of(change)
+        # A deleted object cannot be changed, but mutating webhooks can refuse the deletion as well.
+        return Deferred.fromCoroutine(
+            self._decide(attributes, first=attributes.operation == DELETE)
+        )
+
+    def admit_opening(self, opening: Opening) -> Deferred[None]:
+        """As :meth:`IOpeningAdmission.admit_opening`."""
+        return Deferred.fromCoroutine(self._decide(_opened(opening), first=True))
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._clock)
+
+    async def _decide(self, attributes: AdmissionAttributes, *, first: bool) -> None:
+        """:param first: mutating admission has not run for this request."""
+        deadline = self._deadline()
+        if first:
+            attributes = replace(attributes, new=await self._changed(attributes, deadline))
+        await self._policies.validate(attributes)
+        await self._webhooks.validate(attributes, deadline)
+
+    async def _changed(self, attributes: AdmissionAttributes, deadline: Deadline) -> Any:
+        """Return the object after one or two passes."""
+        pass_ = Reinvocation()
+        await self._policies.check_mutating(attributes)
+        new = await self._webhooks.mutate(attributes, pass_, deadline)
+        if pass_.again_due:
+            pass_.second = True
+            again = replace(attributes, new=new)
+            await self._policies.check_mutating(again)
+            new = await self._webhooks.mutate(again, pass_, deadline)
+        return new
+
+
+def _attributes_of(change: Change) -> AdmissionAttributes:
+    operation = change.operation.upper()
+    resource, metadata = change.kind.resource, change.obj["metadata"]
+    return AdmissionAttributes(
+        change.user,
+        operation,
+        resource.group,
+        resource.version,
+        resource.plural,
+        resource.kind,
+        metadata.get("namespace", ""),
+        metadata.get("name", ""),
+        change.new,
+        change.old,
+        change.subresource,
+        {**change.options, "kind": _OPTIONS[operation], "apiVersion": "meta.k8s.io/v1"},
+        change.dry_run,
+        change.warnings.append,
+    )
+
+
+def _opened(opening: Opening) -> AdmissionAttributes:
+    resource = opening.kind.resource
+    return AdmissionAttributes(
+        opening.user,
+        CONNECT,
+        resource.group,
+        resource.version,
+        resource.plural,
+        opening.options["kind"],
+        opening.namespace,
+        opening.name,
+        opening.options,
+        subresource=opening.subresource,
+    )

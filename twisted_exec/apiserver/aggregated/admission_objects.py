@@ -1,0 +1,216 @@
+"""
+Copies of the host's admission objects: configurations, policies, and labels of namespaces.
+
+Each kind is listed once and then watched.  Until the first list is complete the server does not
+know which webhooks apply, so requests wait for a while and then fail; admission is never skipped.
+A kind that the host does not serve counts as empty while that lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, TimeoutError, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.kinds import NAMESPACES, Object
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.kube.informers import Backoff, Reflector
+from twisted_exec.kube.interfaces import IKubeClient
+
+REGISTRATION = "admissionregistration.k8s.io"
+
+READY_SECONDS = 10.0
+"""Longest wait of a request for the first lists, as in Kubernetes."""
+
+ABSENT_SECONDS = 30.0
+"""Interval of discovery for a kind that the host does not serve."""
+
+
+def _registered(version: str, kind: str, plural: str = "") -> Resource:
+    return Resource(REGISTRATION, version, plural or f"{kind.lower()}s", kind, namespaced=False)
+
+
+def _of_any_version(kind: str, plural: str) -> tuple[Resource, ...]:
+    versions = ("v1", "v1beta1", "v1alpha1")
+    return tuple(_registered(version, kind, plural) for version in versions)
+
+
+MUTATING_WEBHOOKS = (_registered("v1", "MutatingWebhookConfiguration"),)
+VALIDATING_WEBHOOKS = (_registered("v1", "ValidatingWebhookConfiguration"),)
+VALIDATING_POLICIES = _of_any_version("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
+VALIDATING_BINDINGS = _of_any_version(
+    "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"
+)
+MUTATING_POLICIES = _of_any_version("MutatingAdmissionPolicy", "mutatingadmissionpolicies")
+MUTATING_BINDINGS = _of_any_version(
+    "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"
+)
+
+NAMESPACES_OF_HOST = (NAMESPACES.resource,)
+
+FOLLOWED = (
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    VALIDATING_POLICIES,
+    VALIDATING_BINDINGS,
+    MUTATING_POLICIES,
+    MUTATING_BINDINGS,
+    NAMESPACES_OF_HOST,
+)
+"""All resources that are listed and watched; the server's role must allow it."""
+
+
+class Followed(Service):
+    """
+    A copy of the objects of one kind.
+
+    :param versions: versions in which the host may serve them, newest first.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, client: IKubeClient, versions: Sequence[Resource], clock: IReactorTime
+    ) -> None:
+        self._client, self._versions, self._clock = client, versions, clock
+        self.generation = 0
+        """Incremented with each change."""
+        self._synced = False
+        self._problem = ""
+        self._reflector: Reflector | None = None
+        self._waiting: list[Deferred[None]] = []
+        self._looking: Deferred[None] = succeed(None)
+
+    @property
+    def resource(self) -> Resource:
+        """The resource in its newest version."""
+        return self._versions[0]
+
+    @property
+    def problem(self) -> str:
+        """Why the copy is not current, or empty."""
+        if self._problem or self._reflector is None:
+            return self._problem or ("" if self._synced else "not known yet")
+        return self._reflector.problem
+
+    def startService(self) -> None:
+        """Discover the served version, and follow it."""
+        super().startService()
+        self._looking = Deferred.fromCoroutine(self._look()).addErrback(self._ended)
+
+    def stopService(self) -> Deferred[None]:
+        """Stop following; the copy stays."""
+        super().stopService()
+        self._looking.cancel()
+        reflector, self._reflector = self._reflector, None
+        return succeed(None) if reflector is None else reflector.stop()
+
+    def _ended(self, failure: Failure) -> None:
+        if self.running:
+            self._log.failure("cannot follow {kind}", failure, kind=self.resource.kind)
+
+    async def _look(self) -> None:
+        backoff = Backoff()
+        while self.running:
+            seconds = ABSENT_SECONDS
+            try:
+                resource = await self._served()
+            except APIError as error:
+                self._note(error.message)
+                seconds = backoff.pause()
+            else:
+                if resource is not None:
+                    await self._follow(resource)
+                    return
+                self._tell()  # not served: the copy is complete and empty
+            await deferLater(self._clock, seconds)
+
+    async def _served(self) -> Resource | None:
+        """The version to follow; ``None`` if the host serves none."""
+        for resource in self._versions:
+            try:
+                await self._client.list(resource, field_selector="metadata.name=none")
+            except APIError as error:
+                if error.code != 404:
+                    raise
+                continue
+            return resource
+        return None
+
+    async def _follow(self, resource: Resource) -> None:
+        self._reflector = Reflector(self._client, resource, self._clock, on_change=self._changed)
+        self._reflector.start()
+        await self._reflector.when_synced()
+        self._tell()
+
+    def _changed(self, before: Object | None, after: Object | None) -> None:
+        self.generation += 1
+
+    def _note(self, problem: str) -> None:
+        if problem != self._problem:
+            self._log.warn("{kind}: {why}", kind=self.resource.qualified, why=problem)
+        self._problem = problem
+
+    def _tell(self) -> None:
+        self._synced, self._problem = True, ""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(None)
+
+    async def objects(self) -> Sequence[Object]:
+        """
+        Return all objects, in no order; do not change them.
+
+        :raises ServiceUnavailable: the first list is not complete.
+        """
+        if not self._synced:
+            await self._wait()
+        return [] if self._reflector is None else list(self._reflector)
+
+    def get(self, name: str) -> Object | None:
+        """Return an object of the copy."""
+        return None if self._reflector is None else self._reflector.get(name)
+
+    async def _wait(self) -> None:
+        waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
+        self._waiting.append(waiting)
+        try:
+            await waiting.addTimeout(READY_SECONDS, self._clock)
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f"not yet ready to handle request: the {self.resource.plural} of the cluster "
+                f"cannot be read: {self.problem or 'not known yet'}",
+                retry_after_seconds=1,
+            ) from None
+
+
+class HostNamespaces:
+    """
+    Labels of the host's namespaces.
+
+    :param followed: copy of the namespaces.
+    """
+
+    def __init__(self, client: IKubeClient, followed: Followed) -> None:
+        self._client, self._followed = client, followed
+
+    async def get(self, name: str) -> Object:
+        """
+        Return a namespace.  A namespace that the copy lacks may be new and is requested.
+
+        :raises NotFound: there is no such namespace.
+        :raises APIError: the host does not answer.
+        """
+        await self._followed.objects()
+        namespace = self._followed.get(name)
+        return namespace or await self._client.get(NAMESPACES.resource, name)
+
+    async def labels(self, name: str) -> Mapping[str, str]:
+        """As :meth:`get`."""
+        return (await self.get(name))["metadata"].get("labels") or {}

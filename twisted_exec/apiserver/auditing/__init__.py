@@ -1,3 +1,0 @@
-"""
-Audit of requests: which requests are recorded, and their records.
-"""

@@ -1,0 +1,625 @@
+"""
+ConsolePolicies and ConsoleRequests: conditions for the use of consoles, and approvals by other users.
+
+ConsolePolicies and ConsoleRequests in memory, as the store's watches deliver them.
+
+Every decision reads this index and lists nothing.  Before its lists are complete, the index allows
+no session.  It reports changes that concern machines, and has one timer for the next moment at
+which hours begin or end, or an approval expires.
+
+Approvals for one session, from the decision to open a session until it is open.
+
+A session uses its approval once the next hop has opened it, and just before its user is answered.
+Until then nothing is written: a session that is not opened, for whatever reason, has used nothing,
+also if this server crashes.  The store accepts one use of an approval, so of two servers that open a
+session each, one opens it.
+
+Sessions of one server take turns at an approval.  Otherwise all that begin at once would reach the
+machine, and the one that uses the approval would find the console in use by the others.
+
+The ConsolePolicies of one session, for its reviews.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLEREQUESTS, Object
+from twisted_exec.api.kinds.consolerequests import expiry
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.consoles.policy_evaluation import (
+    Demand,
+    Policy,
+    approvals,
+    demand_of,
+    evaluate,
+    needs_use,
+    parsed,
+)
+from twisted_exec.apiserver.interfaces import (
+    Admitted,
+    Applicant,
+    IConsolePolicies,
+    IReservation,
+    Strictness,
+)
+from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.program.tasks import as_deferred
+from twisted_exec.storage.follower import Followed, StoreFollower
+from twisted_exec.storage.history import Key, key_of
+from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
+from twisted_exec.wire.session_terms import Right, Terms
+
+MOST_SECONDS = 60.0
+"""Longest wait of the timer: the time of day may be set."""
+_SPARE_MOMENTS = 16
+_UNKNOWN = "the server does not know its ConsolePolicies yet: try again"
+
+_Asker = tuple[str, str]
+"""Name of a user, and UID of a machine."""
+
+
+@implementer(IConsolePolicies)
+class ConsolePolicies(StoreFollower):
+    """
+    The policies of one API server.
+
+    :param storage: started before this service.
+    :param machines: resources of machines.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        storage: IStorage,
+        machines: Sequence[Resource],
+        clock: IReactorTime,
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__(storage)
+        self._resources, self._clock, self._now = machines, clock, now
+        self._listeners: list[Callable[[], None]] = []
+        self._unlisted = {CONSOLEPOLICIES.resource, CONSOLEREQUESTS.resource}
+        self._policies: defaultdict[str, dict[str, Policy]] = defaultdict(dict)
+        self._requests: defaultdict[_Asker, dict[Key, Object]] = defaultdict(dict)
+        self._moments: list[tuple[float, Key]] = []
+        """A heap of the ends of approvals, and of the next changes of policies by their hours."""
+        self._hours: dict[Key, float] = {}
+        self._ends: dict[Key, float] = {}
+        self._machines: dict[str, Object] = {}
+        self._by_name: dict[tuple[str, str, Key], Object] = {}
+        """By group, plural, namespace and name."""
+        self._timer: IDelayedCall | None = None
+        self._reservations = Reservations(
+            storage, clock, now, self._present, self._remember, self._forget
+        )
+
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        return [
+            self._follow_all(CONSOLEPOLICIES.resource, self._policy_changed),
+            self._follow_all(CONSOLEREQUESTS.resource, self._request_changed),
+            *(
+                self._follow_all(each, partial(self._machine_changed, each))
+                for each in self._resources
+            ),
+        ]
+
+    def _follow_all(self, resource: Resource, changed: Callable[[Event], None]) -> Followed:
+        def listed(listing: Listing) -> None:
+            for obj in listing.items:
+                changed(Event(ADDED, obj, None, listing.version))
+            self._unlisted.discard(resource)
+            self._hint()
+
+        return Followed(resource, changed, listed)
+
+    def stopService(self) -> Deferred[None] | None:
+        """Stop following the store."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return super().stopService()
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """As :meth:`IConsolePolicies.follow`."""
+        self._listeners.append(changed)
+
+    def is_strict(self, machine: Object) -> bool:
+        """As :meth:`IConsolePolicies.is_strict`."""
+        if self._unlisted:
+            return True
+        machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
+        return any(policy.strict or policy.problem for policy in self.selecting(machine))
+
+    def demand(self, machine: Object) -> Demand | None:
+        """As :meth:`IConsolePolicies.demand`."""
+        machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
+        return demand_of(self.selecting(machine))
+
+    def is_strict_for(self, attributes: Attributes) -> bool:
+        """
+        As :meth:`is_strict`, for the machine that a request names.
+
+        A request without a name means all machines of a namespace, or of all namespaces.
+        """
+        if not attributes.name:
+            return self.strictness(attributes.namespace).strict
+        name = (attributes.group, attributes.resource, (attributes.namespace, attributes.name))
+        machine = self._by_name.get(name)
+        return machine is not None and self.is_strict(machine)
+
+    def strictness(self, namespace: str) -> Strictness:
+        """Return whether the verbs are strict for machines of a namespace; empty for any."""
+        if self._unlisted:
+            return Strictness(True, _UNKNOWN)
+        namespaces = [namespace] if namespace else list(self._policies)
+        several = (self._policies.get(each, {}) for each in namespaces)
+        strict = [
+            policy
+            for each in several
+            for _, policy in sorted(each.items())
+            if policy.strict or policy.problem
+        ]
+        if not strict or (namespace and any(policy.selects_all for policy in strict)):
+            return Strictness(bool(strict))
+        return Strictness(
+            True,
+            f"{strict[0]} has strict verbs for some machines: ask for a machine by its name, such as "
+            '"kubectl auth can-i drive machines/NAME --subresource=console"',
+        )
+
+    def selecting(self, machine: Object) -> list[Policy]:
+        """
+        Return the policies that apply to a machine, by name.
+
+        :raises ServiceUnavailable: the policies are not known yet.
+        """
+        self._check()
+        policies = self._policies.get(machine["metadata"]["namespace"], {})
+        return [policy for _, policy in sorted(policies.items()) if policy.selects(machine)]
+
+    def _present(self, request: Object) -> Object | None:
+        """Return a request as it is known now; ``None`` if it was deleted."""
+        return self._requests.get(_asker(request), {}).get(key_of(request))
+
+    def requests_of(self, user: str, uid: str) -> list[Object]:
+        """Return the requests of a user for a machine."""
+        return list(self._requests.get((user, uid), {}).values())
+
+    def review(self, applicant: Applicant, uid: str, right: Right) -> Terms:
+        """As :meth:`IConsolePolicies.review`."""
+        machine = self._machines.get(uid)
+        if machine is None:
+            self._check()
+            raise NotFound("machines", uid, "", "the machine of the session is not known")
+        return self._evaluated(applicant, machine, right)
+
+    @as_deferred
+    async def open(self, applicant: Applicant, machine: Object, right: Right) -> Admitted:
+        """As :meth:`IConsolePolicies.open`."""
+        # A new session has used no approval, whatever its id: some callers choose that.  One that is
+        # resumed has, and its runtime will check that it is the same.
+        new_session = replace(applicant, session=applicant.resumes)
+        deadline = self._clock.seconds() + WAIT_SECONDS
+        while True:
+            policies, now = self.selecting(machine), self._now()
+            if not needs_use(policies):
+                return Admitted(self._evaluated(new_session, machine, right))
+            requests = self.requests_of(applicant.user.name, machine["metadata"]["uid"])
+            free = [each for each in requests if not self._reservations.has(each)]
+            try:
+                terms = evaluate(policies, free, new_session, machine, right, now)
+            except Forbidden:
+                evaluate(
+                    policies, requests, new_session, machine, right, now
+                )  # the message for all
+                reserved = filter(self._reservations.has, approvals(requests, new_session, now))
+                await self._reservations.wait(key_of(next(reserved)), machine, deadline)
+                continue
+            (best, *_) = approvals(free, new_session, now)
+            check = partial(self._check_use, new_session, machine, right)
+            return Admitted(terms, self._reservations.reserve(best, applicant, check))
+
+    def _check_use(
+        self, new_session: Applicant, machine: Object, right: Right, request: Object
+    ) -> bool:
+        """
+        Return whether a session still needs the approval that it has reserved.
+
+        :raises Forbidden: the approval does not count any more, or a policy refuses the session.
+        """
+        policies, now = self.selecting(machine), self._now()
+        if not needs_use(policies):
+            return False
+        if approvals([request], new_session, now):
+            requests = self.requests_of(new_session.user.name, machine["metadata"]["uid"])
+            evaluate(policies, requests, new_session, machine, right, now)
+        else:
+            evaluate(policies, [request], new_session, machine, right, now)
+        return True
+
+    def _evaluated(self, applicant: Applicant, machine: Object, right: Right) -> Terms:
+        policies, uid = self.selecting(machine), machine["metadata"]["uid"]
+        requests = self.requests_of(applicant.user.name, uid)
+        return evaluate(policies, requests, applicant, machine, right, self._now())
+
+    def _check(self) -> None:
+        if self._unlisted:
+            raise ServiceUnavailable(_UNKNOWN)
+
+    def _policy_changed(self, event: Event) -> None:
+        namespace, name = key = key_of(event.obj)
+        if event.type == DELETED:
+            self._policies[namespace].pop(name, None)
+            if not self._policies[namespace]:
+                del self._policies[namespace]
+            self._hours.pop(key, None)
+        else:
+            self._policies[namespace][name] = parsed(event.obj)
+            self._expect_change(key)
+        self._hint()
+
+    def _expect_change(self, key: Key) -> None:
+        """Note when the hours of a policy begin or end next."""
+        policy = self._policies[key[0]].get(key[1])
+        self._hours.pop(key, None)
+        if policy is None or policy.hours is None:
+            return
+        now = self._now()
+        closes = policy.hours.closes(now)
+        moment = policy.hours.opens(now) if closes is None else closes
+        if moment != float("inf"):
+            self._hours[key] = moment
+            self._add_moment(moment, key)
+
+    def _add_moment(self, moment: float, key: Key) -> None:
+        heapq.heappush(self._moments, (moment, key))
+        # Most moments of objects that have changed since, or are gone, would stay for days.
+        if len(self._moments) > 2 * (len(self._hours) + len(self._ends)) + _SPARE_MOMENTS:
+            left = [*self._hours.items(), *self._ends.items()]
+            self._moments = [(at, of) for of, at in left]
+            heapq.heapify(self._moments)
+
+    def _request_changed(self, event: Event) -> None:
+        if event.type == DELETED:
+            self._forget(event.obj)
+        else:
+            self._remember(event.obj)
+        versions = [each for each in (event.previous, event.obj) if each is not None]
+        changed = event.type == DELETED or len({_validity(each) for each in versions}) > 1
+        if changed and any(map(_is_approved, versions)):
+            self._hint()
+
+    def _remember(self, request: Object) -> None:
+        key = key_of(request)
+        requests = self._requests[_asker(request)]
+        if key in requests and _version(requests[key]) > _version(request):
+            return
+        requests[key] = request
+        if _is_approved(request) and self._ends.get(key) != expiry(request):
+            self._ends[key] = expiry(request)
+            self._add_moment(expiry(request), key)
+
+    def _forget(self, request: Object) -> None:
+        asker = _asker(request)
+        self._requests[asker].pop(key_of(request), None)
+        self._ends.pop(key_of(request), None)
+        if not self._requests[asker]:
+            del self._requests[asker]
+
+    def _machine_changed(self, resource: Resource, event: Event) -> None:
+        metadata = event.obj["metadata"]
+        name = (resource.group, resource.plural, key_of(event.obj))
+        if event.type == DELETED:
+            self._machines.pop(metadata["uid"], None)
+            self._by_name.pop(name, None)
+            return
+        before = self._machines.get(metadata["uid"])
+        self._machines[metadata["uid"]] = self._by_name[name] = event.obj
+        if before is None or before["metadata"].get("labels") == metadata.get("labels"):
+            return
+        if self._selected(before) != self._selected(event.obj):
+            self._hint()
+
+    def _selected(self, machine: Object) -> list[str]:
+        """Return the names of the policies that apply to a machine, as far as they are known."""
+        policies = self._policies.get(machine["metadata"]["namespace"], {})
+        return [name for name, policy in policies.items() if policy.selects(machine)]
+
+    def _hint(self) -> None:
+        self._schedule()
+        for changed in self._listeners:
+            changed()
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.running:
+            return
+        now = self._now()
+        due = self._due(now)
+        if due is not None:
+            delay = min(max(due - now, 0.0), MOST_SECONDS)
+            self._timer = self._clock.callLater(delay, self._timer_fired, due)
+
+    def _due(self, now: float) -> float | None:
+        """Return the next moment at which a decision changes by itself."""
+        while self._moments and self._moments[0][0] <= now:
+            moment, key = heapq.heappop(self._moments)
+            if self._ends.get(key) == moment:
+                del self._ends[key]
+            if self._hours.get(key) == moment:
+                self._expect_change(key)
+        return self._moments[0][0] if self._moments else None
+
+    def _timer_fired(self, due: float) -> None:
+        self._timer = None
+        if self._now() >= due:
+            self._hint()
+        else:
+            self._schedule()
+
+
+def _asker(request: Object) -> _Asker:
+    spec = request["spec"]
+    return spec.get("user", ""), spec.get("machineUID", "")
+
+
+def _validity(request: Object) -> tuple[bool, ...]:
+    """Return the facts on which the validity of an approval depends, besides the time."""
+    status = request.get("status", {})
+    flags = (bool(status.get(key)) for key in ("approved", "denied", "session"))
+    return (*flags, "deletionTimestamp" in request["metadata"])
+
+
+def _is_approved(request: Object) -> bool:
+    return bool(request.get("status", {}).get("approved"))
+
+
+def _version(obj: Object) -> int:
+    return int(obj["metadata"]["resourceVersion"])
+
+
+WAIT_SECONDS = 10.0
+"""Longest wait of a session for another one that is being opened with the same approval."""
+_ATTEMPTS = 5
+_RESOURCE = CONSOLEREQUESTS.resource
+
+
+class Reservations:
+    """
+    The approvals that sessions of this server have reserved.
+
+    :param now: seconds since the epoch.
+    :param present: returns a request as it is known now; ``None`` if it was deleted.
+    :param remember: is called with a request that was read or written.
+    :param forget: is called with a request that was deleted.
+    """
+
+    def __init__(
+        self,
+        storage: IStorage,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        present: Callable[[Object], Object | None],
+        remember: Callable[[Object], None],
+        forget: Callable[[Object], None],
+    ) -> None:
+        self._storage, self._clock, self.now = storage, clock, now
+        self.present, self._remember, self._forget = present, remember, forget
+        self._reserved: dict[Key, Reservation] = {}
+        self._waiting: defaultdict[Key, dict[Deferred[None], None]] = defaultdict(dict)
+
+    def has(self, request: Object) -> bool:
+        """Return whether a session has reserved an approval."""
+        return "session" not in request.get("status", {}) and key_of(request) in self._reserved
+
+    def reserve(
+        self, request: Object, applicant: Applicant, check: Callable[[Object], bool]
+    ) -> Reservation:
+        """
+        Reserve an approval, which no other session has.
+
+        That of a session which is resumed remains free: its runtime lets one connection resume it.
+
+        :param check: returns whether the session still needs an approval; raises
+            :class:`~twisted_exec.api.status.Forbidden` if this one does not count for it any more.
+        """
+        reservation = Reservation(self, request, applicant, check)
+        if "session" not in request["status"]:
+            self._reserved[key_of(request)] = reservation
+        return reservation
+
+    async def wait(self, request: Key, machine: Object, deadline: float) -> None:
+        """
+        Wait until the session that has reserved an approval is open, or is not opened.
+
+        :raises ServiceUnavailable: it takes longer than until the deadline.
+        """
+        waiting = self._waiting[request]
+        turn: Deferred[None] = Deferred()
+        waiting[turn] = None
+        turn.addTimeout(max(deadline - self._clock.seconds(), 0.0), self._clock)
+        try:
+            await turn
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f'another session of yours at machine "{machine["metadata"]["name"]}" is being opened '
+                "with the approval for one session: try again",
+                retry_after_seconds=1,
+            ) from None
+        finally:
+            waiting.pop(turn, None)
+
+    def free(self, request: Key, reservation: Reservation) -> None:
+        """Let other sessions use an approval, if it still counts for any."""
+        if self._reserved.get(request) is not reservation:
+            return
+        del self._reserved[request]
+        for turn in list(self._waiting.pop(request, {})):  # each leaves, or waits again
+            turn.callback(None)
+
+    async def update(self, request: Object, status: Object) -> bool:
+        """
+        Write the status of a request.
+
+        :return: false if the request has changed in the store meanwhile.
+        """
+        updated = {**request, "metadata": {**request["metadata"]}, "status": status}
+        try:
+            # The next evaluation may come before the watch delivers the update.
+            self._remember(await self._storage.update(_RESOURCE, updated))
+        except (Conflict, NotFound):
+            await self.read(request)
+            return False
+        return True
+
+    async def read(self, request: Object) -> Object | None:
+        """Read a request from the store; return ``None`` if it was deleted."""
+        try:
+            stored: Object = await self._storage.get(_RESOURCE, *key_of(request))
+        except NotFound:
+            self._forget(request)
+            return None
+        self._remember(stored)
+        return stored
+
+
+@implementer(IReservation)
+class Reservation:
+    """The approval that one session has reserved; :meth:`Reservations.reserve` creates it."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reservations: Reservations,
+        request: Object,
+        applicant: Applicant,
+        check: Callable[[Object], bool],
+    ) -> None:
+        self._reservations, self._request = reservations, request
+        self._applicant, self._check = applicant, check
+        self._writing: Deferred[None] | None = None
+
+    def use(self) -> Deferred[None]:
+        """As :meth:`IReservation.use`."""
+        used: Deferred[None] = Deferred()
+        writing = self._writing = Deferred.fromCoroutine(self._use())
+        writing.addBoth(self._pass_on, used)
+        return used
+
+    def _pass_on(self, result: Failure | None, used: Deferred[None]) -> None:
+        # Not the write itself: cancelling that would leave open whether the store has it.
+        used.callback(result)
+
+    async def _use(self) -> None:
+        for _ in range(_ATTEMPTS):
+            request = self._reservations.present(self._request) or self._deleted()
+            if not self._check(request):
+                return
+            if await self._reservations.update(request, self._used(request["status"])):
+                return
+        raise ServiceUnavailable(
+            f'the console request "{self._request["metadata"]["name"]}" keeps changing: try again'
+        )
+
+    def _deleted(self) -> Object:
+        moment = timestamp(self._reservations.now())
+        return {
+            **self._request,
+            "metadata": {**self._request["metadata"], "deletionTimestamp": moment},
+        }
+
+    def _used(self, status: Object) -> Object:
+        used = {**status, "session": self._applicant.session}
+        if "session" in status:
+            # Not what the approval names now: that may be an attempt to resume which has failed.
+            used["previousSession"] = self._applicant.resumes
+        else:
+            used["useTime"] = timestamp(self._reservations.now())
+        return used
+
+    def opened(self) -> None:
+        """As :meth:`IReservation.opened`."""
+        self._reservations.free(key_of(self._request), self)
+
+    def not_opened(self, problem: BaseException) -> None:
+        """As :meth:`IReservation.not_opened`."""
+        if self._writing is None:
+            self.opened()
+            return
+        self._writing.addCallback(lambda _: Deferred.fromCoroutine(self._give_back()))
+        self._writing.addErrback(self._failed)
+        self._writing.addCallback(lambda _: self.opened())
+
+    async def _give_back(self) -> None:
+        """Remove the session from its approval, unless that is still for the session which it resumes."""
+        for _ in range(_ATTEMPTS):
+            request = await self._reservations.read(self._request)
+            status = {} if request is None else request["status"]
+            if status.get("session") != self._applicant.session or "previousSession" in status:
+                return
+            status = {key: value for key, value in status.items() if key not in _OF_USE}
+            if request is None or await self._reservations.update(request, status):
+                return
+
+    def _failed(self, failure: Failure) -> None:
+        name = self._request["metadata"]["name"]
+        if failure.check(APIError):
+            why = failure.getErrorMessage()
+            self._log.warn("cannot give back approval {name}: {why}", name=name, why=why)
+        else:
+            self._log.failure("cannot give back approval {name}", failure, name=name)
+
+
+_OF_USE = ("session", "useTime")
+
+
+@dataclass(frozen=True)
+class SessionConditions:
+    """
+    The policies that apply to one session: :class:`~twisted_exec.auth.console_rights.Conditions`.
+
+    :param machine: as it was when the session was opened; each review uses its present labels.
+    :param recording: that the session requires (:attr:`~twisted_exec.wire.session_terms.Terms.recording`);
+        empty if none was required when it was opened, and ``None`` if it shows nothing that is recorded.
+    """
+
+    policies: IConsolePolicies
+    applicant: Applicant
+    machine: Object
+    recording: str | None = None
+
+    def is_strict(self) -> bool:
+        """As :meth:`~twisted_exec.auth.console_rights.Conditions.is_strict`."""
+        strict: bool = self.policies.is_strict(self.machine)
+        return strict
+
+    def terms(self, right: Right) -> Terms:
+        """As :meth:`~twisted_exec.auth.console_rights.Conditions.terms`."""
+        terms: Terms = self.policies.review(self.applicant, self.machine["metadata"]["uid"], right)
+        if self.recording is None:
+            return terms
+        demand = self.policies.demand(self.machine)
+        if demand is not None and demand.is_required and not demand.is_met_by(self.recording):
+            namespace = self.machine["metadata"]["namespace"]
+            raise Forbidden(
+                f"{demand.rule(namespace)} (input: {demand.input}), and this session began without: "
+                "open it again"
+            )
+        return replace(terms, recording=self.recording)

@@ -1,0 +1,465 @@
+"""
+Evaluation of ConsolePolicies, without I/O.
+
+All policies that select a machine apply together: the session gets the strictest of their terms.
+If a session is refused, the message names each policy that refuses it, and what the user can do.
+
+Recordings that sessions need, by the ConsolePolicies of a machine or by the wish of a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+from twisted_exec.api import fields, selectors
+from twisted_exec.api.kinds import Object, consolepolicies
+from twisted_exec.api.kinds.consolepolicies import NONE, ONCE, RECORDED_INPUT, REQUIRED, STRICT
+from twisted_exec.api.kinds.consolerequests import (
+    APPROVED,
+    DELETED,
+    DENIED,
+    EXPIRED,
+    PENDING,
+    USED,
+    expiry,
+    state_of,
+    used_at,
+)
+from twisted_exec.api.patterns import Pattern, PatternError, Search
+from twisted_exec.api.selectors import LabelSelector
+from twisted_exec.api.status import Forbidden
+from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX
+from twisted_exec.apiserver.interfaces import Applicant
+from twisted_exec.wire.session_terms import FULL, Right, Terms, parse_recording, stricter
+
+_NAMED_POLICIES = 3
+"""Policies that the terms of a session name; the header of terms has a limit."""
+_NAMED_REFUSALS = 5
+_MOST_CAUSES = 20
+
+REASON_REQUIRED = "ReasonRequired"
+"""Reason of a cause: the session needs another reason than it has."""
+APPROVAL_REQUIRED = "ApprovalRequired"
+"""Reason of a cause: the session needs an approved ConsoleRequest."""
+NOT_ALLOWED = "ConsolePolicyNotMet"
+"""Reason of a cause: another condition, which the user cannot meet by asking."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """
+    A parsed ConsolePolicy.
+
+    :param problem: why this server cannot evaluate it; empty if it can.  Such a policy refuses
+        every session.
+    """
+
+    namespace: str
+    name: str
+    spec: Mapping[str, Any]
+    selector: LabelSelector
+    hours: consolepolicies.Hours | None = None
+    search: Search | None = None
+    problem: str = ""
+
+    @property
+    def strict(self) -> bool:
+        """Return whether only the verbs of ``machines/console`` count."""
+        return bool(self.spec.get("verbs") == STRICT)
+
+    @property
+    def selects_all(self) -> bool:
+        """The policy applies to all machines of its namespace."""
+        return self.selector == LabelSelector()
+
+    def selects(self, machine: Object) -> bool:
+        """Return whether the policy applies to a machine of its namespace."""
+        return self.selector.matches(machine["metadata"].get("labels", {}))
+
+    def __str__(self) -> str:
+        return f'ConsolePolicy "{self.namespace}/{self.name}"'
+
+
+def parsed(obj: Object) -> Policy:
+    """Parse a policy of the store; never fails."""
+    spec, metadata = obj["spec"], obj["metadata"]
+    policy = Policy(metadata["namespace"], metadata["name"], spec, LabelSelector())
+    try:
+        policy = replace(policy, selector=selectors.of_object(spec.get("selector")))
+        if spec.get("hours"):
+            week = consolepolicies.parse_hours(spec["hours"], spec.get("timeZone", "UTC"))
+            policy = replace(policy, hours=week)
+        if spec.get("reasonPattern"):
+            search = Search(Pattern(spec["reasonPattern"], is_regex=True))
+            policy = replace(policy, search=search)
+    except (ValueError, PatternError) as error:
+        policy = replace(policy, problem=str(error))
+    return policy
+
+
+def evaluate(
+    policies: Sequence[Policy],
+    requests: Sequence[Object],
+    applicant: Applicant,
+    machine: Object,
+    right: Right,
+    now: float,
+) -> Terms:
+    """
+    Return the terms of a session, the strictest of all policies.
+
+    :param policies: those that select the machine.
+    :param requests: the user's requests for this machine.
+    :raises Forbidden: a policy refuses the session.
+    """
+    if not policies:
+        return replace(FULL, right=right)
+    terms, refusals = [replace(FULL, right=right)], []
+    for policy in policies:
+        try:
+            terms.append(_terms(policy, requests, applicant, machine, right, now))
+        except _Refused as refused:
+            refusals.append(refused)
+    if refusals:
+        raise _forbidden(refusals)
+    return replace(reduce(stricter, terms), policy=_names(policies))
+
+
+def needs_use(policies: Iterable[Policy]) -> bool:
+    """Return whether a session uses up its approval."""
+    return any(policy.spec.get("approval") == ONCE for policy in policies)
+
+
+def approvals(requests: Iterable[Object], applicant: Applicant, now: float) -> list[Object]:
+    """Return the approved requests that count for a session, the one that it used and the best first."""
+
+    def rank(request: Object) -> tuple[bool, Right, float]:
+        return "session" in request["status"], _right(request), expiry(request)
+
+    valid = [each for each in requests if _counts(each, applicant, now)]
+    return sorted(valid, key=rank, reverse=True)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """
+    A condition that a session does not meet.
+
+    :param text: for the user.
+    :param remedy: the rest of the sentence, with a command; a client with buttons does not show it.
+    :param cause: the reason of the cause in the Status, for clients.
+    """
+
+    text: str
+    remedy: str = ""
+    cause: str = NOT_ALLOWED
+
+
+class _Refused(Exception):
+    """A policy refuses a session, because of one problem or several."""
+
+    def __init__(self, *problems: _Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+
+def _forbidden(refusals: Sequence[_Refused]) -> Forbidden:
+    texts = [
+        f"{problem.text}{problem.remedy}"
+        for refused in refusals[:_NAMED_REFUSALS]
+        for problem in refused.problems
+    ]
+    more = len(refusals) - _NAMED_REFUSALS
+    if more > 0:
+        texts.append(f"and {more} more policies refuse it")
+    problems = [problem for refused in refusals for problem in refused.problems]
+    causes = [{"reason": each.cause, "message": each.text} for each in problems[:_MOST_CAUSES]]
+    return Forbidden("; ".join(texts), details={"causes": causes})
+
+
+def _terms(
+    policy: Policy,
+    requests: Sequence[Object],
+    applicant: Applicant,
+    machine: Object,
+    right: Right,
+    now: float,
+) -> Terms:
+    if policy.problem:
+        raise _refused(
+            f"{policy} cannot be evaluated by this server: {policy.problem}; ask an administrator"
+        )
+    spec, ends, since = policy.spec, [_end_of_hours(policy, now)], applicant.since
+    people = spec.get("people", 1)
+    if people > 1:
+        _check_person(policy, people, applicant)
+    request = _requested(policy, requests, applicant, machine, now)
+    if request is not None:
+        ends.append(expiry(request))
+        right = min(right, _right(request))
+        since = min(since, used_at(request))  # also that of a session that was resumed
+    if "maxSeconds" in spec:
+        end = since + spec["maxSeconds"]
+        if end <= now:
+            raise _refused(f"{policy} allows sessions of at most {spec['maxSeconds']} seconds")
+        ends.append(end)
+    until = min(ends)
+    return Terms(
+        right=right,
+        people=people,
+        viewers=spec.get("viewers", 0),
+        idle_seconds=spec.get("idleSeconds", 0),
+        until=0 if until == float("inf") else int(until),
+    )
+
+
+def _end_of_hours(policy: Policy, now: float) -> float:
+    if policy.hours is None:
+        return float("inf")
+    closes = policy.hours.closes(now)
+    if closes is None:
+        begins = policy.hours.text(policy.hours.opens(now))
+        raise _refused(
+            f"{policy} does not allow this console at this hour; its hours begin on {begins}"
+        )
+    return closes
+
+
+def _requested(
+    policy: Policy,
+    requests: Sequence[Object],
+    applicant: Applicant,
+    machine: Object,
+    now: float,
+) -> Object | None:
+    """
+    Check the reason of a session, and return its approval; None if it needs none.
+
+    :raises _Refused: with both problems if the session lacks both, so that a client asks its user once.
+    """
+    problems: list[_Problem] = []
+    request = None
+    try:
+        _check_reason(policy, _reasons(applicant, requests, now), machine)
+    except _Refused as refused:
+        problems += refused.problems
+    if policy.spec.get("approval", NONE) != NONE:
+        try:
+            request = _approval(policy, requests, applicant, machine, now)
+        except _Refused as refused:
+            problems += refused.problems
+    if problems:
+        raise _Refused(*problems)
+    return request
+
+
+def _refused(text: str, remedy: str = "", cause: str = NOT_ALLOWED) -> _Refused:
+    return _Refused(_Problem(text, remedy, cause))
+
+
+def _reasons(applicant: Applicant, requests: Sequence[Object], now: float) -> list[str]:
+    """Return the reason of the session; without one, those of the user's approved requests."""
+    if applicant.reason:
+        return [applicant.reason]
+    reasons = (each["spec"].get("reason", "") for each in approvals(requests, applicant, now))
+    return [reason for reason in reasons if reason]
+
+
+def _check_reason(policy: Policy, reasons: Sequence[str], machine: Object) -> None:
+    if policy.spec.get("reason") != REQUIRED:
+        return
+    if not reasons:
+        raise _refused(
+            f"{policy} requires a reason",
+            f": use {_open(machine, '--reason TICKET')}, or "
+            f"kubectl exec -it {_named(machine)} -- console --reason TICKET",
+            REASON_REQUIRED,
+        )
+    search = policy.search
+    if search is not None and not any(search.end_in(each.encode()) >= 0 for each in reasons):
+        pattern = policy.spec["reasonPattern"]
+        raise _refused(
+            f"{policy} requires a reason that matches {pattern}, not {fields.shown(reasons[0])}",
+            f": use {_open(machine, '--reason TICKET')}",
+            REASON_REQUIRED,
+        )
+
+
+def _check_person(policy: Policy, people: int, applicant: Applicant) -> None:
+    needs = f"{policy} requires {people} people at this console"
+    _check_no_service_account(needs, applicant)
+    if applicant.caller:
+        raise _refused(f"{needs}, and impersonated users do not count: connect as yourself")
+
+
+def _check_no_service_account(needs: str, applicant: Applicant) -> None:
+    for name in (applicant.user.name, applicant.caller):
+        if name.startswith(SERVICE_ACCOUNT_PREFIX):
+            raise _refused(
+                f"{needs}, and a ServiceAccount is not a person: use an account of your own"
+            )
+
+
+def _approval(
+    policy: Policy,
+    requests: Sequence[Object],
+    applicant: Applicant,
+    machine: Object,
+    now: float,
+) -> Object:
+    """Return the best approval for a session."""
+    approvers = policy.spec.get("approvers")
+    hint = f" ({approvers})" if approvers else ""
+    needs = f"{policy} requires the approval of another user{hint}"
+    _check_no_service_account(needs, applicant)
+    valid = approvals(requests, applicant, now)
+    if valid:
+        return valid[0]
+    ask = _open(machine, "--request --reason TICKET")
+    latest = _latest(requests, now)
+    if latest is None:
+        raise _refused(needs, f": request it with {ask}", APPROVAL_REQUIRED)
+    name, namespace = latest["metadata"]["name"], latest["metadata"]["namespace"]
+    status = latest.get("status", {})
+    state = state_of(latest, now)
+    if state == PENDING:
+        raise _refused(
+            f'{needs}: your request "{name}" waits for another user to run '
+            f"twisted-exec request approve -n {namespace} {name}",
+            cause=APPROVAL_REQUIRED,
+        )
+    if state == APPROVED:  # for a session under another identity
+        raise _refused(
+            f'{needs}: request "{name}" is for another account of this name, or for a user who '
+            "impersonates",
+            f": make your own with {ask}",
+            APPROVAL_REQUIRED,
+        )
+    because = {
+        DENIED: f"{status.get('decidedBy', 'another user')} denied it"
+        + (f" ({status['message']})" if status.get("message") else ""),
+        USED: "its approval was for one session, which has begun",
+        EXPIRED: "it has expired",
+        DELETED: "it is being deleted",
+    }[state]
+    raise _refused(
+        f'{needs}: your request "{name}" does not count, {because}',
+        f"; request again with {ask}",
+        APPROVAL_REQUIRED,
+    )
+
+
+def _latest(requests: Sequence[Object], now: float) -> Object | None:
+    """Return the newest request that is pending or approved, or else the newest of all."""
+    if not requests:
+        return None
+
+    def key(request: Object) -> tuple[int, str, str]:
+        metadata = request["metadata"]
+        waits = state_of(request, now) in (PENDING, APPROVED)
+        return waits, metadata["creationTimestamp"], metadata["name"]
+
+    return max(requests, key=key)
+
+
+def _counts(request: Object, applicant: Applicant, now: float) -> bool:
+    spec, status, user = request["spec"], request.get("status", {}), applicant.user
+    if not status.get("approved") or status.get("denied") or expiry(request) <= now:
+        return False
+    if "deletionTimestamp" in request["metadata"]:  # finalizers may keep it
+        return False
+    users = {status.get("session"), status.get("previousSession")}
+    # A session that is being resumed has not yet recorded its own id.
+    if "session" in status and users.isdisjoint((applicant.session, applicant.resumes)):
+        return False
+    # Approvals are never by the user; this holds also for a store that was written by hand.
+    if status.get("decidedBy", "") in ("", spec.get("user"), spec.get("caller")):
+        return False
+    uid = spec.get("userUID", "")
+    is_user = spec.get("user") == user.name and (not uid or not user.uid or uid == user.uid)
+    return bool(is_user and spec.get("caller", "") == applicant.caller)
+
+
+def _right(request: Object) -> Right:
+    return Right[str(request["spec"]["right"]).upper()]
+
+
+def _names(policies: Sequence[Policy]) -> str:
+    names = [f"{each.namespace}/{each.name}" for each in policies]
+    if len(names) > _NAMED_POLICIES:
+        names[_NAMED_POLICIES:] = [f"and {len(names) - _NAMED_POLICIES} more"]
+    return ", ".join(names)
+
+
+def _named(machine: Object) -> str:
+    metadata = machine["metadata"]
+    return f"-n {metadata['namespace']} {metadata['name']}"
+
+
+def _open(machine: Object, options: str) -> str:
+    return f"kubectl console {options} {_named(machine)}"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """
+    The recording that a session needs.
+
+    :param input: an element of :data:`RECORDED_INPUT`.
+    :param is_required: there is no session, and no input, without it.
+    :param retention_days: ``None`` for the default of a recording.
+    :param policies: the names of the policies that demand it.
+    """
+
+    input: str
+    is_required: bool
+    retention_days: int | None = None
+    policies: tuple[str, ...] = ()
+
+    def stricter(self, other: Demand) -> Demand:
+        """Return a demand that satisfies both."""
+        days = [each for each in (self.retention_days, other.retention_days) if each is not None]
+        return Demand(
+            max(self.input, other.input, key=RECORDED_INPUT.index),
+            self.is_required or other.is_required,
+            max(days, default=None),
+            tuple(sorted({*self.policies, *other.policies})),
+        )
+
+    def is_met_by(self, recording: str) -> bool:
+        """
+        Return whether a recording has as much input as this demand.
+
+        :param recording: see :attr:`~twisted_exec.wire.session_terms.Terms.recording`.
+        """
+        if not recording:
+            return False
+        _, recorded = parse_recording(recording)
+        return RECORDED_INPUT.index(recorded) >= RECORDED_INPUT.index(self.input)
+
+    def rule(self, namespace: str) -> str:
+        """Return the start of a message: the policies, and that they require a recording."""
+        if not self.policies:
+            return "you asked for a recording of this console"
+        names = ", ".join(f"{namespace}/{each}" for each in self.policies)
+        if len(self.policies) == 1:
+            return f"ConsolePolicy {names} requires a recording of this console"
+        return f"ConsolePolicies {names} require a recording of this console"
+
+
+def demand_of(policies: Iterable[Policy]) -> Demand | None:
+    """Return the strictest demand of the policies of a machine; ``None`` if they have none."""
+    demands = [
+        Demand(
+            recording["input"],
+            recording["mode"] == REQUIRED,
+            recording["retentionDays"],
+            (policy.name,),
+        )
+        for policy in policies
+        if (recording := policy.spec.get("recording")) is not None
+    ]
+    return reduce(Demand.stricter, demands) if demands else None

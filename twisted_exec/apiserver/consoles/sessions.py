@@ -1,0 +1,764 @@
+"""
+ConsoleSession objects of the sessions at the consoles of this control plane.
+
+One console session of this server, and the content of its object.
+
+The pace of writes to objects of sessions that have ended, or whose users are absent.
+
+A few are written at once.  When many sessions end together, their objects follow little by little.
+
+ConsoleSessions that other servers wrote.
+
+Clocks of servers need not agree: each server notes by its own clock when an object last changed,
+and deletes other servers' objects that miss their renewals for the time that they state.  The only
+server of a store deletes what an earlier process left when it starts, except for the objects of
+predecessors that may still have sessions (:mod:`twisted_exec.storage.handover`).  They are servers of
+the same store: they renew their objects, learn of deletions, and expire as others do.
+
+Each server writes the ConsoleSessions of its sessions, and ends sessions that are deleted.
+
+A session begins and ends without waiting for the store.  Its object follows: created a quarter of a
+second after the 101, renewed periodically with byte counts, and deleted at the end.  So opening a
+console does not compete with a write to the store, and the shortest sessions, of scripts, need none
+(the audit log has them all).  When many sessions end at once, their objects are deleted little by
+little.  One record per session compares the stored object with the desired state and performs one
+write at a time; so a session that ends while its object is being created leaves no object behind.
+
+A session that its user can resume keeps its object for some time when the connection is lost; see
+:meth:`~twisted_exec.streaming.splice.Splice.machine_closed` for what counts as a loss.  When the user
+is back at this server, the object goes on under its name; another server creates an object of its own
+and deletes this one (:mod:`twisted_exec.apiserver.consoles.sessions`).
+
+A deletion first writes the deleting user into the object, since another server may carry the
+session and learns of the deletion only from the store.  An object that is deleted without a user
+(another server took this one for dead) is created again.
+
+The verbs on ConsoleSessions.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api import names
+from twisted_exec.api.conditions import writers_of
+from twisted_exec.api.kinds import CONSOLESESSIONS, Kind, Object
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    one_line,
+)
+from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.interfaces import IAdmission
+from twisted_exec.apiserver.serving.query import WriteOptions
+from twisted_exec.apiserver.serving.verbs import Verbs, check_namespace
+from twisted_exec.auth.interfaces import User
+from twisted_exec.program.tasks import SharedTurns, ShortTurns
+from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
+from twisted_exec.storage.history import key_of
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
+from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
+from twisted_exec.streaming.sessions.registry import Session, Sessions
+
+_RESOURCE = CONSOLESESSIONS.resource
+_Counts = tuple[int, int]
+
+
+class Record:
+    """
+    One session, and its object.
+
+    A session that is resumed over another connection keeps its record.
+
+    :ivar session: at present, or before its connection was lost.
+    :ivar stored: the object in the store, as far as known.
+    :ivar live: the object should exist.
+    :ivar delay: the time until its object is created, or deleted; ``None`` if it waits for neither.
+    :ivar name: name of the object, once it has one.
+    :ivar gone: UID of the last object that was deleted by others.
+    :ivar working: fires at the end of the current write.
+    :ivar renewed_at: of the last write.
+    :ivar away_since: when the connection was lost; ``None`` while the user is connected.
+    :ivar wait: the time until the user may no longer come back.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.namespace = session.subject.namespace
+        self.name = ""
+        self.stored: Object | None = None
+        self.live = True
+        self.delay: IDelayedCall | None = None
+        self.gone = ""
+        self.working: Deferred[None] | None = None
+        self.renewed_at = 0.0
+        self.away_since: float | None = None
+        self.wait: IDelayedCall | None = None
+        self._written: tuple[object, ...] | None = None  # in the last write, also if that failed
+        self._before: _Counts = (0, 0)  # bytes of former connections
+        self._former = ""  # the id of the former connection
+
+    @property
+    def id(self) -> str:
+        """The id of the session."""
+        return self.session.subject.session
+
+    def describes(self, obj: Object) -> bool:
+        """Return whether an object is the one of this session."""
+        return obj["spec"].get("session") in (self.id, self._former or self.id)
+
+    def can_go_on(self, session: Session) -> bool:
+        """Return whether a session resumes this one."""
+        subject, own = session.subject, self.session.subject
+        is_same = (subject.user, subject.uid, subject.namespace) == (
+            own.user,
+            own.uid,
+            own.namespace,
+        )
+        return is_same and self.live and session.resumes == self.id
+
+    def go_on(self, session: Session) -> None:
+        """The user has resumed the session over another connection."""
+        self.stop_waiting_for_user()
+        if self.away_since is None:
+            self._count()
+        self.away_since, self._former, self.session = None, self.id, session
+
+    def lost(self, now: float) -> None:
+        """The connection is lost, and the user may come back."""
+        self._count()
+        self.away_since = now
+
+    def stop_waiting_for_user(self) -> None:
+        """Cancel :attr:`wait`."""
+        wait, self.wait = self.wait, None
+        if wait is not None and wait.active():
+            wait.cancel()
+
+    def stop_waiting(self) -> None:
+        """Cancel :attr:`delay`."""
+        delay, self.delay = self.delay, None
+        if delay is not None:
+            delay.cancel()
+
+    def _count(self) -> None:
+        self._before = self._counts()
+
+    def _counts(self) -> _Counts:
+        to_machine, to_user = (0, 0) if self.away_since is not None else self.session.counts()
+        return self._before[0] + to_machine, self._before[1] + to_user
+
+    def is_stale(self, role: str | None) -> bool:
+        """Return whether the last write lacks a change that does not wait for the next renewal."""
+        return self._written != self._facts(role)
+
+    def _facts(self, role: str | None) -> tuple[object, ...]:
+        return role, self.id, self.away_since
+
+    def new_object(self, replica: str, status: Object, now: float) -> Object:
+        """
+        Return the object as the verbs would create it, without their checks: many sessions are
+        short, and only this server writes them.
+        """
+        return {
+            "apiVersion": _RESOURCE.api_version,
+            "kind": _RESOURCE.kind,
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "uid": str(uuid.uuid4()),
+                "creationTimestamp": timestamp(now),
+            },
+            "spec": self._spec(replica),
+            "status": status,
+        }
+
+    def renewed_object(self, stored: Object, replica: str, status: Object) -> Object:
+        """Return the object for a write."""
+        if stored["spec"].get("session") == self.id:
+            return {**stored, "status": status}
+        return {**stored, "spec": self._spec(replica), "status": status}
+
+    def status(self, role: str | None, now: float, lease_seconds: float) -> Object:
+        """Return the status for a write, which is taken note of."""
+        self._written = self._facts(role)
+        to_machine, to_user = self._counts()
+        away = {} if self.away_since is None else {"awaySince": timestamp(self.away_since)}
+        return {
+            **({"role": role} if role else {}),
+            "resumable": bool(self.session.resumable_seconds),
+            **away,
+            "bytesToMachine": to_machine,
+            "bytesToUser": to_user,
+            "renewTime": timestamp(now),
+            "leaseDurationSeconds": int(lease_seconds),
+        }
+
+    def _spec(self, replica: str) -> Object:
+        subject, client = self.session.subject, self.session.client_info
+        options = client.options
+        mode = "Drive" if options.takes_input else "Watch"
+        spec = {
+            "session": subject.session,
+            "user": subject.user,
+            "caller": subject.caller,
+            "machine": subject.machine,
+            "machineResource": subject.resource,
+            "machineUID": subject.uid,
+            "pool": subject.pool,
+            "mode": "TakeOver" if options.takes_input and options.force else mode,
+            "via": client.via,
+            "address": client.address,
+            "protocol": client.protocol,
+            "agent": client.agent,
+            "recording": subject.recording,
+            "replica": replica,
+        }
+        return {key: value for key, value in spec.items() if value}
+
+
+def is_absent(obj: Object) -> bool:
+    """Return whether an object is that of a session whose user may still come back."""
+    status = obj.get("status", {})
+    return "awaySince" in status and "endedBy" not in status
+
+
+REMOVALS_AT_ONCE = 5
+"""Objects that are deleted at once in each :data:`REMOVAL_PAUSE_SECONDS`."""
+REMOVAL_PAUSE_SECONDS = 1.0
+"""Delay before the first of the other deletions: closing consoles comes first."""
+REMOVALS_PER_SECOND = 150
+"""Limit for the other deletions."""
+
+
+class WritePace:
+    """The pace of these writes, for one server."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._due = self._other_due = -math.inf
+
+    def delay(self) -> float:
+        """Return the delay before the next object is deleted, or its user noted as absent."""
+        now = self._clock.seconds()
+        interval = REMOVAL_PAUSE_SECONDS / REMOVALS_AT_ONCE
+        due = max(self._due, now - REMOVAL_PAUSE_SECONDS)
+        if due + interval / 2 < now:  # not whole intervals, whose sum is rounded
+            self._due = due + interval
+            return 0.0
+        due = max(self._other_due, now + REMOVAL_PAUSE_SECONDS) + 1 / REMOVALS_PER_SECOND
+        self._other_due = due
+        return due - now
+
+
+RENEW_SECONDS = 20.0
+"""Interval between two renewals of an object, with few sessions."""
+LEASE_RENEWALS = 3
+"""Number of missed renewals after which an object is deleted."""
+
+
+_Key = tuple[str, str]
+
+
+class ForeignObjects:
+    """
+    The objects of other servers, as one server knows them.
+
+    :param failed: called when an object cannot be deleted.
+    """
+
+    def __init__(
+        self, storage: IStorage, clock: IReactorTime, failed: Callable[[Failure], None]
+    ) -> None:
+        self._storage, self._clock, self._failed = storage, clock, failed
+        self._expiry: dict[_Key, float] = {}
+        self._absent: dict[_Key, str] = {}  # the sessions of absent users
+        self._resumed_here: dict[str, Session] = {}  # by the id of the session before
+
+    def note(self, obj: Object, *, expires: bool = False) -> None:
+        """
+        Take note of a new or renewed object.
+
+        :param expires: it is from before the start of the only server, and to be deleted.
+        """
+        key = key_of(obj)
+        seconds = obj.get("status", {}).get("leaseDurationSeconds")
+        if not isinstance(seconds, int) or seconds <= 0:
+            seconds = int(LEASE_RENEWALS * RENEW_SECONDS)
+        self._expiry[key] = self._clock.seconds() + (0 if expires else seconds)
+        if is_absent(obj):
+            absent = obj["spec"].get("session", "")
+            self._absent[key] = absent
+            if (session := self._resumed_here.get(absent)) is not None:
+                self.resumed(session)  # its user was faster than the other server
+        else:
+            self._absent.pop(key, None)
+
+    def forget(self, obj: Object) -> None:
+        """Take note of a deletion."""
+        self._expiry.pop(key_of(obj), None)
+        self._absent.pop(key_of(obj), None)
+
+    def clear(self) -> None:
+        """Forget all objects."""
+        self._expiry.clear()
+        self._absent.clear()
+
+    async def delete_expired(self, is_own: Callable[[Object], bool]) -> None:
+        """
+        Delete the objects that were not renewed.
+
+        :param is_own: returns whether an object is of a session of this server.
+        """
+        now = self._clock.seconds()
+        for key in [key for key, until in self._expiry.items() if until <= now]:
+            until = self._expiry.get(key)
+            try:
+                obj = await self._storage.get(_RESOURCE, *key)
+                if not is_own(obj) and self._expiry.get(key) == until:
+                    await self._storage.delete(_RESOURCE, obj)
+            except (NotFound, Conflict):
+                pass
+            self._expiry.pop(key, None)
+
+    # Users who were at another server before.
+
+    def resumed(self, session: Session) -> None:
+        """Delete the object that another server keeps for the absent user of a session."""
+        if not session.resumes:
+            return
+        self._resumed_here[session.resumes] = session
+        keys = (key for key, absent in self._absent.items() if absent == session.resumes)
+        if (key := next(keys, None)) is not None:
+            Deferred.fromCoroutine(self._remove_absent(key, session)).addErrback(self._failed)
+
+    async def _remove_absent(self, key: _Key, session: Session) -> None:
+        try:
+            obj = await self._storage.get(_RESOURCE, *key)
+            spec, subject = obj["spec"], session.subject
+            facts = (spec.get("session"), spec.get("user", ""), spec.get("machineUID", ""))
+            if facts == (session.resumes, subject.user, subject.uid) and is_absent(obj):
+                await self._storage.delete(_RESOURCE, obj)
+        except (NotFound, Conflict):
+            pass  # it has changed, or its time is over
+
+    def ended(self, session: Session) -> None:
+        """Take note of the end of a session of this server."""
+        if self._resumed_here.get(session.resumes) is session:
+            del self._resumed_here[session.resumes]
+
+
+RENEWALS_PER_SECOND = 20
+"""Limit for all renewals together: with many sessions the interval becomes longer."""
+LOOK_SECONDS = 5.0
+CREATE_SECONDS = 0.25
+"""Delay before the object of a new session is created."""
+MOST_PREDECESSORS = 256
+"""Servers whose objects outlast the start of their successors, the latest first."""
+
+_ATTEMPTS = 5
+_STOP_SECONDS = 3.0
+
+
+class SessionObjects(StoreFollower):
+    """
+    Maintains the ConsoleSessions of this server, and deletes those of dead servers.
+
+    :param storage: started before this service is.
+    :param sessions: sessions of this server; this service becomes their watcher.
+    :param now: seconds since the epoch.
+    :param replica: this server's unique name.
+    :param exclusive: no other server uses the store, so objects from before the start are stale.
+    :param machines: the resources whose conditions name the writers of their consoles.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        storage: IStorage,
+        sessions: Sessions,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        replica: str,
+        *,
+        exclusive: bool = False,
+        machines: Sequence[Resource] = (),
+    ) -> None:
+        super().__init__(storage)
+        self._machines = tuple(machines)
+        self._writers: dict[str, frozenset[str]] = {}  # by the UID of the machine
+        self._is_exclusive = exclusive
+        self._sessions, self._clock, self._now = sessions, clock, now
+        self.replica = replica
+        self._records: dict[Session, Record] = {}
+        self._named: dict[tuple[str, str], Record] = {}
+        self._resumable: dict[str, Record] = {}  # by the id of the session
+        self._foreign = ForeignObjects(storage, clock, self._failed)
+        self._predecessors: tuple[str, ...] = ()
+        self._loop = LoopingCall(self.look)
+        self._loop.clock = clock
+        self._troubled = False
+        self._pace = WritePace(clock)
+        sessions.watcher = self
+
+    def inherit(self, replicas: Sequence[str]) -> None:
+        """Take note of the predecessors that may still have sessions; call this before the start."""
+        self._predecessors = tuple(replicas[:MOST_PREDECESSORS])
+
+    @property
+    def replicas(self) -> Sequence[str]:
+        """The names of this server and its predecessors, the latest first."""
+        return [self.replica, *self._predecessors]
+
+    def startService(self) -> None:
+        """List existing objects, and follow the store."""
+        super().startService()
+        self._loop.start(LOOK_SECONDS, now=False)
+
+    def stopService(self) -> Deferred[None]:
+        """Stop following; fires when the objects of ended sessions are deleted, or after a limit."""
+        super().stopService()
+        self._loop.stop()
+        self._foreign.clear()
+        for record in list(self._records.values()):
+            record.stop_waiting()
+            record.stop_waiting_for_user()
+            if not record.live or record.away_since is not None:
+                self._work(record)
+        working = [each.working for each in self._records.values() if each.working is not None]
+        waiting: Deferred[Any] = DeferredList([_done(each) for each in working], consumeErrors=True)
+        waiting.addTimeout(_STOP_SECONDS, self._clock)
+        return waiting.addBoth(lambda _: None)
+
+    def followed(self) -> tuple[Followed, ...]:
+        """See :meth:`StoreFollower.followed`."""
+        machines = listed_as_added(self._machine_changed)
+        return (
+            Followed(_RESOURCE, self._changed, self._listed),
+            *(Followed(each, self._machine_changed, machines) for each in self._machines),
+        )
+
+    def _listed(self, listing: Listing) -> None:
+        for obj in listing.items:
+            is_stale = self._is_exclusive and obj["spec"].get("replica") not in self._predecessors
+            self._foreign.note(obj, expires=is_stale)
+        if self._is_exclusive:
+            self.look()
+
+    # Callbacks of the server's sessions
+
+    def began(self, session: Session) -> None:
+        """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
+        if session.subject.subresource != "exec" or not session.subject.namespace:
+            return
+        record = self._resumable.get(session.resumes) if session.resumes else None
+        if record is not None and record.can_go_on(session):
+            del self._records[record.session], self._resumable[record.id]
+            record.go_on(session)
+        else:
+            record = Record(session)
+            record.delay = self._clock.callLater(CREATE_SECONDS, self._lasted, record)
+            self._foreign.resumed(session)
+        self._records[session] = record
+        if session.resumable_seconds:
+            self._resumable[record.id] = record
+        self._work(record)
+
+    def _lasted(self, record: Record) -> None:
+        record.delay = None
+        self._work(record)
+
+    def ended(self, session: Session) -> None:
+        """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
+        self._foreign.ended(session)
+        record = self._records.get(session)
+        if record is None:
+            return
+        if session.is_lost or self._sessions.is_being_resumed(session.subject):
+            self._lost(record)
+        else:
+            self._end(record)
+
+    def _lost(self, record: Record) -> None:
+        """Keep the object for as long as the user may come back."""
+        record.lost(self._now())
+        if self.running:
+            seconds = record.session.resumable_seconds
+            record.wait = self._clock.callLater(seconds, self._end, record)
+        if record.delay is None:
+            self._work_later(record)
+
+    def _end(self, record: Record) -> None:
+        """Delete the object."""
+        record.live = False
+        record.stop_waiting_for_user()
+        record.stop_waiting()
+        self._work_later(record)
+
+    def _work_later(self, record: Record) -> None:
+        """Write at once, or a little later if many objects are to be written."""
+        seconds = self._pace.delay() if record.stored is not None and self.running else 0.0
+        if seconds:
+            record.delay = self._clock.callLater(seconds, self._lasted, record)
+        else:
+            self._work(record)
+
+    # Writes for one record
+
+    def _work(self, record: Record) -> None:
+        if record.working is None and record.delay is None:
+            working = Deferred.fromCoroutine(self._bring_about(record))
+            if not working.called:
+                record.working = working
+            working.addBoth(self._worked, record)
+
+    async def _bring_about(self, record: Record) -> None:
+        if record.live and record.stored is None:
+            await self._create(record)
+        elif record.live and record.stored is not None and self._is_stale(record):
+            await self._renew(record)
+        if not record.live and record.stored is not None:
+            await self._remove(record.stored)
+            record.stored = None
+
+    def _worked(self, result: object, record: Record) -> None:
+        record.working = None
+        if isinstance(result, Failure):
+            self._trouble(result)  # the next round tries again
+        elif record.live and record.stored is not None and self._is_stale(record):
+            self._work(record)  # it changed meanwhile
+        elif not record.live and record.stored is not None:
+            self._work(record)  # it ended meanwhile
+        elif not record.live:
+            self._records.pop(record.session, None)
+            if self._resumable.get(record.id) is record:
+                del self._resumable[record.id]
+            self._unname(record)
+
+    async def _create(self, record: Record) -> None:
+        for attempt in range(_ATTEMPTS):
+            self._name(record)
+            try:
+                await check_namespace(self._storage, record.namespace)
+                obj = record.new_object(self.replica, self._status(record), self._now())
+                stored = await self._storage.create(_RESOURCE, obj)
+            except AlreadyExists:
+                self._unname(record)
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except (NotFound, Forbidden):
+                return  # the namespace is being deleted, and the session will end too
+            else:
+                self._trouble(None)
+                # The object may have been seen and deleted before its creation is acknowledged.
+                record.stored = stored if stored["metadata"]["uid"] != record.gone else None
+                return
+
+    def _name(self, record: Record) -> None:
+        if not record.name:
+            record.name = names.generated(f"{record.session.subject.machine}-")
+            self._named[record.namespace, record.name] = record
+
+    def _unname(self, record: Record) -> None:
+        self._named.pop((record.namespace, record.name), None)
+        record.name = ""
+
+    def _status(self, record: Record) -> Object:
+        record.renewed_at = self._clock.seconds()
+        lease = LEASE_RENEWALS * self._renew_seconds
+        return record.status(self._role(record), self._now(), lease)
+
+    @property
+    def _renew_seconds(self) -> float:
+        return max(RENEW_SECONDS, len(self._records) / RENEWALS_PER_SECOND)
+
+    async def _renew(self, record: Record) -> None:
+        if record.stored is None:
+            return
+        obj = record.renewed_object(record.stored, self.replica, self._status(record))
+        try:
+            record.stored = await self._storage.update(_RESOURCE, obj)
+        except (Conflict, NotFound):
+            pass  # it is being deleted, or was; the store reports by whom
+
+    async def _remove(self, stored: Object) -> None:
+        for _ in range(_ATTEMPTS):
+            try:
+                await self._storage.delete(_RESOURCE, stored)
+                return
+            except NotFound:
+                return
+            except Conflict:
+                try:
+                    stored = await self._storage.get(_RESOURCE, *key_of(stored))
+                except NotFound:
+                    return
+
+    # Events of the store
+
+    def _changed(self, event: Event) -> None:
+        who = event.obj.get("status", {}).get("endedBy")
+        if who:
+            self._sessions.refuse_resume(
+                event.obj["spec"].get("session", ""), _deleted_by(event.obj)
+            )
+        record = self._record_of(event.obj)
+        if record is not None:
+            self._own_changed(record, event)
+        elif event.type == DELETED:
+            self._foreign.forget(event.obj)
+        else:
+            self._foreign.note(event.obj)
+
+    def _own_changed(self, record: Record, event: Event) -> None:
+        if event.type == DELETED:
+            record.stored, record.gone = None, event.obj["metadata"]["uid"]
+        is_ended = "endedBy" in event.obj.get("status", {})
+        if record.away_since is None:
+            if is_ended:
+                record.session.end(Ending(SESSION_DELETED, _deleted_by(event.obj)))
+        elif is_ended or event.type == DELETED:
+            self._end(record)  # or it was resumed at another server
+
+    def _machine_changed(self, event: Event) -> None:
+        uid = event.obj["metadata"].get("uid", "")
+        writers = None if event.type == DELETED else writers_of(event.obj)
+        if event.type == DELETED:
+            self._end_absent(uid)
+        if writers == self._writers.get(uid):
+            return
+        if writers is None:
+            del self._writers[uid]
+        else:
+            self._writers[uid] = writers
+        for record in list(self._records.values()):
+            if record.session.subject.uid == uid:
+                self._work(record)
+
+    def _end_absent(self, uid: str) -> None:
+        """End the sessions of absent users of a machine that is gone."""
+        for record in list(self._records.values()):
+            if record.away_since is not None and record.session.subject.uid == uid and record.live:
+                self._end(record)
+
+    def _is_stale(self, record: Record) -> bool:
+        return record.is_stale(self._role(record))
+
+    def _role(self, record: Record) -> str | None:
+        """Return the role of the session; ``None`` if it is not known."""
+        subject = record.session.subject
+        writers = self._writers.get(subject.uid)
+        if writers is None:
+            return None
+        return "Writer" if subject.session in writers else "Observer"
+
+    def _record_of(self, obj: Object) -> Record | None:
+        """Return the record of an object, if its session is ours and live."""
+        record = self._named.get(key_of(obj))
+        if record is None or not record.live:
+            return None
+        return record if record.describes(obj) else None
+
+    # Periodic work
+
+    def look(self) -> Deferred[None]:
+        """Renew our objects, and delete expired ones of others.  Never fails."""
+        return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
+
+    async def _look(self) -> None:
+        due = self._clock.seconds() - self._renew_seconds
+        turns = ShortTurns(self._clock)
+        for record in list(self._records.values()):
+            await turns.breathe()
+            if not self.running:
+                return
+            if record.working is not None or record.delay is not None:
+                continue
+            if record.stored is None or not record.live:
+                self._work(record)
+            elif record.renewed_at <= due:
+                await self._renew(record)
+        await self._foreign.delete_expired(lambda obj: self._record_of(obj) is not None)
+
+    # Errors
+
+    def _trouble(self, failure: Failure | None) -> None:
+        """
+        Log a failure once: sessions go on without objects.
+
+        A service that has stopped leaves what its store no longer takes to other servers, or to the next
+        start.
+        """
+        if failure is not None and not failure.check(APIError):
+            self._log.failure("cannot write console sessions", failure)
+        elif failure is not None and not self._troubled and self.running:
+            why = failure.getErrorMessage()
+            self._log.warn("cannot write console sessions: {why}", why=why)
+        self._troubled = failure is not None
+
+    def _failed(self, failure: Failure) -> None:
+        self._trouble(failure)
+
+
+def _done(working: Deferred[None]) -> Deferred[None]:
+    """Return a Deferred that fires with another, which keeps its own result."""
+    done: Deferred[None] = Deferred()
+
+    def fired(result: Any) -> Any:
+        done.callback(None)
+        return result
+
+    working.addBoth(fired)
+    return done
+
+
+def _deleted_by(obj: Object) -> str:
+    return f"{one_line(obj['status']['endedBy'])} deleted the console session {obj['metadata']['name']}"
+
+
+class SessionVerbs(Verbs):
+    """
+    The verbs on console sessions: a deletion writes the user into the object.
+
+    Clients can only delete; see :attr:`~twisted_exec.api.kinds.Kind.server_made`.
+    """
+
+    def __init__(
+        self,
+        storage: IStorage,
+        admissions: Sequence[IAdmission],
+        now: Callable[[], float],
+        *,
+        turns: SharedTurns | None = None,
+    ) -> None:
+        super().__init__(storage, admissions, now, turns=turns)
+        self._sessions = storage
+
+    async def remove(
+        self, user: User, kind: Kind, old: Object, options: WriteOptions
+    ) -> tuple[Object, bool]:
+        """As :meth:`Verbs.remove`; reads a session again that is being renewed."""
+        if options.dry_run:
+            return old, True
+        noted = copy.deepcopy(old)
+        noted.setdefault("status", {})["endedBy"] = user.name
+        stored = await self._sessions.update(_RESOURCE, noted)
+        try:
+            return await self._sessions.delete(_RESOURCE, stored), True
+        except NotFound:
+            return stored, True  # the carrying server was faster

@@ -1,3 +1,0 @@
-"""
-ConsoleSession objects of the sessions at the consoles of this control plane.
-"""

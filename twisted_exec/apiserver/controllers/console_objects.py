@@ -1,0 +1,450 @@
+"""
+Controllers of console objects: ConsoleRequests, ConsoleRecordings and DeletedConsoles.
+
+Record Events about ConsoleRequests, and delete requests a week after their end.
+
+End ConsoleRecordings whose sessions or machine are gone, and delete them after their retention.
+
+A recording that the server made for sessions ends a while after the last session at its machine, so
+that a user who comes back within that time goes on with it.  Which policy or user needs it is not
+known here, and does not matter: as long as there are sessions, it goes on.
+
+Create a DeletedConsole for each deleted machine, and delete it after some days.
+
+It is created when the deletion of the machine begins, because a machine without finalizers is gone
+with the next event, and again, if it is missing, when the machine is gone.  A server that was down
+meanwhile finds the machines that still wait for their poollet; of others the output is not found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import (
+    CONSOLERECORDINGS,
+    CONSOLEREQUESTS,
+    CONSOLESESSIONS,
+    DELETEDCONSOLES,
+    Object,
+    machine_kind,
+)
+from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, end_of, ended_spec
+from twisted_exec.api.kinds.consolerequests import expiry
+from twisted_exec.api.kinds.sessions import name_of
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import AlreadyExists, Conflict, Forbidden, NotFound
+from twisted_exec.api.times import seconds, timestamp
+from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
+from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
+from twisted_exec.apiserver.controllers.expiry import Expired, ExpiryController, delete_all
+from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
+from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.storage.follower import Followed, listed_as_added
+from twisted_exec.storage.history import Key, key_of
+from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
+
+RETENTION_DAYS = 7
+"""Days after the end of a request."""
+_MOST_EVENTS = 1000
+
+_DAY_SECONDS = 86_400
+
+
+class ConsoleRequests(ExpiryController):
+    """
+    The controller of ConsoleRequests; runs on the leader only.
+
+    :param storage: started before this service is.
+    :param verbs: without admission.
+    :param now: seconds since the epoch.
+    """
+
+    _log = Logger()
+    trouble = "cannot update console requests"
+
+    def __init__(
+        self,
+        dialects: Sequence[Dialect],
+        storage: IStorage,
+        verbs: Verbs,
+        clock: IReactorTime,
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__(storage, clock)
+        self._now = now
+        self._machines = {each.workload.qualified: machine_kind(each) for each in dialects}
+        self._reports = Reports(verbs, "console-requests", now)
+        self._ends: dict[Key, float] = {}
+        self._expired = Expired[Key](clock)
+        self._unreported: deque[tuple[Object, str, str, str]] = deque(maxlen=_MOST_EVENTS)
+        self._runs = CoalescedRuns(self._report, self._failed, self._report_soon)
+
+    def stopService(self) -> None:
+        """Stop following the store."""
+        super().stopService()
+        self._ends.clear()
+        self._expired.clear()
+        self._unreported.clear()
+
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        listed = listed_as_added(self._noted)
+        return [Followed(CONSOLEREQUESTS.resource, self._changed, listed)]
+
+    def _noted(self, event: Event) -> None:
+        key = key_of(event.obj)
+        if event.type == DELETED:
+            self._ends.pop(key, None)
+        else:
+            decided = event.obj.get("status", {}).get("decisionTime")
+            ends = expiry(event.obj)
+            if event.obj.get("status", {}).get("denied") and decided:
+                ends = seconds(decided)
+            self._ends[key] = ends
+
+    def _changed(self, event: Event) -> None:
+        self._noted(event)
+        if event.type != DELETED:
+            message = _message(event)
+            if message is not None:
+                self._unreported.append((event.obj, *message))
+                self._runs.ask()
+
+    def _report_soon(self) -> None:
+        self._runs.ask()
+
+    async def _report(self) -> None:
+        while self._unreported and self.running:
+            request, level, reason, message = self._unreported.popleft()
+            await self._reports.tell(CONSOLEREQUESTS, request, level, reason, message)
+            spec, namespace = request["spec"], request["metadata"]["namespace"]
+            kind = self._machines.get(spec.get("machineResource", ""))
+            if kind is None:
+                continue
+            try:
+                machine = await self._storage.get(kind.resource, namespace, spec["machine"])
+            except NotFound:
+                continue
+            if machine["metadata"]["uid"] == spec.get("machineUID"):
+                await self._reports.tell(kind, machine, level, reason, message)
+
+    async def _look(self) -> None:
+        oldest = self._now() - RETENTION_DAYS * _DAY_SECONDS
+        due = self._expired.due(key for key, ends in self._ends.items() if ends <= oldest)
+        await delete_all(self._storage, CONSOLEREQUESTS.resource, due)
+
+
+def _message(event: Event) -> tuple[str, str, str] | None:
+    """Return level, reason and message of the Event about a change; ``None`` for no Event."""
+    spec, status = event.obj["spec"], event.obj.get("status", {})
+    before = (event.previous or {}).get("status", {})
+    name, user, right = event.obj["metadata"]["name"], spec.get("user", ""), spec["right"]
+    because = f": {spec['reason']}" if spec.get("reason") else ""
+    by = status.get("decidedBy", "")
+    if event.type == ADDED:
+        text = f'user "{user}" asks for approval to {right} the console, request "{name}"{because}'
+        return NORMAL, "ConsoleRequested", text
+    if status.get("denied") and not before.get("denied"):
+        verb = "withdrew the approval of" if before.get("approved") else "denied"
+        return WARNING, "ConsoleDenied", f'user "{by}" {verb} request "{name}" of user "{user}"'
+    if status.get("approved") and not before.get("approved"):
+        until = status.get("expirationTime", "")
+        text = f'user "{by}" approved that user "{user}" may {right} the console until {until}, request "{name}"'
+        return NORMAL, "ConsoleApproved", f"{text}{because}"
+    if status.get("session") and not before.get("session"):
+        text = f'session {status["session"]} of user "{user}" used the approval "{name}" by user "{by}"'
+        return NORMAL, "ConsoleApprovalUsed", text
+    return None
+
+
+GRACE_SECONDS = 60.0
+"""Time without sessions after which a recording ends, at the next look."""
+UNCLOSED_SECONDS = 300.0
+"""Time after its end in which the runtime should have closed a recording."""
+NOT_CLOSED = "RecordingNotClosed"
+
+
+class ConsoleRecordings(ExpiryController):
+    """
+    The controller of ConsoleRecordings; runs on the leader only.
+
+    :param storage: started before this service is.
+    :param now: seconds since the epoch.
+    :param reports: records Events about recordings that nobody closes.
+    """
+
+    _log = Logger()
+    trouble = "cannot update console recordings"
+
+    def __init__(
+        self,
+        dialects: Sequence[Dialect],
+        storage: IStorage,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        reports: Reports,
+    ) -> None:
+        super().__init__(storage, clock)
+        self._now, self._reports = now, reports
+        self._unclosed: set[str] = set()
+        """UIDs of recordings with an Event; a new leader repeats it."""
+        self._machine_resources = [each.workload for each in dialects]
+        self._recordings: dict[Key, Object] = {}
+        self._machines: set[str] = set()
+        self._sessions: dict[Key, str] = {}
+        self._numbers: Counter[str] = Counter()
+        """Numbers of sessions, by UID of the machine."""
+        self._without_since: dict[str, float] = {}
+        """When the last session left a machine, by the monotonic clock."""
+        self._unlisted: set[Resource] = set()
+        self._expired = Expired[Key](clock)
+
+    def stopService(self) -> None:
+        """Stop following the store."""
+        super().stopService()
+        for facts in (self._recordings, self._sessions, self._numbers, self._without_since):
+            facts.clear()
+        self._machines.clear()
+        self._unclosed.clear()
+        self._expired.clear()
+
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        followed = [
+            (CONSOLERECORDINGS.resource, self._recording_changed),
+            (CONSOLESESSIONS.resource, self._session_changed),
+            *((each, self._machine_changed) for each in self._machine_resources),
+        ]
+        self._unlisted = {resource for resource, _ in followed}
+        return [self._follow(*each) for each in followed]
+
+    def _follow(self, resource: Resource, changed: Callable[[Event], None]) -> Followed:
+        def listed(listing: Listing) -> None:
+            for obj in listing.items:
+                changed(Event(ADDED, obj, None, listing.version))
+            self._unlisted.discard(resource)
+
+        return Followed(resource, changed, listed)
+
+    def _recording_changed(self, event: Event) -> None:
+        if event.type == DELETED:
+            self._recordings.pop(key_of(event.obj), None)
+            self._unclosed.discard(event.obj["metadata"]["uid"])
+        else:
+            self._recordings[key_of(event.obj)] = event.obj
+
+    def _session_changed(self, event: Event) -> None:
+        key, uid = key_of(event.obj), event.obj["spec"].get("machineUID", "")
+        if event.type != DELETED and key not in self._sessions:
+            self._sessions[key] = uid
+            self._numbers[uid] += 1
+            self._without_since.pop(uid, None)
+        elif event.type == DELETED and key in self._sessions:
+            uid = self._sessions.pop(key)
+            self._numbers[uid] -= 1
+            if not self._numbers[uid]:
+                del self._numbers[uid]
+                self._without_since[uid] = self._clock.seconds()
+
+    def _machine_changed(self, event: Event) -> None:
+        uid = event.obj["metadata"]["uid"]
+        if event.type == DELETED:
+            self._machines.discard(uid)
+        else:
+            self._machines.add(uid)
+
+    async def _look(self) -> None:
+        if self._unlisted:  # sessions that are not known yet would seem to be gone
+            return
+        open_ = [each for each in self._recordings.values() if not _is_over(each)]
+        machines = {each["spec"].get("machineUID", "") for each in open_}
+        now = self._clock.seconds()
+        self._without_since = {
+            uid: self._without_since.get(uid, now) for uid in machines if uid not in self._numbers
+        }
+        for recording in open_:
+            if why := self._why_to_end(recording):
+                await self._end(recording, why)
+        for recording in list(self._recordings.values()):
+            await self._report_unclosed(recording)
+        await self._delete_expired()
+
+    def _why_to_end(self, recording: Object) -> str:
+        """Return why a recording is to end; empty if it goes on."""
+        spec = recording["spec"]
+        uid = spec.get("machineUID", "")
+        if uid not in self._machines:
+            return "the machine was deleted"
+        if not spec.get("endsWithSessions") or uid in self._numbers:
+            return ""
+        # The object of a session comes a moment after the session, which is noted in the recording.
+        is_joined = self._now() - seconds(spec["lastSessionTime"]) < GRACE_SECONDS
+        if is_joined or self._clock.seconds() - self._without_since[uid] < GRACE_SECONDS:
+            return ""
+        return f"no session has been open for {GRACE_SECONDS:.0f} seconds"
+
+    async def _end(self, recording: Object, why: str) -> None:
+        spec = ended_spec(recording["spec"], self._now(), why)
+        ended = {**recording, "metadata": {**recording["metadata"]}, "spec": spec}
+        try:
+            await self._storage.update(CONSOLERECORDINGS.resource, ended)
+        except (Conflict, NotFound):
+            pass  # a session has just joined it, or it was deleted
+
+    async def _report_unclosed(self, recording: Object) -> None:
+        """Record an Event if the poollet or the runtime of an ended recording does not close it."""
+        uid, status = recording["metadata"]["uid"], recording.get("status", {})
+        ended = recording["spec"].get("endedTime")
+        if status.get("phase") in (CLOSED, FAILED) or not ended or uid in self._unclosed:
+            return
+        if self._now() - seconds(ended) >= UNCLOSED_SECONDS:
+            self._unclosed.add(uid)
+            pool = recording["spec"].get("pool", "")
+            message = (
+                f"the recording ended at {ended}, and its runtime has not closed it: nothing is proven about output "
+                f'after the newest head in its status; check the poollet and the runtime of pool "{pool}"'
+            )
+            await self._reports.tell(CONSOLERECORDINGS, recording, WARNING, NOT_CLOSED, message)
+
+    async def _delete_expired(self) -> None:
+        now = self._now()
+        over = self._expired.due(
+            key
+            for key, each in self._recordings.items()
+            if (ended := end_of(each)) is not None
+            and ended + each["spec"]["retentionDays"] * _DAY_SECONDS <= now
+        )
+        await delete_all(self._storage, CONSOLERECORDINGS.resource, over)
+
+
+def _is_over(recording: Object) -> bool:
+    phase = recording.get("status", {}).get("phase")
+    return bool(recording["spec"].get("ended")) or phase in (CLOSED, FAILED)
+
+
+MOST_OBJECTS = 20_000
+"""Limit for all namespaces together; beyond it the oldest are deleted early."""
+DEFAULT_DAYS = 7
+
+
+_OPTIONS = WriteOptions(manager=MANAGER)
+
+
+class DeletedConsoles(ExpiryController):
+    """
+    Creates and expires the DeletedConsoles of one server; runs on the leader only.
+
+    :param storage: started before this service is.
+    :param verbs: without admissions.
+    :param now: seconds since the epoch.
+    :param days: lifetime of the objects.
+    """
+
+    _log = Logger()
+    trouble = "cannot update the consoles of deleted machines"
+
+    def __init__(
+        self,
+        dialects: Sequence[Dialect],
+        storage: IStorage,
+        verbs: Verbs,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        *,
+        days: int = DEFAULT_DAYS,
+        most_objects: int = MOST_OBJECTS,
+    ) -> None:
+        super().__init__(storage, clock)
+        self._dialects, self._verbs = dialects, verbs
+        self._now, self._days = now, days
+        self._most_objects = most_objects
+        self._missing: deque[Object] = deque()
+        self._expiries: dict[Key, float] = {}  # oldest first
+        self._expired = Expired[Key](clock)
+        self._runs = CoalescedRuns(self._create_missing, self._failed, self._create_soon)
+
+    def stopService(self) -> None:
+        """Stop following the store."""
+        super().stopService()
+        self._missing.clear()
+        self._expiries.clear()
+        self._expired.clear()
+
+    def followed(self) -> list[Followed]:
+        """See :meth:`StoreFollower.followed`."""
+        own = Followed(DELETEDCONSOLES.resource, self._changed, listed_as_added(self._changed))
+        machines = [
+            (dialect.workload, partial(self._machine_changed, dialect))
+            for dialect in self._dialects
+        ]
+        # Its own objects first: they say which ones are missing.
+        return [own, *(Followed(each, take, listed_as_added(take)) for each, take in machines)]
+
+    def _changed(self, event: Event) -> None:
+        key = key_of(event.obj)
+        if event.type == DELETED:
+            self._expiries.pop(key, None)
+        else:
+            self._expiries[key] = seconds(event.obj["spec"]["expirationTime"])
+
+    def _machine_changed(self, dialect: Dialect, event: Event) -> None:
+        machine, pool = event.obj, dialect.pool_name(event.obj)
+        ending = event.type == DELETED or "deletionTimestamp" in machine["metadata"]
+        if not ending or not pool or self._days <= 0:
+            return
+        metadata = machine["metadata"]
+        if (metadata["namespace"], name_of(machine)) in self._expiries:
+            return
+        deleted_at = metadata.get("deletionTimestamp") or timestamp(self._now())
+        self._missing.append(
+            {
+                "metadata": {"name": name_of(machine), "namespace": metadata["namespace"]},
+                "spec": {
+                    "machine": metadata["name"],
+                    "machineResource": dialect.workload.qualified,
+                    "machineUID": metadata["uid"],
+                    "pool": pool,
+                    "deletionTime": deleted_at,
+                    "expirationTime": timestamp(self._now() + self._days * _DAY_SECONDS),
+                },
+            }
+        )
+        self._runs.ask()
+
+    def _create_soon(self) -> None:
+        self._runs.ask()
+
+    async def _create_missing(self) -> None:
+        while self._missing and self.running:
+            draft = self._missing[0]
+            target = Target(DELETEDCONSOLES, draft["metadata"]["namespace"])
+            try:
+                await self._verbs.create(OURSELVES, target, draft, _OPTIONS)
+            except (AlreadyExists, NotFound, Forbidden):
+                pass  # made before, or the namespace is being deleted, or is full
+            if self._missing and self._missing[0] is draft:
+                self._missing.popleft()
+        if len(self._expiries) > self._most_objects:
+            await self._look()
+
+    def look(self) -> Deferred[None]:
+        """Create what could not be created, and delete expired objects.  Never fails."""
+        if self._missing:
+            self._runs.ask()
+        return super().look()
+
+    async def _look(self) -> None:
+        now = self._now()
+        over = self._expired.due(key for key, until in self._expiries.items() if until <= now)
+        surplus = len(self._expiries) - len(over) - self._most_objects
+        if surplus > 0:
+            rest = sorted(self._expiries.keys() - set(over), key=self._expiries.__getitem__)
+            over += rest[:surplus]
+        await delete_all(self._storage, DELETEDCONSOLES.resource, over)

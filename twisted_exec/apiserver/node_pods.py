@@ -1,0 +1,566 @@
+"""
+Pods of the server's own Nodes: their verbs, and streams to their kubelets.
+
+Verbs on stored Pods, where they differ from other kinds.
+
+Deleting a Pod that is bound to a Node only marks it, with a deadline; the object goes when its
+kubelet deletes it with a grace period of 0.  A Pod without a Node goes at once.  A Binding, made
+once, sets the Node.
+
+Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
+``pkg/registry/core/pod/storage/storage.go`` (``BindingREST``) and
+``k8s.io/apiserver/pkg/registry/rest/delete.go`` of Kubernetes.
+
+Connections to kubelets, and to servers that present themselves as one.
+
+As in kube-apiserver: the first address of a preferred type only, the reported port, and our client
+certificate, which is all that the kubelet learns about the client.  Unlike there, the kubelet's
+certificate is always verified, by the name or address that was dialled.
+
+Source: ``pkg/kubelet/client/kubelet_client.go`` and ``pkg/util/node/node.go`` of Kubernetes.
+
+Streams and logs of stored Pods: proxied to the kubelet of the Pod's Node.
+
+As in kube-apiserver, the kubelet learns the command and the container but not the user: this server
+authorizes the user, and the kubelet authorizes this server.  Opening a stream is a ``create``
+whatever the HTTP method.  The stream itself is not decoded; the container is resolved beforehand.
+
+Source: ``pkg/registry/core/pod/strategy.go`` (``streamLocation``, ``LogLocation``,
+``validateContainer``) of Kubernetes, ``k8s.io/api/core/v1`` for the query parameters of kubelets.
+
+``nodes/NAME/proxy/PATH``: read-only endpoints of a kubelet.
+
+These are health, metrics and the list of Pods, as used by ``kubectl get --raw`` and by monitoring.
+In Kubernetes this proxies every path of a kubelet, so that the right to ``get`` it includes running
+commands (k8s#136550).  This server proxies only the paths below, and only reads; streams go through
+the Pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+from urllib.parse import quote, quote_plus
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from zope.interface import implementer
+
+from twisted_exec.api import fields, strategy, times
+from twisted_exec.api.kinds import ADDRESS_TYPES, BINDINGS, NODE_PODS, NODES, Kind, Object
+from twisted_exec.api.kinds.node_pods import LONGEST_GRACE_SECONDS, containers_of, is_over, node_of
+from twisted_exec.api.logs import parse_of_pod
+from twisted_exec.api.names import dns_subdomain
+from twisted_exec.api.status import BadRequest, Conflict, Invalid, ServiceUnavailable
+from twisted_exec.apiserver.consoles.poollets import no_address, usable_addresses
+from twisted_exec.apiserver.interfaces import UPDATE
+from twisted_exec.apiserver.serving.bodies import read_body
+from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
+from twisted_exec.apiserver.serving.query import Query, WriteOptions, write_options
+from twisted_exec.apiserver.serving.rest import root_of
+from twisted_exec.apiserver.serving.verbs import Target, Verbs, change_of
+from twisted_exec.auth.gate import Gate, GatedRoutes, Handler
+from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.responses import respond_json
+from twisted_exec.streaming.http.routes import Match
+from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.text.relay import Relay
+from twisted_exec.tls.client import ClientCredentials
+from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.errors import TLSConfigError
+
+_ATTEMPTS = 5
+_BOUND = {"type": "PodScheduled", "status": "True"}
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+class NodePodVerbs(Verbs):
+    """Verbs on Pods of Nodes."""
+
+    async def remove(
+        self, user: User, kind: Kind, old: Object, options: WriteOptions
+    ) -> tuple[Object, bool]:
+        """As :meth:`Verbs.remove`; a bound Pod only goes when its kubelet agrees."""
+        seconds = grace_seconds(old, options)
+        before = old["metadata"].get("deletionGracePeriodSeconds")
+        if before is not None and seconds >= before:
+            return old, False  # its deletion is already under way
+        if seconds == 0 and not old["metadata"].get("finalizers"):
+            if options.dry_run:
+                return old, True
+            return await self._storage.delete(kind.resource, old), True
+        marked = self._ending(old, seconds)
+        if options.dry_run:
+            return marked, False
+        return await self._storage.update(kind.resource, marked), False
+
+    def _ending(self, old: Object, seconds: int) -> Object:
+        metadata = {
+            **old["metadata"],
+            "deletionTimestamp": times.timestamp(self._now() + seconds),
+            "deletionGracePeriodSeconds": seconds,
+        }
+        return {**old, "metadata": metadata}
+
+    async def bind(
+        self, user: User, target: Target, node: str, metadata: Object, options: WriteOptions
+    ) -> None:
+        """
+        Bind a Pod to a Node.
+
+        :param metadata: ``metadata`` of the Binding, whose labels and annotations are added to the
+            Pod.
+        :raises Conflict: the Pod is bound already, or is being deleted.
+        """
+
+        for attempt in range(_ATTEMPTS):
+            old = await self.get(target)
+            new = self._bound(old, node, metadata)
+            binding = replace(target, subresource="binding")
+            change = change_of(user, UPDATE, binding, new, old, options)
+            await self._admission.admit(change)
+            if options.dry_run:
+                return
+            try:
+                await self._storage.update(target.kind.resource, new)
+                return
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+
+    def _bound(self, old: Object, node: str, metadata: Object) -> Object:
+        if reason := _unbindable(old):
+            raise _conflict(old["metadata"]["name"], reason)
+        new = {**old, "metadata": {**old["metadata"]}, "spec": {**old["spec"], "nodeName": node}}
+        for key in ("annotations", "labels"):
+            if metadata.get(key):
+                new["metadata"][key] = {**new["metadata"].get(key, {}), **metadata[key]}
+        new["status"] = self._scheduled(new.get("status", {}))
+        return new
+
+    def _scheduled(self, status: Object) -> Object:
+        others = [each for each in status.get("conditions", []) if each["type"] != _BOUND["type"]]
+        now = times.timestamp(self._now())
+        return {**status, "conditions": [*others, {**_BOUND, "lastTransitionTime": now}]}
+
+
+def grace_seconds(pod: Object, options: WriteOptions) -> int:
+    """
+    The grace period of a Pod that is deleted with these options.
+
+    :raises BadRequest: the period does not fit a timestamp.
+    """
+    if not node_of(pod) or is_over(pod):
+        return 0
+    seconds = options.submitted.get("gracePeriodSeconds")
+    if seconds is None:
+        seconds = pod["spec"].get("terminationGracePeriodSeconds", 0)
+    if seconds > LONGEST_GRACE_SECONDS:
+        raise BadRequest(f"gracePeriodSeconds {seconds} is more than {LONGEST_GRACE_SECONDS}")
+    return 1 if seconds < 0 else int(seconds)
+
+
+def _unbindable(pod: Object) -> str:
+    name = pod["metadata"]["name"]
+    if "deletionTimestamp" in pod["metadata"]:
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if bound := node_of(pod):
+        return f'pod {name} is already assigned to node "{bound}"'
+    return ""
+
+
+def _conflict(name: str, reason: str) -> Conflict:
+    message = f'Operation cannot be fulfilled on pods/binding "{name}": {reason}'
+    return Conflict(message, details={"name": name, "kind": "pods/binding"})
+
+
+class Bindings:
+    """Answers ``pods/binding``."""
+
+    def __init__(self, gate: Gate, verbs: NodePodVerbs, limits: Limits) -> None:
+        self._gate, self._verbs, self._limits = gate, verbs, limits
+
+    def add_to(self, routes: GatedRoutes) -> None:
+        """Add the route."""
+        item = "namespaces/{namespace}/pods/{name}/binding"
+        routes.add(["POST"], f"{root_of(NODE_PODS)}/{item}", self._create)
+
+    async def _create(self, context: RequestContext) -> None:
+        request, user, values = context.request, context.user, context.values
+        target = Target(NODE_PODS, values["namespace"], values["name"], "binding")
+        with self._limits.short(user):
+            await self._gate.authorize(attributes_of(user, "create", target))
+            options = write_options(query_of(context), "CreateOptions")
+            binding = strategy.shaped(BINDINGS, read_body(request, BINDINGS, options))
+            node = _node(binding, target)
+            await self._verbs.bind(user, target, node, binding["metadata"], options)
+        respond_json(request, 201, _SUCCESS)
+
+
+def _node(binding: Object, target: Target) -> str:
+    """
+    Return the Node that a Binding names.
+
+    :raises BadRequest: its namespace differs from the URL's.
+    :raises Invalid: it names another Pod than the URL, or no Node.
+    """
+    strategy.check_namespace(binding["metadata"], target.namespace)
+    strategy.completed(BINDINGS, binding)
+    target_reference, causes = binding["target"], []
+    if binding["metadata"].get("name", target.name) != target.name:
+        name = binding["metadata"]["name"]
+        causes.append(fields.invalid("metadata.name", name, "must match the name in the URL"))
+    if target_reference.get("kind", "") not in ("", "Node"):
+        causes.append(
+            fields.not_supported("target.kind", target_reference["kind"], ["Node", "<empty>"])
+        )
+    if not target_reference.get("name"):
+        causes.append(fields.required("target.name"))
+    else:
+        wrong = dns_subdomain(target_reference["name"])
+        causes += [fields.invalid("target.name", target_reference["name"], each) for each in wrong]
+    if causes:
+        raise Invalid("Binding", target.name, causes, "")
+    return str(target_reference["name"])
+
+
+KUBELET_PORT = 10250
+"""Port of a kubelet whose Node reports none."""
+_LARGEST_PORT = 65535
+
+
+@dataclass(frozen=True)
+class KubeletAccess:
+    """
+    Files and settings for connections to kubelets; paths of PEM files.
+
+    :param certificate: client certificate for kubelets.
+    :param ca: CA of kubelets' serving certificates.
+    """
+
+    certificate: str
+    key: str
+    ca: str
+    address_types: Sequence[str] = ADDRESS_TYPES
+    seconds: float = 5.0
+
+    def kubelets(self, clock: IReactorTime) -> Kubelets:
+        """Nothing is read before :meth:`ClientCredentials.load`."""
+        credentials = ClientCredentials(
+            ca=self.ca, certificate=self.certificate, key=self.key, clock=clock
+        )
+        return Kubelets(credentials, self.address_types, self.seconds)
+
+
+@dataclass(frozen=True)
+class Kubelet:
+    """
+    One kubelet.
+
+    :param label: its name in messages.
+    :param host: value of the ``Host`` header.
+    """
+
+    label: str
+    endpoint: IStreamClientEndpoint
+    host: bytes
+
+
+@dataclass(frozen=True)
+class Kubelets:
+    """
+    Finds kubelets of Nodes.
+
+    :param credentials: our client certificate, and the CA of kubelets.
+    :param seconds: time limit to connect, TLS included, and again for the response.
+    """
+
+    credentials: ClientCredentials
+    address_types: Sequence[str] = ADDRESS_TYPES
+    seconds: float = 5.0
+
+    async def of(self, node: str, storage: IStorage, reactor: Any) -> Kubelet:
+        """
+        Return the kubelet of a Node.
+
+        :param node: the Node's name.
+        :raises NotFound: there is no such Node.
+        :raises ServiceUnavailable: it reports no usable address.
+        """
+        obj = await storage.get(NODES.resource, "", node)
+        addresses = usable_addresses(obj, self.address_types)
+        if not addresses:
+            raise no_address(obj, self.address_types, "node")
+        host, port = addresses[0], port_of(obj)
+        at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        label = f'kubelet of node "{node}" at {at}'
+        try:
+            tls = self.credentials.to(host)
+        except TLSConfigError as error:
+            raise ServiceUnavailable(f"{label} cannot be reached: {error}") from None
+        endpoint = client_endpoint(reactor, host, port, tls, timeout_seconds=None)
+        return Kubelet(label, endpoint, at.encode("ascii" if at.isascii() else "idna"))
+
+
+def port_of(node: Object) -> int:
+    """The port that the Node reports for its kubelet, or the default."""
+    endpoints = node.get("status", {}).get("daemonEndpoints", {})
+    port = endpoints.get("kubeletEndpoint", {}).get("Port", 0)
+    return port if 0 < port <= _LARGEST_PORT else KUBELET_PORT
+
+
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+_WORDS = (("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty"))
+"""Stream options: the API server's name and the kubelet's, which accepts only ``1`` for true."""
+
+
+@implementer(IStreamLocator)
+class NodePodLocator:
+    """
+    Locates the kubelet for ``.../pods/NAME/SUBRESOURCE``.
+
+    :param limits: locating counts as a short request.
+    :cvar verb: the verb that the subresource needs.
+    """
+
+    verb: ClassVar[str] = "create"
+
+    def __init__(
+        self,
+        gate: Gate,
+        storage: IStorage,
+        kubelets: Kubelets,
+        reactor: Any,
+        limits: Limits,
+    ) -> None:
+        self._gate, self._storage = gate, storage
+        self._kubelets, self._reactor = kubelets, reactor
+        self._limits = limits
+
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`; the target is the Pod."""
+        return Deferred.fromCoroutine(self._locate(context))
+
+    async def _locate(self, context: RequestContext) -> Location:
+        with self._limits.short(context.user):
+            return await self._locate_target(context, context.target)
+
+    async def _locate_target(self, context: RequestContext, target: Target) -> Location:
+        permission = attributes_of(context.user, self.verb, target)
+        await self._gate.authorize_session(context, permission)
+        if query_of(context).texts("dryRun"):
+            raise BadRequest(f"dryRun is not supported for {target.subresource}")
+        pod = await self._storage.get(NODE_PODS.resource, target.namespace, target.name)
+        path = self._path(pod, context)
+        if not (node := node_of(pod)):
+            raise BadRequest(f"pod {target.name} does not have a host assigned")
+        context.learn(uid=pod["metadata"]["uid"], pool=node)
+        kubelet = await self._kubelets.of(node, self._storage, self._reactor)
+        return to(kubelet, context, path)
+
+    def _path(self, pod: Object, context: RequestContext) -> bytes:
+        """
+        Return path and query of the kubelet's request.
+
+        :raises APIError: the request is malformed, or does not suit this Pod.
+        """
+        request, target, query = context.request, context.target, query_of(context)
+        if b";" in request.uri:
+            # Some parsers split at semicolons; a command cut short there would be another command.
+            raise BadRequest("invalid semicolon separator in query")
+        container = container_of(pod, query.text("container"))
+        suffix = kubelet_query(request.args.get(b"command", []), query)
+        return _at(target.subresource, target, container) + suffix
+
+
+class NodePortLocator(NodePodLocator):
+    """Locates the kubelet for ``.../pods/NAME/portforward``."""
+
+    def _path(self, pod: Object, context: RequestContext) -> bytes:
+        ports = [
+            text for entry in query_of(context).texts("ports") for text in entry.split(",") if text
+        ]
+        for port in ports:
+            if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
+                raise BadRequest(f"strconv.ParseUint: parsing {port[:16]!r}: invalid port")
+        suffix = "?port=" + quote(",".join(ports)) if ports else ""
+        return _at("portForward", context.target) + suffix.encode("ascii")
+
+
+class NodeLogLocator(NodePodLocator):
+    """Locates the kubelet for ``.../pods/NAME/log``."""
+
+    verb: ClassVar[str] = "get"
+
+    def _path(self, pod: Object, context: RequestContext) -> bytes:
+        target = context.target
+        options = parse_of_pod(context.request.args, target.name)
+        container = container_of(pod, query_of(context).text("container"))
+        suffix = options.query()
+        return _at("containerLogs", target, container) + (b"?" + suffix if suffix else b"")
+
+
+def to(kubelet: Kubelet, context: RequestContext, path: bytes) -> Location:
+    """The next hop, for a request that is complete with its path and query."""
+    return Location(
+        subject=context.subject,
+        endpoints=[(kubelet.label, kubelet.endpoint)],
+        path=path,
+        host=kubelet.host,
+        whole=True,
+        ends_here=True,
+    )
+
+
+def container_of(pod: Object, requested: str) -> str:
+    """
+    Return the container's name.
+
+    :param wanted: the requested name; empty selects the only container, or the Pod's default.
+    :raises BadRequest: no such container, or several without a default.
+    """
+    name = pod["metadata"]["name"]
+    names = [container["name"] for _, container in containers_of(pod)]
+    if requested:
+        if requested not in names:
+            raise BadRequest(f"container {requested[:253]} is not valid for pod {name}")
+        return requested
+    spec = pod["spec"]
+    first = [container["name"] for container in spec["containers"]]
+    if len(first) == 1:
+        return str(first[0])
+    default = pod["metadata"].get("annotations", {}).get(DEFAULT_CONTAINER, "")
+    if default in names:
+        return str(default)
+    message = (
+        f"a container name must be specified for pod {name}, choose one of: [{' '.join(first)}]"
+    )
+    if inits := [container["name"] for container in spec.get("initContainers", [])]:
+        message += f" or one of the init containers: [{' '.join(inits)}]"
+    raise BadRequest(message)
+
+
+def _at(what: str, target: Target, container: str = "") -> bytes:
+    parts = [what, target.namespace, target.name, *([container] if container else [])]
+    return "".join(f"/{quote(part, safe='')}" for part in parts).encode("ascii")
+
+
+def kubelet_query(command: Sequence[bytes], query: Query) -> bytes:
+    """
+    Return the query of a kubelet's request for a stream.
+
+    Parameters are sorted by name, as Go encodes them; the parts of a command keep their order and
+    may contain any bytes.
+
+    :return: with its question mark; empty without parameters.
+    """
+    parameters = [("command", part) for part in command]
+    parameters += [(theirs, b"1") for ours, theirs in _WORDS if query.flag(ours)]
+    parameters.sort(key=lambda pair: pair[0])
+    pairs = [f"{name}={quote_plus(value)}" for name, value in parameters]
+    return ("?" + "&".join(pairs) if pairs else "").encode("ascii")
+
+
+def add_node_pods(
+    routes: GatedRoutes,
+    proxies: Callable[[IStreamLocator], Proxy],
+    relay: Callable[[IStreamLocator], Relay],
+    places: tuple[Any, ...],
+) -> None:
+    """
+    ``pods/exec``, ``attach``, ``portforward`` and ``log``.
+
+    :param proxies: makes a proxy from a locator.
+    :param relay: makes a relay from a locator.
+    :param places: arguments of the locators.
+    """
+    streams, ports = proxies(NodePodLocator(*places)), proxies(NodePortLocator(*places))
+    logs = relay(NodeLogLocator(*places))
+
+    def add(methods: list[str], subresource: str, handler: Handler) -> None:
+        def target(match: Match[Any]) -> Target:
+            values = match.values
+            return Target(NODE_PODS, values["namespace"], values["name"], subresource)
+
+        base = f"{root_of(NODE_PODS)}/namespaces/{{namespace}}/{NODE_PODS.resource.plural}"
+        path = f"{base}/{{name}}/{subresource}"
+        routes.add_session(methods, path, handler, target=target, session=_facts)
+
+    for subresource, proxy in (("attach", streams), ("exec", streams), ("portforward", ports)):
+        add(["GET", "POST"], subresource, proxy.handle)
+    add(["GET"], "log", logs.handle)
+
+
+def _facts(target: Target) -> dict[str, str]:
+    """The facts of a session of a Pod, or of a Node."""
+    return {
+        "namespace": target.namespace,
+        "machine": target.name,
+        "resource": target.kind.resource.qualified,
+        "noun": target.kind.resource.kind.lower(),
+        "subresource": target.subresource,
+    }
+
+
+PROXY = "proxy"
+PROXY_PATHS = (
+    "healthz",
+    "healthz/{check}",
+    "metrics",
+    "metrics/{part}",
+    "stats/summary",
+    "pods",
+    "runningpods",
+    "configz",
+)
+"""Paths of a kubelet that are proxied."""
+
+
+@implementer(IStreamLocator)
+class NodeProxyLocator:
+    """Locates the kubelet for ``.../nodes/NAME/proxy/PATH``."""
+
+    def __init__(
+        self, gate: Gate, storage: IStorage, kubelets: Kubelets, reactor: Any, limits: Limits
+    ) -> None:
+        self._gate, self._storage, self._kubelets = gate, storage, kubelets
+        self._reactor, self._limits = reactor, limits
+
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`; the target is the Node."""
+        return Deferred.fromCoroutine(self._locate(context))
+
+    async def _locate(self, context: RequestContext) -> Location:
+        target, request = context.target, context.request
+        context.learn(pool=target.name)
+        with self._limits.short(context.user):
+            permission = attributes_of(context.user, "get", target)
+            await self._gate.authorize_session(context, permission)
+            if is_upgrade(request):
+                raise BadRequest("a node's proxy opens no streams: ask for those of a pod")
+            kubelet = await self._kubelets.of(target.name, self._storage, self._reactor)
+        _, mark, query = request.uri.partition(b"?")
+        nodes = list(context.segments).index(NODES.resource.plural)
+        below = context.segments[nodes + 3 :]
+        path_below = "".join(f"/{quote(each, safe='')}" for each in below).encode("ascii")
+        return to(kubelet, context, path_below + mark + query)
+
+
+def add_node_proxy(routes: GatedRoutes, relay: Relay) -> None:
+    """
+    Add the routes.
+
+    :param relay: a relay with a :class:`NodeProxyLocator`.
+    """
+
+    def target(match: Match[Any]) -> Target:
+        return Target(NODES, "", match.values["name"], PROXY)
+
+    for path in PROXY_PATHS:
+        pattern = f"{root_of(NODES)}/nodes/{{name}}/{PROXY}/{path}"
+        routes.add_session(["GET"], pattern, relay.handle, target=target, session=_facts)

@@ -1,3 +1,0 @@
-"""
-Pods of the server's own Nodes: their verbs, and streams to their kubelets.
-"""

@@ -1,0 +1,549 @@
+"""
+OpenAPI documents: for ``kubectl explain``, validation by clients, and generated clients.
+
+The OpenAPI documents of one server.
+
+Version 3 is served per group and version, generated from the kinds' schemas.  kubectl before 1.29
+and a kube-apiserver in front request version 2 (:mod:`twisted_exec.apiserver.serving.openapi_v2`), kubectl in a binary form.
+
+The paths of a kind in an OpenAPI document, with their operations.
+
+Names, parameters and responses are those of kube-apiserver's documents, because generators of
+clients know these: ``k8s.io/apiserver/pkg/endpoints/installer.go`` and ``openapi/openapi.go``.
+
+The schemas of an OpenAPI document, under the names that kube-apiserver's documents use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from twisted_exec.api import patch, strategy
+from twisted_exec.api.kinds import Connect, Kind, Object
+from twisted_exec.api.kinds.validation import API_VERSION, KIND, METADATA, strings
+from twisted_exec.api.schema import Schema, anything, array, boolean, integer, string, struct
+from twisted_exec.apiserver.serving.openapi_v2 import encoded, joined
+from twisted_exec.apiserver.serving.registry import Registry
+
+
+class OpenAPI:
+    """
+    The documents of one server, rendered when a client first requests them.
+
+    Most servers are never asked for version 2, which takes longer than the rest of the start.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def _contents(self) -> dict[str, Object]:
+        return {
+            path_of(group, version): document(self._registry, group, version)
+            for group, versions in self._registry.groups.items()
+            for version in versions
+        }
+
+    @cached_property
+    def _documents(self) -> dict[str, bytes]:
+        return {path: _rendered(content) for path, content in self._contents().items()}
+
+    @cached_property
+    def v2(self) -> bytes:
+        """``GET /openapi/v2`` as JSON."""
+        return _rendered(joined(self._contents().values()))
+
+    @cached_property
+    def v2_binary(self) -> bytes:
+        """The same as protobuf."""
+        return encoded(joined(self._contents().values()))
+
+    def index(self) -> Object:
+        """``GET /openapi/v3``.  Hashes in the URLs let clients cache the documents."""
+        return {
+            "paths": {
+                path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={hash_of(text)}"}
+                for path, text in self._documents.items()
+            }
+        }
+
+    def of(self, path: str) -> bytes | None:
+        """``GET /openapi/v3/PATH``, such as ``apis/GROUP/VERSION``; JSON."""
+        return self._documents.get(path)
+
+
+def _rendered(content: Object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def hash_of(text: bytes) -> str:
+    """Return the hash that identifies a document's content: 32 hexadecimal digits."""
+    return hashlib.sha256(text).hexdigest()[:32].upper()
+
+
+def path_of(group: str, version: str) -> str:
+    """``apis/GROUP/VERSION``, or ``api/v1``."""
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def document(registry: Registry, group: str, version: str) -> Object:
+    """Return one OpenAPI v3 document."""
+    paths: dict[str, Any] = {}
+    components: dict[str, Any] = dict(COMMON)
+    for kind in registry.of(group, version):
+        components |= schemas_of(kind)
+        paths |= paths_of(kind)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "twisted-exec", "version": "v1"},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+_JSON = "application/json"
+_OBJECT_TYPES = (_JSON, "application/yaml")
+_LIST_TYPES = (*_OBJECT_TYPES, "application/json;stream=watch")
+# Generated clients send the first one that they know.
+_PATCH_TYPES = (patch.MERGE, *(each for each in patch.TYPES if each != patch.MERGE))
+_READ, _WRITTEN = ("get",), ("get", "put", "patch")
+_IDENTIFIERS = {
+    "list": "list",
+    "get": "read",
+    "put": "replace",
+    "post": "create",
+    "patch": "patch",
+    "delete": "delete",
+    "deletecollection": "delete",
+    "connect": "connect",
+}
+"""Verbs of ``operationId``, by action."""
+
+_SELECTION: Mapping[str, Schema] = {
+    "continue": string("The token of the part before, to get the next part of a list."),
+    "fieldSelector": string("Only objects whose fields match, such as metadata.name=vm-1."),
+    "labelSelector": string("Only objects whose labels match, such as app=web."),
+    "limit": integer("The most objects in a response; the others are in further parts."),
+    "resourceVersion": string("The version to read, or to watch from."),
+    "resourceVersionMatch": string("How resourceVersion applies: Exact or NotOlderThan."),
+    "sendInitialEvents": boolean("A watch begins with the objects of now."),
+    "timeoutSeconds": integer("The longest time of a watch."),
+}
+_WATCH: Mapping[str, Schema] = {
+    "allowWatchBookmarks": boolean("A watch gets the current version from time to time."),
+    **_SELECTION,
+    "watch": boolean("Watch for changes of the objects instead of listing them."),
+}
+_DRY_RUN: Mapping[str, Schema] = {"dryRun": string("All: check the request, and change nothing.")}
+_WRITE: Mapping[str, Schema] = {
+    **_DRY_RUN,
+    "fieldManager": string("The name of the program that makes this change."),
+    # kubectl checks for fieldValidation in patches, and then leaves validation to the server.
+    "fieldValidation": string("Ignore, Warn or Strict: what happens to unknown fields."),
+}
+_PATCH: Mapping[str, Schema] = {
+    **_WRITE,
+    "force": boolean("Apply takes over fields that other managers own."),
+}
+_DELETE: Mapping[str, Schema] = {
+    **_DRY_RUN,
+    "gracePeriodSeconds": integer("The time that the object has to end in."),
+    "orphanDependents": boolean("Deprecated: use propagationPolicy."),
+    "propagationPolicy": string("Orphan, Background or Foreground: what happens to dependents."),
+}
+_QUERIES: Mapping[str, Mapping[str, Schema]] = {
+    "list": _WATCH,
+    "post": _WRITE,
+    "put": _WRITE,
+    "patch": _PATCH,
+    "delete": _DELETE,
+    "deletecollection": {**_SELECTION, **_DELETE},
+}
+_CODES = {
+    "post": ("200", "201", "202"),
+    "put": ("200", "201"),
+    "patch": ("200", "201"),
+    "delete": ("200", "202"),
+}
+_PHRASES = {"200": "OK", "201": "Created", "202": "Accepted"}
+_NAMESPACE: Object = {
+    "name": "namespace",
+    "in": "path",
+    "description": "object name and auth scope, such as for teams and projects",
+    "required": True,
+    "schema": {"type": "string", "uniqueItems": True},
+}
+
+
+def paths_of(kind: Kind) -> Object:
+    """Return the paths of a kind and of its subresources."""
+    resource = kind.resource
+    # Path templates: the braces must not be percent-encoded.
+    collection = resource.path("{namespace}" if resource.namespaced else "")
+    collection = collection.replace("%7B", "{").replace("%7D", "}")
+    scope = [_NAMESPACE] if resource.namespaced else []
+    result: Object = {collection: _item(scope, _collection(kind))}
+    if not kind.listed:
+        return result
+    item = f"{collection}/{{name}}"
+    named = [_name_parameter(kind), *scope]
+    can_delete = () if kind.read_only else ("delete",)
+    actions = _READ if kind.read_only or kind.server_made else _WRITTEN
+    whole = {each: _operation(kind, each) for each in (*actions, *can_delete)}
+    result[item] = _item(named, whole)
+    for status in kind.status_subresources:
+        parts = {each: _operation(kind, each, status) for each in actions}
+        result[f"{item}/{status}"] = _item(named, parts)
+    for name in kind.requests:
+        result[f"{item}/{name}"] = _item(named, {"post": _operation(kind, "post", name)})
+    for text in kind.texts:
+        result[f"{item}/{text}"] = _item(named, {"get": _text(kind, text)})
+    for name, connect in kind.connects.items():
+        operations = {each.lower(): _connect(kind, name, each) for each in connect.methods}
+        result[f"{item}/{name}"] = _item([*named, *_connect_query(connect)], operations)
+    if resource.namespaced:
+        everywhere = {"get": _operation(kind, "list", everywhere=True)}
+        result[resource.path("")] = _item([], everywhere)
+    return result
+
+
+def _item(parameters: Iterable[Object], operations: Mapping[str, Object]) -> Object:
+    query = _query({"pretty": string("If 'true', then the output is indented.")})
+    return {**operations, "parameters": [*parameters, *query]}
+
+
+def _collection(kind: Kind) -> Object:
+    """The operations on all objects of a namespace, or of the cluster."""
+    operations: Object = {}
+    if kind.listed:
+        operations["get"] = _operation(kind, "list")
+    if not kind.read_only and not kind.server_made:
+        operations["post"] = _operation(kind, "post")
+    if kind.listed and not kind.read_only:
+        operations["delete"] = _operation(kind, "deletecollection")
+    return operations
+
+
+def _operation(
+    kind: Kind, action: str, subresource: str = "", *, everywhere: bool = False
+) -> Object:
+    """
+    :param action: ``x-kubernetes-action``.
+    :param everywhere: in all namespaces.
+    """
+    taken = kind.requests.get(subresource, kind)
+    operation: Object = {
+        **_head(kind, action, subresource, everywhere=everywhere),
+        "parameters": _query(_QUERIES.get(action, {})),
+        "responses": _responses(taken, action),
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": identity(taken),
+    }
+    if action in ("post", "put"):
+        operation["requestBody"] = _body((_JSON,), reference(taken))
+    elif action == "patch":
+        operation["requestBody"] = _body(_PATCH_TYPES, meta("Patch"))
+    elif action in ("delete", "deletecollection"):
+        content = _content((_JSON,), meta("DeleteOptions"))
+        operation["requestBody"] = {"content": content}
+    return operation
+
+
+def _body(types: Iterable[str], schema: Object) -> Object:
+    return {"content": _content(types, schema), "required": True}
+
+
+def _content(types: Iterable[str], schema: Object) -> Object:
+    return {each: {"schema": schema} for each in types}
+
+
+def _responses(kind: Kind, action: str) -> Object:
+    types: tuple[str, ...] = _OBJECT_TYPES
+    schema = reference(kind)
+    if action == "list":
+        types, schema = _LIST_TYPES, reference(kind, kind.list_kind)
+    elif action in ("delete", "deletecollection"):
+        # kube-apiserver's documents say Status only, and its clients fail to read an object that
+        # a finalizer keeps, which comes back itself.
+        name = kind.list_kind if action == "deletecollection" else ""
+        types, schema = (_JSON,), {"anyOf": [meta("Status"), reference(kind, name)]}
+    content = _content(types, schema)
+    codes = _CODES.get(action, ("200",))
+    return _with_refusal(
+        {code: {"description": _PHRASES[code], "content": content} for code in codes}
+    )
+
+
+def _with_refusal(responses: Object) -> Object:
+    return responses | {"401": {"description": "Unauthorized"}}
+
+
+def _text(kind: Kind, text: str) -> Object:
+    """The operation that reads a text subresource."""
+    content = _content(kind.text_types.get(text, ("text/plain",)), {"type": "string"})
+    return {
+        **_head(kind, "get", text),
+        "parameters": _query(kind.texts[text]),
+        "responses": _with_refusal({"200": {"description": "OK", "content": content}}),
+        "x-kubernetes-action": "get",
+        "x-kubernetes-group-version-kind": identity(kind),
+    }
+
+
+def _connect(kind: Kind, name: str, method: str) -> Object:
+    """The operation that opens a stream."""
+    content = _content(("*/*",), {"type": "string"})
+    return {
+        **_head(kind, "connect", name, method),
+        "responses": _with_refusal({"200": {"description": "OK", "content": content}}),
+        "x-kubernetes-action": "connect",
+        "x-kubernetes-group-version-kind": identity(kind, kind.connects[name].options),
+    }
+
+
+def _connect_query(connect: Connect) -> list[Object]:
+    # As in kube-apiserver's documents, a list is the type of its items.
+    properties: Mapping[str, Schema] = connect.schema.get("properties", {})
+    return _query({key: {**each, **each.get("items", {})} for key, each in properties.items()})
+
+
+def _name_parameter(kind: Kind) -> Object:
+    description = f"name of the {kind.resource.kind}"
+    return {**_NAMESPACE, "name": "name", "description": description}
+
+
+def _query(parameters: Mapping[str, Schema]) -> list[Object]:
+    return [_query_parameter(name, schema) for name, schema in parameters.items()]
+
+
+def _query_parameter(name: str, schema: Schema) -> Object:
+    parameter: Object = {"name": name, "in": "query"}
+    if schema.get("description"):
+        parameter["description"] = schema["description"]
+    return {**parameter, "schema": {"type": schema["type"], "uniqueItems": True}}
+
+
+def _head(
+    kind: Kind, action: str, subresource: str = "", method: str = "", *, everywhere: bool = False
+) -> Object:
+    """
+    Return ``tags``, ``operationId`` and ``description`` of an operation.
+
+    :param method: of a stream.
+    """
+    group = kind.resource.group.removesuffix(".k8s.io") or "core"
+    version = kind.resource.version
+    scope = "Namespaced" if kind.resource.namespaced and not everywhere else ""
+    words = [group, version, method.title()]
+    words += ["Collection"] if action == "deletecollection" else []
+    words += [scope, kind.resource.kind, subresource]
+    words += ["ForAllNamespaces"] if everywhere else []
+    return {
+        "tags": [f"{_identifier(group)}_{version}"],
+        "description": _description(kind, action, subresource, method),
+        "operationId": _IDENTIFIERS[action] + "".join(map(_capitalized, words)),
+    }
+
+
+def _identifier(name: str) -> str:
+    """Join the words of a name: ``computeIroncoreDev`` for ``compute.ironcore.dev``."""
+    first, *rest = name.replace("-", ".").split(".")
+    return first + "".join(map(_capitalized, rest))
+
+
+def _capitalized(name: str) -> str:
+    identifier = _identifier(name)
+    return identifier[:1].upper() + identifier[1:]
+
+
+def _description(kind: Kind, action: str, subresource: str, method: str) -> str:
+    noun = kind.resource.kind
+    if action == "list":
+        return f"list or watch objects of kind {noun}"
+    if action == "connect":
+        return f"connect {method} requests to {subresource} of {noun}"
+    if action == "deletecollection":
+        return f"delete collection of {noun}"
+    if action == "post":
+        return f"create {subresource} of a {noun}" if subresource else f"create a {noun}"
+    verb = {"get": "read", "put": "replace", "patch": "partially update"}.get(action)
+    if verb is None:
+        return f"delete a {noun}"
+    return (
+        f"{verb} {subresource} of the specified {noun}"
+        if subresource
+        else f"{verb} the specified {noun}"
+    )
+
+
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+
+_PRECONDITIONS = struct(
+    {
+        "resourceVersion": string("resourceVersion is the version that the object must have."),
+        "uid": string("uid is the UID that the object must have."),
+    },
+    description="preconditions must hold, or nothing is deleted.",
+)
+_CAUSE = struct(
+    {
+        "field": string("field is the path of the field, such as spec.power."),
+        "message": string("message is the cause in words."),
+        "reason": string("reason is the cause in one word, such as FieldValueInvalid."),
+    }
+)
+_DETAILS = struct(
+    {
+        "causes": array(_CAUSE, "causes are the causes of a failure."),
+        "group": string("group is the API group of the object."),
+        "kind": string("kind is the resource of the object, such as machines."),
+        "name": string("name is the name of the object."),
+        "retryAfterSeconds": integer("retryAfterSeconds is when the client may try again."),
+        "uid": string("uid is the UID of the object."),
+    },
+    description="details say which object the result is about.",
+)
+_LIST_METADATA = struct(
+    {
+        "continue": string("continue is the token for the next part of the list."),
+        "remainingItemCount": integer("remainingItemCount is the number of items after this part."),
+        "resourceVersion": string("resourceVersion is the version of the list."),
+        "selfLink": string("Deprecated and ignored."),
+    },
+    description="ListMeta is the metadata of a list.",
+)
+
+
+def shown(schema: Any) -> Any:
+    """Convert a schema to OpenAPI: shared schemas become references, integers get their size."""
+    if schema is METADATA:
+        return _described("ObjectMeta", "Standard object's metadata.")
+    if schema is _LIST_METADATA:
+        return _described("ListMeta", "Standard list metadata.")
+    if isinstance(schema, list):
+        return [shown(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string"):
+        named = {"allOf": [{"$ref": f"#/components/schemas/{_QUANTITY}"}]}
+        return {**named, "description": schema.get("description", "")}
+    converted = {key: shown(value) for key, value in schema.items()}
+    if schema.get("type") == "integer":
+        # Generated clients would read 32 bits, fewer than the size of a recording needs.
+        converted.setdefault("format", "int64")
+    return converted
+
+
+def meta(name: str) -> Object:
+    """Return a reference to a schema that all kinds share, such as ``Status``."""
+    return {"$ref": f"#/components/schemas/{_META}{name}"}
+
+
+def _described(name: str, description: str) -> Object:
+    # Version 3 ignores what is beside a reference.
+    return {"allOf": [meta(name)], "description": description}
+
+
+COMMON: Mapping[str, Any] = {
+    _QUANTITY: {
+        "description": "Quantity is a number with a unit, such as 500m, 2 or 4Gi.",
+        "oneOf": [{"type": "string"}, {"type": "number"}],
+    },
+    f"{_META}DeleteOptions": shown(
+        struct(
+            {
+                "apiVersion": API_VERSION,
+                "dryRun": strings("dryRun is All to delete nothing."),
+                "gracePeriodSeconds": integer("gracePeriodSeconds is the time to end in."),
+                "kind": KIND,
+                "orphanDependents": boolean("Deprecated: use propagationPolicy."),
+                "preconditions": _PRECONDITIONS,
+                "propagationPolicy": string(
+                    "propagationPolicy is Orphan, Background or Foreground: whether dependents "
+                    "are deleted, and when."
+                ),
+            },
+            description="DeleteOptions are the options of a delete.",
+        )
+    ),
+    f"{_META}ListMeta": {key: shown(value) for key, value in _LIST_METADATA.items()},
+    f"{_META}ObjectMeta": {key: shown(value) for key, value in METADATA.items()},
+    f"{_META}Patch": anything("Patch is a change of an object, in the form of its media type."),
+    f"{_META}Status": {
+        **shown(
+            struct(
+                {
+                    "apiVersion": API_VERSION,
+                    "code": integer("code is the HTTP status."),
+                    "details": _DETAILS,
+                    "kind": KIND,
+                    "message": string("message is the result in words."),
+                    "metadata": _LIST_METADATA,
+                    "reason": string("reason is the cause of a failure in one word."),
+                    "status": string("status is Success or Failure."),
+                },
+                description="Status is the result of a request that returns no object.",
+            )
+        ),
+        "x-kubernetes-group-version-kind": [{"group": "", "kind": "Status", "version": "v1"}],
+    },
+}
+"""Schemas of every document."""
+
+
+def schemas_of(kind: Kind) -> Object:
+    """Return the schemas of a kind, its lists, and what its subresources take."""
+    own = {
+        **shown(strategy.full_schema(kind)),
+        "x-kubernetes-group-version-kind": [identity(kind)],
+    }
+    schemas: Object = {_component(kind): own}
+    if kind.listed:
+        schemas[_component(kind, kind.list_kind)] = {
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "metadata": shown(_LIST_METADATA),
+                "items": {"type": "array", "items": reference(kind)},
+            },
+            "x-kubernetes-group-version-kind": [identity(kind, kind.list_kind)],
+        }
+    for connect in kind.connects.values():
+        schemas[_component(kind, connect.options)] = {
+            **shown(connect.schema),
+            "x-kubernetes-group-version-kind": [identity(kind, connect.options)],
+        }
+    for each in kind.requests.values():
+        schemas |= schemas_of(each)
+    return schemas
+
+
+def _component(kind: Kind, name: str = "") -> str:
+    # Kubernetes reverses the group's domain: dev.ironcore.compute.v1alpha1.Machine.
+    parts = [*reversed(kind.resource.group.split(".")), kind.resource.version]
+    return ".".join([part for part in parts if part] + [name or kind.resource.kind])
+
+
+def identity(kind: Kind, name: str = "") -> Object:
+    """
+    Return ``x-kubernetes-group-version-kind``.
+
+    :param name: of another kind of the same group and version, such as a list.
+    """
+    resource = kind.resource
+    return {
+        "group": resource.group,
+        "version": resource.version,
+        "kind": name or resource.kind,
+    }
+
+
+def reference(kind: Kind, name: str = "") -> Object:
+    """Return a reference to the schema of a kind; ``name`` as for :func:`identity`."""
+    return {"$ref": f"#/components/schemas/{_component(kind, name)}"}

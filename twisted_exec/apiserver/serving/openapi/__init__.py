@@ -1,3 +1,0 @@
-"""
-OpenAPI documents: for ``kubectl explain``, validation by clients, and generated clients.
-"""

@@ -1,3 +1,0 @@
-"""
-CertificateSigningRequests: which signers exist, what each allows, and the controller that signs.
-"""

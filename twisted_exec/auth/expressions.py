@@ -1,0 +1,306 @@
+"""
+Evaluation of CEL expressions without holding the reactor, with an upper bound of their cost.
+
+CEL expressions of configurations and policies, evaluated about what users send.
+
+Evaluation of expressions without holding the reactor.
+
+An evaluation with a small bound, which is nearly every one, takes place at once, and many of them in
+short turns.  All others are done by processes of low priority, with limits of memory and CPU time;
+users take turns.
+
+Upper bound of the cost of an evaluation, from the expression's text and the size of its values.
+
+The author of an expression is trusted, the values are not: they come from a user's token or object.
+So the bound is about how the cost grows with the values.  Its unit is about a nanosecond, or a byte
+that is copied:
+
+* An expression without the calls below reads its values at most once for each of its terms.
+* A loop (``all``, ``map`` and the like) repeats that for each entry; a loop in a loop repeats it again.
+* A call whose cost or result may grow with the square of its values multiplies by their size.  Calls
+  that are not known here count as such.
+* A pattern of ``matches`` that is not a literal may be any pattern: its cost has no bound here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.auth.cel import EvaluationFailed, Expressions
+from twisted_exec.program import job_processes
+from twisted_exec.program.job_messages import LARGEST, encode
+from twisted_exec.program.job_processes import JobFailed, JobKind, JobProcesses, JobRefused
+from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
+
+MOST_COST = 4_000_000.0
+"""Largest bound of an evaluation that takes place at once: some milliseconds."""
+SECONDS = 30.0
+"""For one job, on a host where others have the processors; the CPU time is limited by itself."""
+WAITING, WAITING_OF_USER = 256, 16
+"""Jobs that wait."""
+
+
+class TooManyEvaluations(Exception):
+    """An evaluation has no place now; the message is one line, and quotes no values."""
+
+
+def command() -> list[str]:
+    """Return the command line of a process."""
+    return job_processes.command("twisted_exec.auth.cel")
+
+
+class Evaluator:
+    """
+    Evaluates expressions about what users send.
+
+    :param argv: returns the command line of a process.
+    """
+
+    def __init__(self, reactor: Any, argv: Callable[[], list[str]] = command) -> None:
+        kind = JobKind(
+            _result,
+            "the evaluator of CEL expressions",
+            "costly CEL expressions wait to be evaluated",
+            "this server",
+            SECONDS,
+            WAITING,
+            WAITING_OF_USER,
+        )
+        self._processes = JobProcesses(reactor, argv, kind)
+        self._clock: IReactorTime = reactor
+        self._turns = SharedTurns(reactor)
+        self._spent = 0.0
+
+    async def value(
+        self, expressions: Expressions, text: str, values: Mapping[str, Any], user: str
+    ) -> Any:
+        """
+        Evaluate an expression.
+
+        :param values: as in JSON, by variable.
+        :param user: the sender of the values.
+        :return: the value as in JSON.
+        :raises Missing: the library is.
+        :raises EvaluationFailed: it does not compile, has no value, or costs too much.
+        :raises TooManyEvaluations: too many costly ones wait.
+        """
+        expressions.check(text)
+        if growth_of(text).bound(values) <= MOST_COST:
+            return await self._here(expressions, text, values)
+        job = {
+            "variables": expressions.variables,
+            "lenient": expressions.lenient,
+            "expression": text,
+            "values": values,
+        }
+        try:
+            message = encode(job)
+        except (TypeError, ValueError):
+            raise EvaluationFailed(
+                "it may cost much, and uses a value that is not JSON, such as a time"
+            ) from None
+        if len(message) > LARGEST:
+            raise EvaluationFailed("its values are too large")
+        try:
+            answer = await self._processes.do(message, user)
+        except JobFailed as problem:
+            raise EvaluationFailed(f"it costs too much about these values: {problem}") from None
+        except JobRefused as problem:
+            raise TooManyEvaluations(str(problem)) from None
+        if "failed" in answer:
+            raise EvaluationFailed(answer["failed"])
+        return answer["value"]
+
+    async def _here(self, expressions: Expressions, text: str, values: Mapping[str, Any]) -> Any:
+        if self._spent >= TURN_SECONDS:
+            turn: Deferred[None] = Deferred()
+            self._turns.soon(partial(turn.callback, None))
+            await turn
+            self._spent = 0.0
+        began = self._clock.seconds()
+        try:
+            return expressions.value(text, values)
+        finally:
+            self._spent += self._clock.seconds() - began
+
+    def close(self) -> Deferred[None]:
+        """End all processes.  Fires when none is left."""
+        return self._processes.close()
+
+
+def _result(head: Any, body: bytes) -> Mapping[str, Any]:
+    if not isinstance(head, dict) or not ("value" in head or isinstance(head.get("failed"), str)):
+        raise ValueError("it is neither a value nor a failure")
+    return head
+
+
+_KEPT = 1024
+_NODE_BYTES = 16
+"""What a number, a string or a container costs beside its characters."""
+_MOST_NODES = 20_000
+"""More values than these are not counted."""
+
+_LOOPS = frozenset({"all", "exists", "exists_one", "existsOne", "map", "filter"})
+# fmt: off
+_LINEAR = frozenset((
+    "has", "size", "startsWith", "endsWith", "string", "int", "uint", "double", "bool",
+    "bytes", "type", "dyn", "timestamp", "duration", "lowerAscii", "upperAscii", "trim",
+    "substring", "charAt", "optMap", "optFlatMap", "or", "orValue", "hasValue", "value", "of",
+    "none", "ofNonZeroValue", "getFullYear", "getMonth", "getDate", "getDayOfMonth",
+    "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds", "getMilliseconds",
+))
+# fmt: on
+_WITH_LITERALS = frozenset({"contains", "indexOf", "lastIndexOf", "split", "replace", "join"})
+"""Linear if each argument is a literal."""
+
+_STRING = (
+    r'(?:[bB]?[rR]|[rR][bB])?(?:"""[\s\S]*?"""|\'\'\'[\s\S]*?\'\'\''
+    r'|(?<=[rR])"[^"\n]*"|(?<=[rR])\'[^\'\n]*\''
+    r'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')'
+)
+_TOKEN = re.compile(
+    rf"(?P<space>\s+|//[^\n]*)|(?P<string>[bB]?{_STRING})|(?P<name>[A-Za-z_]\w*)|(?P<mark>.)",
+    re.DOTALL,
+)
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+_CLASS = re.compile(r"\\[pP]|\[\^|\(\?\w*i")
+_COUNT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+_CLASS_WEIGHT = 200
+"""Instructions of a class of Unicode characters."""
+_COMPILING, _SEARCHING = 500.0, 50.0
+"""Of a pattern, for each instruction; of its search, for each byte."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """
+    Growth of the cost of an expression with its values.
+
+    :param loops: depth of nested loops.
+    :param squares: calls that multiply by the size of the values.
+    :param splits: a call makes a list of a string.
+    :param pattern: weight of the largest literal pattern; infinite if a pattern is no literal.
+    """
+
+    loops: int = 0
+    squares: int = 0
+    splits: bool = False
+    pattern: float = 0.0
+
+    def bound(self, values: object) -> float:
+        """Return the most that an evaluation about these values, as in JSON, may cost."""
+        if not (self.loops or self.squares or self.pattern):
+            return 0.0  # linear: the values were read from a request at the same cost
+        size, entries, longest = _measure(values)
+        if self.squares:
+            entries = size
+        elif self.splits:
+            entries = max(entries, longest)
+        once = size
+        if self.pattern:
+            once += self.pattern * _COMPILING + size * _SEARCHING
+        return once * size**self.squares * max(1.0, entries) ** self.loops
+
+
+@dataclass
+class _Call:
+    """
+    :ivar arguments: tokens of each argument; a bracket with its content counts as several.
+    """
+
+    name: str
+    arguments: list[list[tuple[str, str]]] = field(default_factory=lambda: [[]])
+
+    @property
+    def literals(self) -> bool:
+        return all([kind for kind, _ in each] in ([], ["string"]) for each in self.arguments)
+
+    @property
+    def pattern(self) -> str | None:
+        """The last argument, if it is a literal."""
+        last = self.arguments[-1]
+        return last[0][1] if [kind for kind, _ in last] == ["string"] else None
+
+
+@lru_cache(_KEPT)
+def growth_of(expression: str) -> Growth:
+    """Return how the cost of a valid expression grows."""
+    loops = deepest = squares = 0
+    pattern = 0.0
+    names = set[str]()
+    open_calls: list[_Call] = []
+    before = ""
+    for kind, text in _tokens(expression):
+        if open_calls and text != "," and text not in _CLOSING:
+            open_calls[-1].arguments[-1].append((kind, text))
+        if text in _OPENING:
+            call = _Call(before if text == "(" else "")
+            open_calls.append(call)
+            names.add(call.name)
+            loops += call.name in _LOOPS
+            deepest = max(deepest, loops)
+        elif text in _CLOSING and open_calls:
+            call = open_calls.pop()
+            loops -= call.name in _LOOPS
+            if call.name == "matches":
+                pattern = max(pattern, _weight(call.pattern))
+            else:
+                squares += _squares(call)
+        elif text == "," and open_calls:
+            open_calls[-1].arguments.append([])
+        before = text if kind == "name" else ""
+    return Growth(deepest, squares, "split" in names, pattern)
+
+
+def _squares(call: _Call) -> bool:
+    if call.name in _WITH_LITERALS:
+        return not call.literals
+    return bool(call.name) and call.name not in _LOOPS and call.name not in _LINEAR
+
+
+def _tokens(expression: str) -> Iterator[tuple[str, str]]:
+    for match in _TOKEN.finditer(expression):
+        if match.lastgroup is not None and match.lastgroup != "space":
+            yield match.lastgroup, match[0]
+
+
+def _weight(pattern: str | None) -> float:
+    """Return the number of instructions of a pattern, about, and rather too many than too few."""
+    if pattern is None:
+        return math.inf
+    classes = len(_CLASS.findall(pattern))
+    weight = float(len(pattern) + _CLASS_WEIGHT * classes)
+    for least, most in _COUNT.findall(pattern):
+        weight *= max(1, int(least), int(most or 0))
+    return weight
+
+
+def _measure(values: object) -> tuple[float, float, int]:
+    """Return the size of values, the entries of the largest container, and the longest string."""
+    size, largest, longest, nodes = 0, 0, 0, 0
+    left: list[Any] = [values]
+    while left:
+        value = left.pop()
+        nodes += 1
+        size += _NODE_BYTES
+        if isinstance(value, str | bytes):
+            size += len(value)
+            longest = max(longest, len(value))
+        elif isinstance(value, dict | list | tuple):
+            largest = max(largest, len(value))
+            if nodes + len(left) + len(value) > _MOST_NODES:
+                return math.inf, math.inf, longest
+            if isinstance(value, dict):
+                size += sum(len(key) for key in value if isinstance(key, str))
+                left += value.values()
+            else:
+                left += value
+    return float(size), float(largest), longest

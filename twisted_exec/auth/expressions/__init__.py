@@ -1,3 +1,0 @@
-"""
-CEL expressions of configurations and policies, evaluated about what users send.
-"""

@@ -1,3 +1,0 @@
-"""
-JSON Web Tokens and the keys that sign them.
-"""

@@ -1,3 +1,0 @@
-"""
-Users by OIDC ID token, configured as for kube-apiserver.
-"""

@@ -1,3 +1,0 @@
-"""
-RBAC: rules, policies, the authorizer, and the bootstrap roles.
-"""

@@ -1,3 +1,0 @@
-"""
-``twisted-exec audit``: answers from audit files.
-"""

@@ -1,0 +1,202 @@
+"""
+``twisted-exec audit``: options, and the answers as tables or JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from twisted_exec.api.times import NANOSECONDS
+from twisted_exec.cli.options import since_time
+from twisted_exec.cli.runner import failed
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.commands.audit_sessions import Damage, Record, Session
+
+_DEFAULT_FILE = os.path.join("exec-state", "audit.jsonl")
+_WHO = """\
+Print which users were on a machine's console: who typed, how long, from which address and for which
+declared reason. The command reads audit files, not the API server.
+"""
+_SESSIONS = "Print the sessions of a user at all machines, from audit files."
+_EPILOG = """\
+Give the files of all API servers, and of the runtimes: only a runtime's file tells typed input from
+the framing of the stream. Old files (FILE.1, FILE.2.gz) are read, too. Lines that are no records are
+counted on standard error.
+"""
+_LONGEST_CAUSE = 60
+_DROVE = {True: "yes", False: "no", None: "?"}
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``audit`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "audit",
+        help="answer questions from audit files",
+        description="Answer questions from audit files.",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    who = commands.add_parser(
+        "who",
+        help="print which users were on a machine's console",
+        description=_WHO,
+        epilog=_EPILOG,
+    )
+    who.add_argument("audited", metavar="MACHINE", help="the name of the machine")
+    who.set_defaults(run=_who)
+    sessions = commands.add_parser(
+        "sessions", help="print the sessions of a user", description=_SESSIONS, epilog=_EPILOG
+    )
+    sessions.add_argument(
+        "--user", required=True, help="the user, or the proxy or user that acted for another user"
+    )
+    sessions.set_defaults(run=_sessions)
+    for each in (who, sessions):
+        _add_options(each)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--namespace", help="only machines of this namespace")
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        type=since_time,
+        help="only sessions that were open at or after this long ago, such as 7d or 12h, or an RFC "
+        "3339 time",
+    )
+    parser.add_argument(
+        "--file",
+        metavar="FILE",
+        action="append",
+        help=f"an audit file, or - for standard input; may be repeated (default: {_DEFAULT_FILE})",
+    )
+    parser.add_argument("--logs", action="store_true", help="also readers of the console's log")
+    parser.add_argument("--refused", action="store_true", help="also sessions that were refused")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="the format of the output (default: %(default)s)",
+    )
+
+
+def _who(options: argparse.Namespace) -> int:
+    def matches(record: Record) -> bool:
+        return record.text("machine") == str(options.audited)
+
+    return _answer(options, matches, f'machine "{options.audited}"')
+
+
+def _sessions(options: argparse.Namespace) -> int:
+    def matches(record: Record) -> bool:
+        return options.user in (record.text("user"), record.text("caller"))
+
+    return _answer(options, matches, f'user "{options.user}"')
+
+
+def _answer(options: argparse.Namespace, matches: Callable[[Record], bool], subject: str) -> int:
+    from twisted_exec.cli.commands.audit_sessions import AuditFileError, Damage, collect
+
+    def is_selected(record: Record) -> bool:
+        if options.namespace and record.text("namespace") != options.namespace:
+            return False
+        if not options.logs and record.text("subresource") == "log":
+            return False
+        return matches(record)
+
+    since = options.since
+    if since is not None:
+        since = datetime.fromtimestamp(since / NANOSECONDS, UTC)
+    damage = Damage()
+    try:
+        records = _all_records(options.file or [_DEFAULT_FILE], damage)
+        sessions = collect(records, is_selected, since)
+    except AuditFileError as problem:
+        hint = "" if options.file else "; give the audit file with --file"
+        return failed("audit", f"{problem}{hint}")
+    if not options.refused:
+        sessions = [session for session in sessions if not session.code]
+    now = datetime.now(UTC)
+    if options.output == "json":
+        print(json.dumps([session.as_json(now) for session in sessions], indent=2))
+    elif sessions:
+        sys.stdout.write(_table(sessions, now))
+    else:
+        print(f"No session of {subject} in these files.", file=sys.stderr)
+    _report(damage)
+    return 0
+
+
+def _all_records(paths: Iterable[str], damage: Damage) -> Iterator[Record]:
+    from twisted_exec.cli.commands.audit_sessions import read_records
+
+    for path in dict.fromkeys(paths):
+        yield from read_records(path, damage)
+
+
+def _table(sessions: Sequence[Session], now: datetime) -> str:
+    from twisted_exec.cli.output import table
+
+    rows = [_row(session, now) for session in sessions]
+    headings = (
+        "USER",
+        "MACHINE",
+        "DROVE",
+        "STARTED",
+        "DURATION",
+        "FROM",
+        "REASON",
+        "END",
+        "SESSION",
+    )
+    return table(headings, rows)
+
+
+def _row(session: Session, now: datetime) -> tuple[str, ...]:
+    user = session.text("user")
+    if session.caller:
+        user += f" (by {session.caller})"
+    namespace, machine = session.text("namespace"), session.text("machine")
+    seconds = session.seconds(now)
+    end = session.last.best.end
+    cause = "" if end is None else end.text("reason")
+    if len(cause) > _LONGEST_CAUSE:
+        cause = f"{cause[: _LONGEST_CAUSE - 3]}..."
+    return (
+        user,
+        f"{namespace}/{machine}" if namespace else machine,
+        _DROVE[session.drove],
+        session.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        _duration(seconds),
+        session.text("address"),
+        session.text("declared_reason"),
+        "open" if session.ended is None else cause,
+        session.key[0],
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration such as ``8s``, ``12m5s`` or ``3h7m``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m"
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+def _report(damage: Damage) -> None:
+    if not damage.count:
+        return
+    noun = "line is no record" if damage.count == 1 else "lines are no records"
+    failed("audit", f"{damage.count} {noun} and did not count:")
+    for each in damage.named:
+        print(f"  {each}", file=sys.stderr)
+    if damage.count > len(damage.named):
+        print(f"  and {damage.count - len(damage.named)} more", file=sys.stderr)

@@ -1,0 +1,428 @@
+"""
+Sessions, as the audit records of all hops show them.
+
+Each hop of a session writes a start and an end with the session's id.  The API server knows the
+user's address and program; the runtime alone counts the bytes that were typed, because the other
+hops count the framing, too.
+
+A user may resume a session over another connection, which has an id of its own and names the one
+before.  All connections of a session count as one use of the console.
+
+Audit files and their rotated predecessors, read record by record.
+
+Programs may write and rotate the files meanwhile.  All files of one name are opened first, the
+newest before the older ones: a file that is renamed meanwhile is found again under its next name,
+and is read once.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, cast
+
+_HOPS = ("apiserver", "nodeserver", "poollet", "broker", "runtime")
+"""The first hop knows most about the user, the last one least."""
+
+START, END = "start", "end"
+_OBSERVE = "observe"
+
+Key = tuple[str, str, str]
+
+
+@dataclass
+class HopSession:
+    """
+    The session at one hop.
+
+    :ivar ended: ``None`` while it is open.
+    """
+
+    started: datetime
+    ended: datetime | None = None
+    start: Record | None = None
+    end: Record | None = None
+    bytes_to_machine: int = 0
+    bytes_to_user: int = 0
+    _recorded: set[tuple[str, datetime]] = field(default_factory=set)
+
+    def add(self, record: Record) -> None:
+        """Add a start or an end; a second copy of a record does not count."""
+        if (record.event, record.time) in self._recorded:
+            return
+        self._recorded.add((record.event, record.time))
+        if record.event == START:
+            self.started = min(self.started, record.time)
+            self.start = record
+            # A second attempt after a refusal; but records of the same instant may be in any order.
+            if self.ended is not None and record.time > self.ended:
+                self.ended = self.end = None
+            return
+        self.ended, self.end = record.time, record
+        self.bytes_to_machine += int(record.number("bytes_to_machine"))
+        self.bytes_to_user += int(record.number("bytes_to_user"))
+
+    @property
+    def record(self) -> Record:
+        """The end, which repeats the facts of the start; without an end, the start."""
+        record = self.end or self.start
+        assert record is not None
+        return record
+
+
+class Session:
+    """
+    A session at all hops whose records were read.
+
+    :ivar later: the connections over which the user has resumed it, in order.
+    """
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.hops: dict[str, HopSession] = {}
+        self.later: list[Session] = []
+
+    def add(self, record: Record) -> None:
+        """Add a record of this session."""
+        hop = self.hops.get(record.hop)
+        if hop is None:
+            hop = self.hops[record.hop] = HopSession(record.time)
+        hop.add(record)
+
+    @property
+    def best(self) -> HopSession:
+        """The hop that knows most about the user."""
+        return self.hops[min(self.hops, key=_rank)]
+
+    def text(self, key: str) -> str:
+        """Return a fact of the best hop that knows it."""
+        texts = (self.hops[hop].record.text(key) for hop in sorted(self.hops, key=_rank))
+        return next((text for text in texts if text), "")
+
+    @property
+    def caller(self) -> str:
+        """
+        The user who acted for the session's user.
+
+        Hops behind the API server name the hop before them.
+        """
+        apiserver = self.hops.get("apiserver")
+        return apiserver.record.text("caller") if apiserver is not None else ""
+
+    @property
+    def resumes(self) -> str:
+        """The id of the session that this one has resumed; empty if none."""
+        return "" if self.code else self.text("resumes")
+
+    @property
+    def last(self) -> Session:
+        """The last connection of the session."""
+        return self.later[-1] if self.later else self
+
+    @property
+    def started(self) -> datetime:
+        return min(hop.started for hop in self.hops.values())
+
+    @property
+    def ended(self) -> datetime | None:
+        """The end at the best hop, or at another one if that hop was killed and recorded none."""
+        if self.later:
+            return self.last.ended
+        if self.best.ended is not None:
+            return self.best.ended
+        return max((hop.ended for hop in self.hops.values() if hop.ended), default=None)
+
+    @property
+    def code(self) -> int:
+        """The HTTP status of a refusal; 0 if the session was opened."""
+        end = self.best.end
+        return int(end.number("code")) if end is not None else 0
+
+    @property
+    def drove(self) -> bool | None:
+        """True if the user typed, False if not; ``None`` if the records do not say."""
+        each = [self._drove, *(connection.drove for connection in self.later)]
+        return True if True in each else None if None in each else False
+
+    @property
+    def _drove(self) -> bool | None:
+        runtime = self.hops.get("runtime")
+        if runtime is not None and runtime.ended is not None:
+            return runtime.bytes_to_machine > 0
+        if self.code or self.text("right") == _OBSERVE or self.text("subresource") == "log":
+            return False
+        ended = [hop for hop in self.hops.values() if hop.ended is not None]
+        return False if ended and all(hop.bytes_to_machine == 0 for hop in ended) else None
+
+    def seconds(self, now: datetime) -> float:
+        """Return the time from the start to the end, or to now."""
+        if self.best.end is not None and not self.later and self.best.ended == self.ended:
+            return self.best.end.number("seconds")
+        return max(0.0, ((self.ended or now) - self.started).total_seconds())
+
+    def as_json(self, now: datetime) -> dict[str, Any]:
+        """Return the session for ``-o json``."""
+        end, connections = self.last.best.end, [self, *self.later]
+        counted = [each.hops.get("runtime", each.best) for each in connections]
+        ended = self.ended
+        facts = ("user", "namespace", "machine", "uid", "resource", "subresource", "pool")
+        return {
+            "session": self.key[0],
+            **{key: self.text(key) for key in facts},
+            "caller": self.caller,
+            "started": _stamp(self.started),
+            "ended": None if ended is None else _stamp(ended),
+            "seconds": round(self.seconds(now), 3),
+            "drove": self.drove,
+            "bytes_to_machine": sum(each.bytes_to_machine for each in counted),
+            "bytes_to_user": sum(each.bytes_to_user for each in counted),
+            "address": self.text("address"),
+            "agent": self.text("agent"),
+            "declared_reason": self.text("declared_reason"),
+            "right": self.last.text("right"),
+            "policy": self.text("policy"),
+            "end": "" if end is None else end.text("reason"),
+            "code": self.code or None,
+            "hops": sorted({hop for each in connections for hop in each.hops}),
+            "connections": [each.key[0] for each in connections],
+        }
+
+
+def _rank(hop: str) -> int:
+    return _HOPS.index(hop) if hop in _HOPS else len(_HOPS)
+
+
+def _stamp(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def collect(
+    records: Iterable[Record], matches: Callable[[Record], bool], since: datetime | None = None
+) -> list[Session]:
+    """
+    Return sessions in the order of their starts.
+
+    :param matches: whether a record selects its session; all later records of a selected session count.
+    :param since: leave out sessions that ended before.
+    """
+    sessions: dict[Key, Session] = {}
+    for record in records:
+        if record.event not in (START, END):
+            continue
+        key = (record.text("session"), record.text("namespace"), record.text("machine"))
+        session = sessions.get(key)
+        if session is None:
+            if not matches(record):
+                continue
+            session = sessions[key] = Session(key)
+        session.add(record)
+    return [each for each in _joined(sessions.values()) if not _before(each, since)]
+
+
+def _joined(connections: Iterable[Session]) -> list[Session]:
+    """Return sessions in the order of their starts; connections that resume one are part of it."""
+    sessions: dict[Key, Session] = {}  # by the key of each connection
+    for connection in sorted(connections, key=lambda each: each.started):
+        _, namespace, machine = connection.key
+        before = sessions.get((connection.resumes, namespace, machine))
+        if (
+            not connection.resumes
+            or before is None
+            or before.text("user") != connection.text("user")
+        ):
+            sessions[connection.key] = connection
+        else:
+            before.later.append(connection)
+            sessions[connection.key] = before
+    return list(dict.fromkeys(sessions.values()))
+
+
+def _before(session: Session, since: datetime | None) -> bool:
+    ended = session.ended
+    return since is not None and ended is not None and ended < since
+
+
+LONGEST_LINE_BYTES = 1 << 20
+"""The longest record with two bodies has less than 200 KiB."""
+
+_LARGEST = 1 << 60
+_NAMED = 5
+_PASSES = 5
+"""A rotation after a listing gives the oldest file a name that the listing does not have."""
+_OLD = re.compile(r"\.(\d{1,6})(\.gz)?")
+
+
+class AuditFileError(Exception):
+    """A file cannot be read.  ``str()`` is one line that says why."""
+
+
+@dataclass
+class Damage:
+    """
+    Lines that are no records.
+
+    :ivar named: the first of them, as ``FILE:LINE: problem``.
+    """
+
+    count: int = 0
+    named: list[str] = field(default_factory=list)
+
+    def add(self, name: str, number: int, problem: str) -> None:
+        """Count a line."""
+        self.count += 1
+        if len(self.named) < _NAMED:
+            self.named.append(f"{name}:{number}: {problem}")
+
+
+@dataclass(frozen=True)
+class Record:
+    """
+    One record.
+
+    :param time: when it was written, timezone-aware.
+    """
+
+    time: datetime
+    hop: str
+    event: str
+    facts: dict[str, Any]
+
+    def text(self, key: str) -> str:
+        """Return a text; empty if the record has none of that name."""
+        value = self.facts.get(key, "")
+        return value if isinstance(value, str) else ""
+
+    def number(self, key: str) -> float:
+        """Return a number; 0 if the record has none of that name, or one that no program writes."""
+        value = self.facts.get(key, 0)
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return 0
+        return value if 0 <= value < _LARGEST else 0
+
+
+def read_records(path: str, damage: Damage) -> Iterator[Record]:
+    """
+    Yield the records of an audit file, the oldest first.
+
+    :param path: the file without the number of an old file, or ``-`` for standard input.
+    :param damage: receives the lines that are no records.
+    :raises AuditFileError: there is no such file, it cannot be read, or it has other lines alone.
+    """
+    damaged_before, has_records = damage.count, False
+    with ExitStack() as stack:
+        try:
+            for name, stream in _opened(path, stack):
+                for record in _records(name, stream, damage):
+                    has_records = True
+                    yield record
+        except (OSError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or "it is damaged"
+            raise AuditFileError(f"cannot read {path}: {reason}") from None
+    if not has_records and damage.count > damaged_before:
+        raise AuditFileError(f"{path} has no audit records: name a file of --audit-log")
+
+
+def _opened(path: str, stack: ExitStack) -> list[tuple[str, BinaryIO]]:
+    """Open a file and its predecessors; the oldest is the first of the result."""
+    if path == "-":
+        return [("standard input", sys.stdin.buffer)]
+    opened: dict[tuple[int, int], tuple[str, BinaryIO]] = {}
+    problem = _open(path, opened, stack)
+    for _ in range(_PASSES):
+        before = len(opened)
+        for name in _old_files(path):
+            problem = _open(name, opened, stack) and problem
+        if len(opened) == before:
+            break
+    if problem is not None and not opened:
+        raise problem
+    return list(opened.values())[::-1]
+
+
+def _open(
+    name: str, opened: dict[tuple[int, int], tuple[str, BinaryIO]], stack: ExitStack
+) -> FileNotFoundError | None:
+    """Open a file that is not open yet; return the error if there is none of that name."""
+    try:
+        stream = stack.enter_context(open(name, "rb"))  # noqa: SIM115
+    except FileNotFoundError as error:
+        return error
+    status = os.fstat(stream.fileno())
+    opened.setdefault((status.st_dev, status.st_ino), (name, _unpacked(name, stream, stack)))
+    return None
+
+
+def _unpacked(name: str, stream: BinaryIO, stack: ExitStack) -> BinaryIO:
+    if not name.endswith(".gz"):
+        return stream
+    return cast(BinaryIO, stack.enter_context(gzip.open(stream, "rb")))
+
+
+def _old_files(path: str) -> list[str]:
+    """Return the names of old files, the newest first: ``FILE.1``, or ``FILE.1.gz`` by logrotate."""
+    names: dict[int, str] = {}
+    for name in glob.glob(f"{glob.escape(path)}.*"):
+        match = _OLD.fullmatch(name[len(path) :])
+        if match is not None and (not match[2] or int(match[1]) not in names):
+            names[int(match[1])] = name
+    return [names[number] for number in sorted(names)]
+
+
+def _records(name: str, stream: BinaryIO, damage: Damage) -> Iterator[Record]:
+    for number, line in _lines(stream):
+        if line is None:
+            damage.add(name, number, f"longer than {LONGEST_LINE_BYTES >> 20} MiB")
+        elif line.strip():
+            try:
+                yield _record(line)
+            except (ValueError, RecursionError) as problem:
+                damage.add(name, number, _why(problem))
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the number and the bytes of each line; ``None`` for a line that is too long."""
+    number, is_long = 0, False
+    while line := stream.readline(LONGEST_LINE_BYTES):
+        is_complete = line.endswith(b"\n")
+        if is_long:
+            is_long = not is_complete
+            continue
+        number += 1
+        is_long = not is_complete and len(line) >= LONGEST_LINE_BYTES
+        yield number, None if is_long else line
+
+
+def _why(problem: Exception) -> str:
+    if isinstance(problem, (json.JSONDecodeError, RecursionError, UnicodeDecodeError)):
+        return "not JSON"
+    return str(problem)
+
+
+def _record(line: bytes) -> Record:
+    """:raises ValueError: the line is not a record."""
+    facts = json.loads(line)
+    if not isinstance(facts, dict):
+        raise ValueError("not an object")
+    for key in ("time", "hop", "event"):
+        if not isinstance(facts.get(key), str):
+            raise ValueError(f"without {key}")
+    return Record(_time(facts["time"]), facts["hop"], facts["event"], facts)
+
+
+def _time(text: str) -> datetime:
+    """:raises ValueError: it is not a time with a zone."""
+    try:
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            return time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError("without a time such as 2026-11-20T06:00:24.319Z")

@@ -1,0 +1,70 @@
+"""
+``twisted-exec doctor``: options and output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from twisted_exec.cli import runner
+from twisted_exec.cli.machine_options import add_machine_options, possible_dialects
+from twisted_exec.cli.messages import painter
+from twisted_exec.cli.options import add_cluster_options
+
+_DESCRIPTION = """\
+Check everything that a console needs, from the kubeconfig to the machine's line, and say what is
+wrong and what to do. The console is opened as an observer, which changes nothing. Without MACHINE
+the checks end at the API server.
+"""
+_EPILOG = "Exit code: 0 if a console can be opened, 1 if a check found an error."
+
+_TIMEOUT_SECONDS = 10.0
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``doctor`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="find out why a console does not open",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add_machine_options(parser, is_optional=True)
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s"
+    )
+    add_cluster_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        options.among = possible_dialects(options)
+    except ValueError as problem:
+        return runner.failed("doctor", str(problem))
+    return runner.run_in_reactor("doctor", lambda reactor: _examine(options, reactor))
+
+
+async def _examine(options: argparse.Namespace, reactor: Any) -> int:
+    from twisted_exec.cli.commands.machine_checks import check_machine
+    from twisted_exec.cli.commands.server_checks import Report, Unusable, check_user, reach_server
+
+    name = options.machine.name if options.machine else ""
+    report = Report(name)
+    seconds = options.request_timeout or _TIMEOUT_SECONDS
+    try:
+        server = await reach_server(options, reactor, report, seconds)
+        client = server.client()
+        try:
+            await check_user(server, client)
+            if name:
+                await check_machine(server, client, name, options.among)
+        finally:
+            await client.close()
+    except Unusable:
+        pass  # the report has the error
+    text = report.json() if options.output == "json" else report.text(painter(sys.stdout))
+    sys.stdout.write(text)
+    return 0 if report.is_healthy else 1

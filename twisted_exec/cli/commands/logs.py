@@ -1,0 +1,217 @@
+"""
+``twisted-exec logs``: options, and the run in a reactor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.cli import runner
+from twisted_exec.cli.machine_options import add_machine_options, run_with_machine
+from twisted_exec.cli.messages import explain, one_line, painted, painter
+from twisted_exec.cli.options import add_cluster_options, config_of, since_time
+
+if TYPE_CHECKING:
+    from twisted_exec.api.patterns import Search
+    from twisted_exec.cli.commands.log_output import LogOutput
+
+_DESCRIPTION = """\
+Print what a machine's console printed, also before anybody looked and across restarts. The
+command continues when the API server is lost for up to a minute. On a terminal timestamps are dim,
+and matches of --grep are highlighted, unless NO_COLOR is set. The output can contain anything that
+the machine printed, also sequences that change the terminal; --plain removes them.
+"""
+_EPILOG = "Exit code: 0; 1 if --grep matched no line; 2 after an error."
+_NO_MATCH, _ERROR = 1, 2  # as with grep
+_TIMEOUT_SECONDS = 30.0
+_LOUD_SECONDS = 1.0
+"""Shorter outages are not reported."""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``logs`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "logs",
+        help="print what a machine's console printed",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add_machine_options(parser)
+    parser.add_argument(
+        "--deleted",
+        action="store_true",
+        help="the machine was deleted; of several with that name, the one deleted last",
+    )
+    boots = parser.add_mutually_exclusive_group()
+    boots.add_argument(
+        "--boot",
+        metavar="N",
+        type=_boot,
+        help="only one boot: 0 is the newest, -1 the one before it, a positive number is a boot's own",
+    )
+    boots.add_argument("-p", "--previous", action="store_true", help="the same as --boot -1")
+    parser.add_argument(
+        "--grep", metavar="RE", help="only lines that match this regular expression (RE2)"
+    )
+    parser.add_argument(
+        "--plain", action="store_true", help="remove escape sequences and control characters"
+    )
+    parser.add_argument(
+        "--tail", metavar="LINES", type=_count, help="only the last lines, this many"
+    )
+    times = parser.add_mutually_exclusive_group()
+    times.add_argument(
+        "--since",
+        metavar="TIME",
+        type=since_time,
+        help="only lines since this long ago, such as 30d, 12h or 1h30m, or since an RFC 3339 time",
+    )
+    times.add_argument(
+        "--between",
+        metavar=("FIRST", "LAST"),
+        nargs=2,
+        type=since_time,
+        help="only lines between two times, each as of --since",
+    )
+    parser.add_argument(
+        "--timestamps", action="store_true", help="begin each line with its time, in UTC"
+    )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="continue until the machine is deleted"
+    )
+    add_cluster_options(parser)
+    parser.set_defaults(run=_run, error_code=_ERROR)
+
+
+def _boot(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 10**9
+    if abs(number) >= 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a boot, such as -1")
+    return number
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+    return int(text)
+
+
+def log_options(options: argparse.Namespace) -> LogOptions:
+    """
+    Return the options of the request.
+
+    :raises InputError: two options exclude each other.
+    """
+    first, last = options.between or (options.since, None)
+    if last is not None and last < first:
+        raise runner.InputError("the second time of --between is before the first")
+    if last is not None and options.follow:
+        raise runner.InputError("--between has an end: omit --follow")
+    if options.deleted and options.follow:
+        raise runner.InputError("a deleted machine prints nothing more: omit --follow")
+    return LogOptions(
+        follow=options.follow,
+        timestamps=options.timestamps,
+        tail_lines=options.tail,
+        since_nanoseconds=first,
+        until_nanoseconds=last,
+        boot=-1 if options.previous else options.boot,
+        plain=options.plain,
+        frames=True,
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    return run_with_machine("logs", options, _print_log, _ERROR)
+
+
+async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
+    from twisted_exec.api.status import APIError
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+    from twisted_exec.kube.logs import MachineLog, deleted_log
+    from twisted_exec.tls.errors import TLSConfigError
+
+    namespace = options.namespace or ""
+    try:
+        search, query = _search(options), log_options(options)
+        config = config_of(options)
+        namespace = config.namespace
+        output = _output(options, search)
+        more: Any = {
+            "timeout_seconds": options.request_timeout or _TIMEOUT_SECONDS,
+            "agent": "twisted-exec logs",
+            "lost": _OutageReport(reactor).changed,
+        }
+        name = options.machine.name
+        if options.deleted:
+            log = await deleted_log(config, namespace, name, reactor, **more)
+        else:
+            log = MachineLog(config, namespace, name, reactor, among=options.among, **more)
+        try:
+            await log.read(query, output.feed)
+        finally:
+            output.finish()
+    except (runner.InputError, KubeConfigError, TLSConfigError) as problem:
+        return runner.failed("logs", str(problem), _ERROR)
+    except APIError as refusal:
+        hint = ""
+        if refusal.code == 404 and not options.deleted:
+            hint = "; if the machine was deleted, add --deleted"
+        return runner.failed("logs", explain(refusal, namespace) + hint, _ERROR)
+    except BrokenPipeError:  # twisted-exec logs ... | head
+        return _ERROR
+    return 0 if search is None or output.matches else _NO_MATCH
+
+
+def _search(options: argparse.Namespace) -> Search | None:
+    from twisted_exec.api.patterns import Pattern, PatternError, Search
+
+    if options.grep is None:
+        return None
+    try:
+        return Search(Pattern(options.grep, is_regex=True))
+    except PatternError as problem:
+        raise runner.InputError(f"--grep: {problem}") from None
+
+
+def _output(options: argparse.Namespace, search: Search | None) -> LogOutput:
+    from twisted_exec.cli.commands.log_output import LogOutput
+
+    stream = sys.stdout.buffer
+
+    def write(data: bytes) -> None:
+        # Blocking writes: a slow reader pauses this program and so the server; nothing is buffered here.
+        stream.write(data)
+        stream.flush()
+
+    return LogOutput(
+        write,
+        search,
+        has_timestamps=options.timestamps,
+        has_colours=painter(sys.stdout) is painted,
+    )
+
+
+class _OutageReport:
+    """Reports outages on stderr, on one line each."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._soon: Any = None
+
+    def changed(self, why: str | None) -> None:
+        """An outage begins, or ends."""
+        soon, self._soon = self._soon, None
+        if soon is not None and soon.active():
+            soon.cancel()
+        if why is not None:
+            self._soon = self._reactor.callLater(_LOUD_SECONDS, self._print, why)
+
+    def _print(self, why: str) -> None:
+        print(f"twisted-exec logs: {one_line(why)}; trying again", file=sys.stderr)

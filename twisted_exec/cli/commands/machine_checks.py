@@ -1,0 +1,582 @@
+"""
+Checks of a machine, and remedies: rights, the objects, and the console through poollet and runtime.
+
+Checks of a machine: rights, the objects, and the console through poollet and runtime.
+
+Remedies: what a user can do about a condition, a refused console or the end of a session.
+
+Each remedy names the program that the message is about, and works as written: it proposes no change
+of an immutable field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred, TimeoutError
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
+from twisted_exec.api.kinds.events import written
+from twisted_exec.api.status import APIError, Forbidden, NotFound, TooManyRequests, message_of
+from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.commands.server_checks import (
+    AGENT,
+    Server,
+    Unusable,
+    condition_of,
+    undiscovered,
+    why_of,
+)
+from twisted_exec.cli.suggestion import suggest_machine
+from twisted_exec.kube.console import open_console, served_dialects
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.streaming.remotecommand.client import ConsoleStream
+from twisted_exec.wire.control_messages import (
+    COMPLETED,
+    LINE_LOST,
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+    REVOKED,
+    SHUTTING_DOWN,
+    Ending,
+)
+from twisted_exec.wire.session_terms import Right
+from twisted_exec.wire.stream_options import CONSOLE
+
+LINE_SECONDS = 1.0
+"""A broken line ends the session at once; a session that lasts so long is good."""
+
+CONSOLE_SUBRESOURCE = "console"
+"""The virtual subresource whose verbs are the rights at a console."""
+
+_LEFT_SECONDS = 5.0
+
+
+async def check_machine(
+    server: Server, client: CommandClient, name: str, among: Sequence[Dialect]
+) -> None:
+    """
+    Check a machine and everything behind it.
+
+    :param among: its possible dialects.
+    :raises Unusable: further checks cannot run.
+    """
+    await _MachineCheck(server, client, name).run(among)
+
+
+class _MachineCheck:
+    _dialect: Dialect
+
+    def __init__(self, server: Server, client: CommandClient, name: str) -> None:
+        self._server, self._client, self._name = server, client, name
+        self._namespace, self._report = server.config.namespace, server.report
+        self._line_condition: Object = {}  # Ready, if it says that the line is broken
+        self._unready, self._unready_remedy = "", ""  # message of Ready, otherwise
+
+    async def run(self, among: Sequence[Dialect]) -> None:
+        machine = await self._find(among)
+        await self._check_rights()
+        usable = machine is None or await self._check_object(machine)
+        if machine is not None and self._dialect.pool_name(machine):
+            usable = await self._check_pool(machine) and usable
+        if usable:
+            await self._open_console()
+        if self._line_condition:
+            remedy = LINES[self._line_condition["reason"]]
+            self._report.error("line", why_of(self._line_condition), remedy)
+
+    @property
+    def _named(self) -> str:
+        """The machine, for messages; its dialect must be known."""
+        return f'{self._dialect.noun} "{self._name}"'
+
+    async def _find(self, among: Sequence[Dialect]) -> Object | None:
+        """Find the machine and its dialect; ``None`` if we may not read it."""
+        try:
+            served = await served_dialects(self._client, among)
+        except APIError as problem:
+            raise await undiscovered(self._server, self._client, problem, among) from None
+        if not served:
+            kinds = ", ".join(dict.fromkeys(each.workload.qualified for each in among))
+            message = f"{self._server.config.server} has none of {kinds}"
+            remedy = "choose the right cluster with --context, or the right kind with --dialect"
+            raise self._report.fatal("api", message, remedy)
+        listed = ", ".join(each.workload.qualified for each in served)
+        self._report.ok("api", f"the server has {listed}")
+        refusals = []
+        for self._dialect in served:
+            try:
+                return await self._client.get(self._dialect.workload, self._name, self._namespace)
+            except APIError as refused:
+                refusals.append((refused, self._dialect))
+        for refusal, self._dialect in refusals:
+            if refusal.code == Forbidden.code:
+                return None
+        first, self._dialect = refusals[0]
+        if first.code != NotFound.code:
+            remedy = "check the API server's log"
+            raise self._report.fatal("machine", first.message, remedy)
+        await self._check_rights()
+        raise await self._missing()
+
+    async def _missing(self) -> Unusable:
+        workload = self._dialect.workload
+        message = f'{self._named} not found in namespace "{self._namespace}"'
+        hint = await suggest_machine(self._client, self._dialect, self._name, self._namespace)
+        remedy = hint or f"see kubectl get {workload.plural} -A, and use -n NAMESPACE"
+        return self._report.fatal("machine", message, remedy)
+
+    async def _check_rights(self) -> None:
+        plural = self._dialect.workload.plural
+        try:
+            allowed = await self._console_rights()
+            for subresource in ("", "log"):
+                what = f"get {plural}/{subresource}" if subresource else f"get {plural}"
+                status = await self._review("get", subresource)
+                if status.get("allowed"):
+                    allowed.append(what)
+                else:
+                    self._report.warning("rights", *self._lacking(what, status))
+        except APIError as problem:
+            self._report.skipped("rights", f"the server does not answer: {problem.message}")
+            return
+        if allowed:
+            self._report.ok("rights", f"may {', '.join(allowed)} in namespace {self._namespace}")
+
+    async def _console_rights(self) -> list[str]:
+        """
+        Return the user's rights at the console, and report if they do not suffice.
+
+        A host answers about its own rules: ``create`` of ``exec`` may include the verbs although it
+        denies them.
+        """
+        plural = self._dialect.workload.plural
+        opening = await self._review("create", "exec")
+        rights = [f"create {plural}/exec"] if opening.get("allowed") else []
+        for right in sorted(Right, reverse=True):
+            status = await self._review(right.verb, CONSOLE_SUBRESOURCE)
+            if status.get("allowed"):
+                if right is Right.OBSERVE and not rights:
+                    typing = f"{Right.DRIVE.verb} {plural}/{CONSOLE_SUBRESOURCE}"
+                    self._report.warning("rights", *self._lacking(typing, {}))
+                return [*rights, f"{right.verb} {plural}/{CONSOLE_SUBRESOURCE}"]
+        if not rights:
+            self._report.error("rights", *self._lacking(f"create {plural}/exec", opening))
+        return rights
+
+    def _lacking(self, what: str, status: Object) -> tuple[str, str]:
+        """Return message and remedy about a right that the user does not have."""
+        reason = str(status.get("reason") or status.get("evaluationError") or "")
+        message = f"may not {what} in namespace {self._namespace}"
+        remedy = (
+            "ask an administrator for it, such as: kubectl create rolebinding NAME "
+            f"--clusterrole=edit --user=USER -n {self._namespace}"
+        )
+        return message + (f": {reason}" if reason else ""), remedy
+
+    async def _review(self, verb: str, subresource: str) -> Object:
+        attributes = {
+            "namespace": self._namespace,
+            "verb": verb,
+            "group": self._dialect.group,
+            "resource": self._dialect.workload.plural,
+            "subresource": subresource,
+            "name": self._name,
+        }
+        review = {"spec": {"resourceAttributes": attributes}}
+        answer = await self._client.create(SELFSUBJECTACCESSREVIEWS.resource, review)
+        return answer.get("status") or {}
+
+    async def _check_object(self, machine: Object) -> bool:
+        """Return whether a console can be opened."""
+        name, dialect, report = self._name, self._dialect, self._report
+        if "deletionTimestamp" in machine["metadata"]:
+            remedy = "wait until it is gone, and create it again"
+            report.error("machine", f"{self._named} is being deleted", remedy)
+            return False
+        if (machine.get("spec") or {}).get("power") == "Off":
+            remedy = power_on(dialect, name, self._namespace)
+            report.error("machine", f"{self._named} is powered off", remedy)
+            return False
+        if not dialect.pool_name(machine):
+            await self._report_unplaced(machine)
+            return False
+        state = str((machine.get("status") or {}).get("state") or "Unknown")
+        ready = condition_of(machine, "Ready")
+        is_unready = ready.get("status") in ("False", "Unknown")
+        if is_unready and ready.get("reason") in LINES:
+            self._line_condition = ready
+        elif is_unready:
+            await self._report_unready(machine, state, ready)
+            return True
+        pool = f'{dialect.pool_noun} "{dialect.pool_name(machine)}"'
+        report.ok("machine", f"{self._named} is {state}, in {pool}")
+        return True
+
+    async def _report_unplaced(self, machine: Object) -> None:
+        """Report a machine without a pool, with the scheduler's reason."""
+        dialect = self._dialect
+        problem, remedy = await self._check_class(machine)
+        # Events expire; the condition stays.
+        why = await self._newest_warning(machine) or why_of(condition_of(machine, "Ready"))
+        details = "; ".join(filter(None, (problem, why)))
+        message = f"{self._named} has no {dialect.pool_noun}" + (f": {details}" if details else "")
+        self._report.error("machine", message, remedy or self._placing_remedy())
+
+    def _placing_remedy(self) -> str:
+        dialect = self._dialect
+        return (
+            f"see kubectl describe {dialect.pool.plural}; the scheduler assigns a pool as soon as one "
+            f"fits. spec.{dialect.class_reference} is immutable: for another class, delete the "
+            f"{dialect.noun} and create it again"
+        )
+
+    async def _report_unready(self, machine: Object, state: str, ready: Object) -> None:
+        problem, remedy = await self._check_class(machine)
+        message = f"{self._named} is {state} and not ready: {why_of(ready)}"
+        if problem and problem not in message:
+            message += f"; {problem}"
+        event = await self._newest_warning(machine, besides=str(ready.get("message") or ""))
+        message += f"; newest Warning Event: {event}" if event else ""
+        plural = self._dialect.workload.plural
+        describe = f"see kubectl describe {plural} {self._name} -n {self._namespace}"
+        self._unready = str(ready.get("message") or "")
+        self._unready_remedy = remedy or describe
+        self._report.warning("machine", message, self._unready_remedy)
+
+    async def _check_class(self, machine: Object) -> tuple[str, str]:
+        """Return the problem of the machine's class, and the remedy; empty if the class exists."""
+        dialect, name = self._dialect, self._dialect.class_name(machine)
+        if not name:
+            return "", ""
+        try:
+            await self._client.get(dialect.workload_class, name)
+        except APIError as refused:
+            if refused.code != NotFound.code:
+                return "", ""
+        else:
+            return "", ""
+        try:
+            listed = await self._client.list(dialect.workload_class)
+        except APIError:
+            listed = {"items": []}
+        names = [str(each["metadata"]["name"]) for each in listed["items"]]
+        return f'{dialect.noun} class "{name}" does not exist', other_class(dialect, name, names)
+
+    async def _newest_warning(self, machine: Object, *, besides: str = "") -> str:
+        """
+        Return the newest Warning Event of the machine; empty without one.
+
+        :param besides: a text that the user reads already; an Event with it is left out.
+        """
+        selector = f"involvedObject.uid={machine['metadata'].get('uid', '')},type=Warning"
+        try:
+            listed = await self._client.list(
+                EVENTS.resource, self._namespace, field_selector=selector
+            )
+        except APIError:  # the user may not list Events
+            return ""
+        events = [
+            each
+            for each in listed["items"]
+            if (text := each.get("message")) and not (besides and besides in text)
+        ]
+        return why_of(max(events, key=written)) if events else ""
+
+    async def _check_pool(self, machine: Object) -> bool:
+        """Return whether a console can be opened."""
+        report, name = self._report, self._dialect.pool_name(machine)
+        named = f'{self._dialect.pool_noun} "{name}"'
+        try:
+            pool = await self._client.get(self._dialect.pool, name)
+        except APIError as refused:
+            if refused.code != NotFound.code:
+                report.skipped("pool", f"cannot read it: {refused.message}")
+                return True
+            event = await self._newest_warning(machine)
+            message = f"{named} does not exist"
+            if event:
+                message = event if message in event else f"{message}; {event}"
+            report.error("pool", message, other_pool(self._dialect))
+            return False
+        ready = condition_of(pool, "Ready")
+        addresses = (pool.get("status") or {}).get("addresses") or []
+        if not addresses:
+            remedy = "start its poollet, or set its --addresses"
+            report.error("pool", f"{named} reports no address", remedy)
+            return False
+        if ready.get("status") in (None, "True"):
+            first = ", ".join(str(each.get("address")) for each in addresses[:4])
+            report.ok("pool", f"{named} is at {first}")
+        elif ready.get("reason") == "RuntimeUnreachable":
+            message = f"{named} is not ready: {why_of(ready)}"
+            report.error("runtime", message, RUNTIME)
+        else:
+            message = f"{named} is not ready: {why_of(ready)}"
+            report.error("poollet", message, POOLLET)
+        return True
+
+    async def _open_console(self) -> None:
+        """Open the console as an observer, and leave it again."""
+        server, visitor = self._server, _Visitor()
+        try:
+            stream = await open_console(
+                server.config,
+                self._namespace,
+                self._name,
+                visitor,
+                server.reactor,
+                timeout_seconds=server.timeout_seconds,
+                options=replace(CONSOLE, read_only=True),
+                among=[self._dialect],
+                agent=AGENT,
+            )
+        except (APIError, KubeConfigError) as problem:
+            self._judge_refusal(problem)
+            return
+        await visitor.within(LINE_SECONDS, server.reactor)
+        self._report.ok("poollet", "forwards the console")
+        self._report.ok("runtime", "serves the console")
+        self._judge_line(visitor)
+        stream.leave()
+        await visitor.within(_LEFT_SECONDS, server.reactor)
+
+    def _judge_refusal(self, problem: Exception) -> None:
+        """Report a refused console under the name of the part that the message is about."""
+        message, code = message_of(problem), getattr(problem, "code", 0)
+        condition = str(self._line_condition.get("message") or "")
+        if condition and condition in message:
+            return  # run() reports the condition, which says the same
+        check, remedy = of_refusal(message, code)
+        if self._unready and self._unready in message:
+            check, remedy = "machine", self._unready_remedy
+        elif check == "machine":
+            remedy = power_on(self._dialect, self._name, self._namespace)
+        self._report.error(check, message, remedy)
+
+    def _judge_line(self, visitor: _Visitor) -> None:
+        ending = visitor.ending
+        if ending is not None:
+            message = ": ".join(filter(None, (ending.reason, ending.message)))
+            remedy = of_ending(ending, self._dialect, self._name, self._namespace)
+            self._report.error("line", f"the session ended at once: {message}", remedy)
+        elif visitor.has_left:
+            message = f"the connection to the API server was lost: {visitor.reason}"
+            self._report.error("server", message, API_SERVER)
+        elif self._line_condition:
+            pass  # the session waits for the line; run() reports the condition
+        elif visitor.received:
+            self._report.ok("line", "is open, and has output")
+        else:
+            self._report.ok("line", "is open, and was silent so far")
+
+
+class _Visitor:
+    """The user of a console who only looks whether it works."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.ending: Ending | None = None
+        self.reason = ""
+        self.has_left = False
+        self._waiting: Deferred[None] | None = None
+
+    async def within(self, seconds: float, reactor: Any) -> None:
+        """Wait for the end of the session, at most for a time."""
+        if self.has_left:
+            return
+        self._waiting = Deferred()
+        self._waiting.addTimeout(seconds, reactor)
+        try:
+            await self._waiting
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting = None
+
+    def attached(self, stream: ConsoleStream) -> None:
+        """See ``ConsoleUser``."""
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+
+    def ended(self, ending: Ending) -> None:
+        self.ending = ending
+
+    def detached(self, reason: str) -> None:
+        self.has_left, self.reason = True, reason
+        if self._waiting is not None:
+            self._waiting.callback(None)
+
+
+API_SERVER = "see the log of the API server, and the network on the way"
+POOLLET = "see that exec-poollet runs and reaches the API server: its log, and /readyz"
+RUNTIME = "see that the runtime runs (its log), and --machine-runtime-endpoint of the poollet"
+_RIGHTS = "ask an administrator for the right that the message names"
+
+LINES = {
+    "NoLine": "delete the machine and create it again with the name of a free line, or add a line of "
+    "its name to the file of the runtime's --classes and restart the runtime",
+    "LineTaken": "power the other machine off, or delete it",
+    "LineFailed": "mend what the message names: the far end of the line, or the line's options in "
+    "the file of the runtime's --classes; the runtime tries again",
+    LINE_LOST: "mend what the message names: the far end of the line, or the way to it; the runtime "
+    "tries again until the line is back",
+}
+"""Remedies by the reason of a Machine's condition Ready, for reasons that are about the line."""
+
+_MOST_NAMES = 10
+
+
+def power_on(dialect: Dialect, name: str, namespace: str) -> str:
+    """Return the command that powers a machine on."""
+    patch = """-p '{"spec":{"power":"On"}}'"""
+    return f"kubectl patch {dialect.workload.plural} {name} -n {namespace} --type=merge {patch}"
+
+
+def other_class(dialect: Dialect, name: str, existing: Sequence[str]) -> str:
+    """
+    Return the remedy for a class that does not exist.
+
+    :param existing: names of the classes that exist; empty if the user may not list them.
+    """
+    listed = ", ".join(sorted(existing)[:_MOST_NAMES])
+    more = ", ..." if len(existing) > _MOST_NAMES else ""
+    classes = f"there are: {listed}{more}" if listed else f"see kubectl get {_classes(dialect)}"
+    return (
+        f"create the {dialect.workload_class.kind} {name}, or delete the {dialect.noun} and create it "
+        f"again with another class ({classes}): spec.{dialect.class_reference} is immutable"
+    )
+
+
+def _classes(dialect: Dialect) -> str:
+    return dialect.workload_class.plural
+
+
+def other_pool(dialect: Dialect) -> str:
+    """Return the remedy for a pool that does not exist."""
+    return (
+        f"start its poollet, which creates it, or delete the {dialect.noun} and create it again with "
+        f"another pool (see kubectl get {dialect.pool.plural}): spec.{dialect.pool_reference} is "
+        "immutable"
+    )
+
+
+def _of_connection(
+    hop: str, next_hop: str, addresses: str, also: str, authority: str, default: str
+) -> tuple[tuple[str, str], ...]:
+    """
+    Return the remedies for a connection between two programs, by the reason in the message.
+
+    :param addresses: the setting that decides which address is dialled.
+    :param also: what else the certificate must do.
+    :param authority: option of ``hop`` with the CA of the certificates of ``next_hop``.
+    """
+    certificate = (
+        f"the serving certificate of the {next_hop} must be valid, name this address{also} and be "
+        f"signed by a CA in {authority} of the {hop}"
+    )
+    way = f"see firewalls and routes from the host of the {hop} to this address, and {addresses}"
+    return (
+        ("its name is not known", f"correct {addresses}, or the DNS settings of the {hop}'s host"),
+        (" is refused: ", certificate),
+        ("is not valid for", certificate),
+        ("is not that of the pool", certificate),
+        ("no connection within", way),
+        ("no route to it", way),
+        ("connection refused", default),
+    )
+
+
+_CONNECTIONS = {
+    "poollet": (
+        *_of_connection(
+            "API server",
+            "poollet",
+            "--addresses of the poollet",
+            ", belong to the pool",
+            "--machinepoollet-certificate-authority",
+            POOLLET,
+        ),
+        (
+            "does not accept this server's credentials",
+            "--machinepoollet-client-certificate of the API server must be valid, signed by a CA in "
+            "--requestheader-client-ca-file of the poollet, and have one of the names in its "
+            "--requestheader-allowed-names",
+        ),
+    ),
+    "runtime": _of_connection(
+        "poollet",
+        "runtime",
+        "--base-url of the runtime",
+        "",
+        "--runtime-ca-file",
+        RUNTIME,
+    ),
+}
+"""Remedies by the check, for texts of a refusal; those of all texts that it has."""
+
+_REFUSALS: tuple[tuple[str, str, str], ...] = (
+    ("is powered off", "machine", ""),
+    ("cannot start:", "runtime", "mend what the message names, and see the runtime's log"),
+    ("not running yet:", "runtime", "mend what the message names, and see the runtime's log"),
+    ("not found in pool", "poollet", "see the log of exec-poollet, whose copy may be out of date"),
+    (
+        "has no usable address",
+        "pool",
+        "set --addresses of the poollet, or the address types of "
+        "--preferred-address-types of the API server",
+    ),
+    ('pool "', "poollet", POOLLET),
+    ('fleet "', "poollet", POOLLET),
+    ("runtime", "runtime", RUNTIME),
+    ("not running yet", "runtime", RUNTIME),
+    ("cannot reach http", "server", API_SERVER),
+)
+"""Text of a refusal, the part that it is about, and the remedy; the first that matches."""
+
+
+def of_refusal(message: str, code: int) -> tuple[str, str]:
+    """
+    Return the part that refused a console, as a check's name, and the remedy.
+
+    The remedy of ``machine`` is :func:`power_on`.
+
+    :param code: of the answer; 0 without one.
+    """
+    if code == Forbidden.code:
+        return "rights", _RIGHTS
+    if code == TooManyRequests.code:
+        return (
+            "console",
+            "try again later, or raise the limit of the program that the message names",
+        )
+    for text, check, remedy in _REFUSALS:
+        if text in message:
+            fitting = [each for why, each in _CONNECTIONS.get(check, ()) if why in message]
+            return check, "; ".join(dict.fromkeys(fitting)) or remedy
+    return "console", "see the log of the API server"
+
+
+_ENDINGS = {
+    COMPLETED: "see its last output with kubectl logs; the runtime starts it again when its driver "
+    "restarts machines",
+    MACHINE_DELETED: "create the machine again",
+    POOL_DELETED: "start the poollet of the pool, which creates the pool again",
+    LINE_LOST: "mend what the message names, and see the runtime's log",
+    SHUTTING_DOWN: "try again when the program that the message names has started again",
+    REVOKED: _RIGHTS,
+}
+
+
+def of_ending(ending: Ending, dialect: Dialect, name: str, namespace: str) -> str:
+    """Return the remedy for a session that ended at once."""
+    if ending.reason == POWERED_OFF:
+        return power_on(dialect, name, namespace)
+    if remedy := _ENDINGS.get(ending.reason):
+        return remedy
+    return of_refusal(ending.message, 0)[1] or "see the log of the API server"

@@ -1,0 +1,182 @@
+"""
+``twisted-exec man``: manual pages, from the same texts as ``--help``.
+
+Source of the format: man(7).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from twisted_exec import __version__
+from twisted_exec.cli.runner import failed
+
+_ENDLESS_COLUMNS = 100_000
+_HEADING = re.compile(r"(\S.*):")
+_OPTION = re.compile(r"\s+((?:-\w, )?--\S+)\s*(.*)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+Page = Callable[[], str]
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``man`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "man",
+        help="print or write manual pages",
+        description="Print a manual page, or write all of them. To read one: "
+        "twisted-exec man kubectl-console | man -l -",
+    )
+    parser.add_argument(
+        "page",
+        metavar="PAGE",
+        nargs="?",
+        default="twisted-exec",
+        help="such as kubectl-console or exec-apiserver (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--directory",
+        metavar="DIR",
+        help="write all pages into man1 and man8 of this directory, such as ~/.local/share/man",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    pages = _pages()
+    if options.directory:
+        try:
+            for path in _write(pages, options.directory):
+                print(path)
+        except OSError as error:
+            return failed("man", f"cannot write {error.filename}: {error.strerror}")
+        return 0
+    page = {name.rpartition(".")[0]: page for name, page in pages.items()}.get(options.page)
+    if page is None:
+        names = ", ".join(name.rpartition(".")[0] for name in pages)
+        return failed("man", f"there is no page {options.page!r}; the pages are {names}")
+    sys.stdout.write(page())
+    return 0
+
+
+def _write(pages: dict[str, Page], directory: str) -> Iterator[str]:
+    """Write all pages; yield their paths."""
+    for name, page in pages.items():
+        try:
+            text = page()
+        except SystemExit as missing:
+            program = name.rpartition(".")[0]
+            print(f"twisted-exec man: no page for {program}: {missing}", file=sys.stderr)
+            continue
+        section = os.path.join(directory, f"man{name[-1]}")
+        os.makedirs(section, exist_ok=True)
+        path = os.path.join(section, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        yield path
+
+
+def _pages() -> dict[str, Page]:
+    """Return all pages by file name."""
+    from twisted.application.service import IServiceMaker
+    from twisted.plugin import getPlugins
+
+    from twisted_exec.cli import main
+    from twisted_exec.cli.console import options as console
+
+    pages: dict[str, Page] = {
+        "twisted-exec.1": lambda: _command_page(main.make_parser(), "twisted-exec"),
+        "kubectl-console.1": lambda: _command_page(console.make_parser(), "kubectl-console"),
+    }
+    for maker in sorted(getPlugins(IServiceMaker), key=lambda maker: str(maker.tapname)):
+        if maker.tapname.startswith("exec-"):
+            pages[f"{maker.tapname}.8"] = partial(_program_page, maker)
+    return pages
+
+
+def _command_page(parser: argparse.ArgumentParser, name: str) -> str:
+    description = parser.description or ""
+    lines = [*_head(name, 1, description), ".SH SYNOPSIS", f".B {_escaped(_usage(parser))}"]
+    lines += [".SH DESCRIPTION", *_paragraphs(description), ".SH OPTIONS", *_arguments(parser)]
+    lines += _commands(parser)
+    if parser.epilog:
+        lines += [".SH NOTES", *_paragraphs(parser.epilog)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield a section for each command of a program, and for the commands of these."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield f".SH {_escaped(command.prog.upper())}"
+                yield f".B {_escaped(_usage(command))}"
+                yield ".PP"
+                yield from _paragraphs(command.description or "")
+                yield from _arguments(command)
+                if command.epilog:
+                    yield ".PP"
+                    yield from _paragraphs(command.epilog)
+                yield from _commands(command)
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    usage = " ".join(parser.format_usage().split())
+    return usage.removeprefix("usage: ")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    formatter = parser._get_formatter()
+    for group in parser._action_groups:
+        actions = [each for each in group._group_actions if each.help != argparse.SUPPRESS]
+        actions = [each for each in actions if not isinstance(each, argparse._SubParsersAction)]
+        if actions and group.title not in ("options", "positional arguments"):
+            yield f".SS {_escaped(str(group.title))}"
+        for action in actions:
+            yield ".TP"
+            yield f".B {_escaped(formatter._format_action_invocation(action))}"
+            yield _escaped(formatter._expand_help(action)) if action.help else "\\&"
+
+
+def _program_page(maker: object) -> str:
+    """Return the page of a twistd plugin, from its help."""
+    name, options = str(getattr(maker, "tapname", "")), getattr(maker, "options", None)
+    assert options is not None
+    instance = options()
+    text, _, description = instance.getUsage(_ENDLESS_COLUMNS).rpartition("\n\n")
+    lines = [*_head(name, 8, description), ".SH SYNOPSIS"]
+    synopsis = getattr(instance, "synopsis", "[options]")
+    lines += [f".B {_escaped(f'twistd [twistd options] {name} {synopsis}')}"]
+    lines += [".SH DESCRIPTION", *_paragraphs(description), ".SH OPTIONS"]
+    for line in text.splitlines():
+        if option := _OPTION.fullmatch(line):
+            lines += [".TP", f".B {_escaped(option[1])}", _escaped(option[2])]
+        elif heading := _HEADING.fullmatch(line):
+            lines.append(f".SS {_escaped(heading[1])}")
+        elif line.strip():
+            lines.append(_escaped(line.strip()))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _head(name: str, section: int, description: str) -> list[str]:
+    summary = " ".join(description.split()).partition(". ")[0].rstrip(".")
+    title = f'.TH {name.upper()} {section} "" "twisted-exec {__version__}"'
+    return [title.replace("-", "\\-"), ".SH NAME", f"{_escaped(name)} \\- {_escaped(summary)}"]
+
+
+def _paragraphs(text: str) -> Iterable[str]:
+    blocks = [" ".join(block.split()) for block in text.split("\n\n")]
+    escaped = [_escaped(block) for block in blocks if block]
+    return [line for block in escaped for line in (block, ".PP")][:-1]
+
+
+def _escaped(text: str) -> str:
+    """Return a text on one line that roff prints unchanged."""
+    plain = _COLOUR.sub("", text)  # of argparse, from Python 3.14 on
+    line = " ".join(plain.split()).replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{line}" if line.startswith((".", "'")) else line

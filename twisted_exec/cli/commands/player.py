@@ -1,0 +1,251 @@
+"""
+The player of a recording, and its keys and output in a terminal.
+
+The player of a recording, without a terminal: time in, output out.
+
+Playing on a terminal: keys in, output out, in real time.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+from twisted_exec.recording.playback import (
+    Frame,
+    block_before,
+    block_from,
+    end_time,
+    first_block,
+    frames,
+)
+
+CONTEXT_BYTES = 384 << 10
+"""After a seek the terminal gets the output of so much of the file before."""
+_RESET = b"\x1bc"
+_SPEEDS = 0.25, 64.0
+
+
+class Player:
+    """
+    The state of playing.
+
+    Times are milliseconds since the epoch.
+
+    :param idle_seconds: pauses of the console are shortened to this; 0 keeps them.
+    :ivar time: the moment that is shown.
+    :ivar is_paused: true while time stands still.
+    :ivar ended: true behind the last event.
+    """
+
+    def __init__(self, file: BinaryIO, *, speed: float = 1.0, idle_seconds: float = 0.0) -> None:
+        self._file = file
+        self.speed, self._idle = speed, idle_seconds * 1000
+        first = first_block(file)
+        self.begin = first.time if first else 0
+        self.end = end_time(file)
+        self._frames: Iterator[Frame] = iter(())
+        self._next: Frame | None = None
+        self.time: float = self.begin
+        self.is_paused = False
+        if first is not None:
+            self._read_from(first.position)
+
+    @property
+    def ended(self) -> bool:
+        return self._next is None
+
+    def _read_from(self, position: int) -> None:
+        self._frames = frames(self._file, position)
+        self._next = next(self._frames, None)
+
+    def _take(self) -> bytes:
+        """Return the output of the next event."""
+        frame = self._next
+        assert frame is not None
+        self._next = next(self._frames, None)
+        return frame.data if frame.code == "o" else b""
+
+    def wait_seconds(self) -> float | None:
+        """Return the time until the next event; ``None`` while paused and at the end."""
+        if self._next is None or self.is_paused:
+            return None
+        return max(0.0, (self._next.time - self.time) / 1000 / self.speed)
+
+    def advance(self, seconds: float) -> bytes:
+        """Let time pass; return the output until then."""
+        if self.is_paused:
+            return b""
+        self.time += seconds * 1000 * self.speed
+        output = []
+        while self._next is not None and self._next.time <= self.time:
+            frame = self._next
+            output.append(self._take())
+            self._skip_idle(frame.time)
+        return b"".join(output)
+
+    def _skip_idle(self, time: int) -> None:
+        if self._idle and self._next is not None and self._next.time - time > self._idle:
+            self.time = max(self.time, self._next.time - self._idle)
+
+    def step(self) -> bytes:
+        """Return the output of the next event now."""
+        if self._next is None:
+            return b""
+        self.time = self._next.time
+        return self._take()
+
+    def faster(self, factor: float) -> None:
+        """Multiply the speed, within limits."""
+        self.speed = min(max(self.speed * factor, _SPEEDS[0]), _SPEEDS[1])
+
+    def seek(self, time: float) -> bytes:
+        """
+        Go to a time; return the output that shows it.
+
+        It is a reset and the output before, up to some hundred kilobytes of it: a program that
+        drew the screen earlier, and nothing since, is not shown.
+        """
+        time = min(max(time, self.begin), self.end)
+        block = block_before(self._file, int(time))
+        if block is None:
+            return b""
+        earlier = block_from(self._file, max(0, block.position - CONTEXT_BYTES))
+        self._read_from((earlier or block).position)
+        output = [_RESET]
+        while self._next is not None and self._next.time <= time:
+            output.append(self._take())
+        self.time = time
+        return b"".join(output)
+
+    def search(self, text: bytes) -> bytes | None:
+        """
+        Go to the next output with a text.
+
+        :return: the output that shows it; ``None`` if there is no such output.
+        """
+        if self._next is None or not text:
+            return None
+        # The last bytes of the events before: a text is often printed in parts.
+        before = b""
+        for frame in self._ahead():
+            if frame.code != "o":
+                continue
+            if text in before + frame.data:
+                return self.seek(frame.time)
+            before = (before + frame.data)[-len(text) + 1 :] if len(text) > 1 else b""
+        return None
+
+    def _ahead(self) -> Iterator[Frame]:
+        """Iterate over the events after the moment that is shown."""
+        assert self._next is not None
+        after = self._next.time
+        waiting = self._next
+        skip = True
+        for frame in frames(self._file, waiting.block):
+            skip = skip and frame != waiting
+            if not skip and frame.time >= after:
+                yield frame
+
+
+_SEEK_MILLISECONDS = 10_000
+_LEFT, _RIGHT = b"\x1b[D", b"\x1b[C"
+_KEY_BYTES = 16
+_SHOW_CURSOR = b"\x1b[0m\x1b[?25h\r\n"
+
+
+class Controls:
+    """
+    The keys of a user.
+
+    :param ask: asks the user for a text to search for.
+    """
+
+    def __init__(self, player: Player, ask: Callable[[], bytes]) -> None:
+        self._player, self._ask = player, ask
+        self._text = b""
+        self.quit = False
+
+    def pressed(self, key: bytes) -> bytes:
+        """Handle one key; return what to print."""
+        player = self._player
+        match key:
+            case b"q" | b"\x03" | b"":
+                self.quit = True
+            case b" ":
+                player.is_paused = not player.is_paused
+            case b".":
+                return player.step()
+            case b"+":
+                player.faster(2)
+            case b"-":
+                player.faster(0.5)
+            case _ if key in (_LEFT, _RIGHT):
+                step = _SEEK_MILLISECONDS if key == _RIGHT else -_SEEK_MILLISECONDS
+                return player.seek(player.time + step)
+            case b"/" | b"n":
+                if key == b"/":
+                    self._text = self._ask()
+                output = player.search(self._text)
+                return b"\a" if output is None else output
+        return b""
+
+
+def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
+    """
+    Play until the end, or until the user quits.
+
+    :param keys: descriptor of the input, which may be no terminal; then there are no controls.
+    :param screen: descriptor of the terminal.
+    :param at: milliseconds since the epoch, where to begin.
+    :return: the exit code.
+    """
+    settings = termios.tcgetattr(keys) if os.isatty(keys) else None
+
+    def ask() -> bytes:
+        _write(screen, b"\r\n/")
+        text = b""
+        while (mark := os.read(keys, 1)) not in (b"\r", b"\n", b""):
+            if mark == b"\x03":
+                return b""
+            text = text[:-1] if mark in b"\x7f\b" else text + mark
+            _write(screen, b"\r\x1b[K/" + text)
+        return text
+
+    try:
+        if settings is not None:
+            # Raw, because the terminal would show a newline as two characters.
+            tty.setraw(keys, termios.TCSANOW)
+        if at is not None:
+            _write(screen, player.seek(at))
+        _loop(player, Controls(player, ask), [keys] if settings is not None else [], screen)
+    finally:
+        _write(screen, _SHOW_CURSOR)
+        if settings is not None:
+            # Without waiting for output: the terminal may be stopped.
+            termios.tcsetattr(keys, termios.TCSANOW, settings)
+    return 0
+
+
+def _loop(player: Player, controls: Controls, keys: list[int], screen: int) -> None:
+    before = time.monotonic()
+    while not controls.quit and not player.ended:
+        ready, _, _ = select.select(keys, [], [], player.wait_seconds())
+        now = time.monotonic()
+        _write(screen, player.advance(now - before))
+        before = now
+        for each in ready:
+            _write(screen, controls.pressed(os.read(each, _KEY_BYTES)))
+            # Searching and asking take time, which is not that of the recording.
+            before = time.monotonic()
+
+
+def _write(screen: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(screen, view) :]

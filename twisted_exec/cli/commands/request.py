@@ -1,0 +1,166 @@
+"""
+``twisted-exec request``: list, approve and deny ConsoleRequests.
+
+``kubectl console --request`` creates them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec.api import times
+from twisted_exec.cli.machine_options import add_namespace_option, object_name
+from twisted_exec.cli.messages import one_line
+from twisted_exec.cli.runner import InputError, server_command
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.client import CommandClient
+
+Object = dict[str, Any]
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``request`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "request",
+        help="approve requests of users for consoles",
+        description="List, approve and deny the ConsoleRequests of users who need an approval for a "
+        "console. Users create them with kubectl console --request.",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    listing = server_command(commands, "request", "list", "list requests, the newest last", _list)
+    add_namespace_option(listing)
+    listing.add_argument(
+        "-A", "--all-namespaces", action="store_true", help="list those of all namespaces"
+    )
+    show = server_command(commands, "request", "show", "show everything about a request", _show)
+    approve = server_command(commands, "request", "approve", "approve a request", _approve)
+    deny = server_command(
+        commands, "request", "deny", "deny a request, or withdraw its approval", _deny
+    )
+    for each in (show, approve, deny):
+        each.add_argument("name", metavar="NAME", type=object_name, help="the ConsoleRequest")
+        add_namespace_option(each)
+    for each in (approve, deny):
+        each.add_argument(
+            "--reason", metavar="TEXT", default="", help="a remark for the user of the request"
+        )
+
+
+async def _list(client: CommandClient, options: argparse.Namespace) -> str:
+    from twisted_exec.api.kinds import CONSOLEREQUESTS
+    from twisted_exec.cli.output import table
+
+    namespace = "" if options.all_namespaces else client.config.namespace
+    requests = (await client.list(CONSOLEREQUESTS.resource, namespace))["items"]
+    requests.sort(key=lambda each: each["metadata"]["creationTimestamp"])
+    head = ["NAME", "MACHINE", "USER", "RIGHT", "STATE", "LEFT", "REASON"]
+    rows = [_row(each) for each in requests]
+    if options.all_namespaces:
+        head.insert(0, "NAMESPACE")
+        for row, each in zip(rows, requests, strict=True):
+            row.insert(0, each["metadata"]["namespace"])
+    return table(head, rows)
+
+
+def _row(request: Object) -> list[str]:
+    from twisted_exec.api.kinds.consolerequests import APPROVED, PENDING, state_of
+
+    spec, now = request["spec"], time.time()
+    state = state_of(request, now)
+    values = (
+        request["metadata"]["name"],
+        spec["machine"],
+        spec.get("user", ""),
+        spec.get("right", ""),
+        state,
+        _left(request, now) if state in (APPROVED, PENDING) else "",
+        spec.get("reason", ""),
+    )
+    return [one_line(value) or "<none>" for value in values]
+
+
+def _left(request: Object, now: float) -> str:
+    from twisted_exec.api.kinds.consolerequests import expiry
+
+    return times.human(expiry(request) - now)
+
+
+async def _show(client: CommandClient, options: argparse.Namespace) -> str:
+    from twisted_exec.api.kinds.consolerequests import APPROVED, PENDING, state_of
+
+    request = await _get(client, options.name)
+    spec, status, now = request["spec"], request.get("status", {}), time.time()
+    state = state_of(request, now)
+    lines = (
+        ("Name", request["metadata"]["name"]),
+        ("Namespace", request["metadata"]["namespace"]),
+        ("Machine", f"{spec['machine']} ({spec.get('machineUID', '')})"),
+        ("User", spec.get("user", "")),
+        ("Impersonated by", spec.get("caller", "")),
+        ("Right", spec.get("right", "")),
+        ("Reason", spec.get("reason", "")),
+        ("For", times.human(spec.get("seconds", 0))),
+        ("Created", request["metadata"]["creationTimestamp"]),
+        ("State", state),
+        ("Left", _left(request, now) if state in (APPROVED, PENDING) else ""),
+        ("Decided by", status.get("decidedBy", "")),
+        ("Decided at", status.get("decisionTime", "")),
+        ("Expires", status.get("expirationTime", "")),
+        ("Remark", status.get("message", "")),
+        ("Session", status.get("session", "")),
+    )
+    return "".join(f"{key + ':':<17}{one_line(value)}\n" for key, value in lines if value)
+
+
+async def _approve(client: CommandClient, options: argparse.Namespace) -> str:
+    request = await _decide(client, options, {"approved": True})
+    spec, status = request["spec"], request["status"]
+    return (
+        f'request "{options.name}" approved: user {_quoted(spec.get("user"))} may '
+        f"{spec['right']} machine {_quoted(spec['machine'])} until {status['expirationTime']}\n"
+    )
+
+
+async def _deny(client: CommandClient, options: argparse.Namespace) -> str:
+    await _decide(client, options, {"denied": True})
+    return f'request "{options.name}" denied\n'
+
+
+async def _decide(client: CommandClient, options: argparse.Namespace, status: Object) -> Object:
+    from twisted_exec.api.kinds import CONSOLEREQUESTS
+
+    request = await _get(client, options.name)
+    if options.reason:
+        status["message"] = options.reason
+    # With the UID, so that the server refuses if another request has got this name meanwhile.
+    uid = request["metadata"]["uid"]
+    return await client.patch(
+        CONSOLEREQUESTS.resource,
+        options.name,
+        {"metadata": {"uid": uid}, "status": status},
+        client.config.namespace,
+        subresource="approval",
+    )
+
+
+async def _get(client: CommandClient, name: str) -> Object:
+    from twisted_exec.api.kinds import CONSOLEREQUESTS
+    from twisted_exec.api.status import NotFound
+
+    namespace = client.config.namespace
+    try:
+        return await client.get(CONSOLEREQUESTS.resource, name, namespace)
+    except NotFound as error:
+        if not error.details.get("name"):
+            raise InputError("the server has no ConsoleRequests: it is an older release") from None
+        raise InputError(
+            f'consolerequest "{name}" not found in namespace "{namespace}"; '
+            "twisted-exec request list -A lists all"
+        ) from None
+
+
+def _quoted(text: object) -> str:
+    return f'"{one_line(str(text or ""))}"'

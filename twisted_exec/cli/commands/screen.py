@@ -1,0 +1,121 @@
+"""
+``twisted-exec screen``: options, and the run in a reactor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import Any
+
+from twisted_exec.api.screens import Form, ScreenOptions
+from twisted_exec.cli import runner
+from twisted_exec.cli.machine_options import add_machine_options, run_with_machine
+from twisted_exec.cli.messages import explain
+from twisted_exec.cli.options import add_cluster_options, config_of, since_time
+
+_DESCRIPTION = """\
+Print what a terminal would show of a machine's console, now or earlier. The viewers at the console are not told,
+and the machine may be off. The size is that of the terminal that was last used at the console.
+"""
+_TIMEOUT_SECONDS = 30.0
+
+_CONTROL = re.compile(r"\x1b\[(?:[\d;]*[mH]|2J|\?25[hl])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""The sequences that draw a screen, and all control characters but tabs and newlines."""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``screen`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "screen", help="print the screen of a machine's console", description=_DESCRIPTION
+    )
+    add_machine_options(parser)
+    parser.add_argument(
+        "--at",
+        metavar="TIME|OFFSET",
+        type=_at,
+        help="the screen this long ago, such as 10m, or at an RFC 3339 time, or behind this many "
+        "bytes of output",
+    )
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument(
+        "-o",
+        "--output",
+        metavar="FORM",
+        choices=[str(form) for form in Form],
+        default=str(Form.TEXT),
+        help="text, json, svg, or ansi: escape sequences that draw the screen",
+    )
+    forms.add_argument("--svg", metavar="FILE", help="write a picture to this file")
+    add_cluster_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _at(text: str) -> ScreenOptions:
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return ScreenOptions(at_offset=int(text))
+    return ScreenOptions(at_nanoseconds=since_time(text))
+
+
+def screen_options(options: argparse.Namespace) -> ScreenOptions:
+    """Return the options of the request."""
+    at: ScreenOptions = options.at or ScreenOptions()
+    form = Form.SVG if options.svg else Form(options.output)
+    return ScreenOptions(at.at_offset, at.at_nanoseconds, form)
+
+
+def printable(screen: bytes, form: Form) -> bytes:
+    """
+    Return a screen without what a hostile server may add to it for the user's terminal.
+
+    :param form: only ``ansi`` has escape sequences, those that draw.
+    """
+
+    def kept(found: re.Match[str]) -> str:
+        return found[0] if form is Form.ANSI and len(found[0]) > 1 else ""
+
+    return _CONTROL.sub(kept, screen.decode("utf-8", "replace")).encode()
+
+
+def _run(options: argparse.Namespace) -> int:
+    return run_with_machine("screen", options, _print_screen)
+
+
+async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
+    from twisted_exec.api.status import APIError
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+    from twisted_exec.kube.screens import read_screen
+    from twisted_exec.tls.errors import TLSConfigError
+
+    namespace = options.namespace or ""
+    try:
+        config = config_of(options)
+        namespace = config.namespace
+        screen = await read_screen(
+            config,
+            namespace,
+            options.machine.name,
+            screen_options(options),
+            reactor,
+            among=options.among,
+            timeout_seconds=options.request_timeout or _TIMEOUT_SECONDS,
+            agent="twisted-exec screen",
+        )
+        if options.svg:
+            with open(options.svg, "wb") as file:
+                file.write(screen)
+        else:
+            sys.stdout.buffer.write(printable(screen, Form(options.output)))
+            sys.stdout.buffer.flush()
+            if not screen.strip():
+                print("twisted-exec screen: the screen is empty", file=sys.stderr)
+    except (KubeConfigError, TLSConfigError) as problem:
+        return runner.failed("screen", str(problem))
+    except APIError as refusal:
+        return runner.failed("screen", explain(refusal, namespace))
+    except BrokenPipeError:  # twisted-exec screen ... | head
+        return 1
+    except OSError as problem:
+        return runner.failed("screen", f"cannot write {options.svg}: {problem.strerror}")
+    return 0

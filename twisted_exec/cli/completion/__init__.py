@@ -1,3 +1,0 @@
-"""
-Completion of command lines in shells, and in kubectl.
-"""

@@ -1,3 +1,0 @@
-"""
-``twisted-exec doctor``: find out why a console does not open.
-"""

@@ -1,0 +1,469 @@
+"""
+``--tiled``: the terminal, the keys and the drawing around the screens and the sessions.
+
+The screens of the machines on the present page, fetched again and again.
+
+A screen that changes is fetched every second, and a quiet screen every four seconds.  While a user types to
+a machine, its screen is fetched soon after each output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from twisted_exec.api.screens import Form, ScreenOptions
+from twisted_exec.api.status import APIError
+from twisted_exec.cli.console.terminal import Input, Output, Terminal, nonblocking
+from twisted_exec.cli.fleet.command import Task, complain
+from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target
+from twisted_exec.cli.fleet.tiles import (
+    HELP,
+    Key,
+    Mode,
+    Model,
+    Request,
+    ScreenText,
+    draw_tile,
+    first_key,
+    fitted,
+)
+from twisted_exec.cli.fleet.typing import Sessions
+from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.kube.console import TIMEOUT_SECONDS
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.screens import read_screen
+from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
+from twisted_exec.tls.errors import TLSConfigError
+
+DRAW_SECONDS = 0.03
+HASTY_SECONDS = 0.5
+"""A key that follows another one within this time is part of a text."""
+_UNSENT_BYTES = 256 << 10
+_FAREWELL_SECONDS = 0.3
+_LEAVE_TYPING = b"\x1d"
+_BEGIN, _END = b"\x1b[?1049h\x1b[?25l\x1b[2J", b"\x1b[?25h\x1b[?1049l"
+
+
+class Tiled(Task):
+    """Shows the screens of all selected machines."""
+
+    def __init__(
+        self, options: argparse.Namespace, config: ClientConfig, reactor: Any, terminal: Terminal
+    ) -> None:
+        super().__init__(options, config, reactor)
+        self._terminal = terminal
+        self._view: View | None = None
+        self._is_drawn = False
+        self._last_words: list[str] = []
+
+    async def work(self) -> int:
+        """See :meth:`Task.work`."""
+        if not (self._terminal.is_terminal and os.isatty(1)):
+            return complain(
+                "--tiled needs a terminal; without it the lines of the machines are printed"
+            )
+        with nonblocking(0, os.O_RDONLY) as source, nonblocking(1, os.O_WRONLY) as sink:
+            try:
+                await self.selected(lambda targets: self._found(targets, source, sink))
+                await self.unless_stopped(Deferred())
+            except SelectionError as problem:
+                return complain(str(problem))
+            finally:
+                if self._view is not None:
+                    await self._leave(self._view)
+        return 0
+
+    def _found(self, targets: Sequence[Target], source: int, sink: int) -> None:
+        """Show the machines of a cluster, beside those of others."""
+        if self._view is not None:
+            self._view.add(targets)
+            return
+        self._terminal.make_raw()
+        self._is_drawn = True
+        self._output = Output(sink, lambda error: self.stop(1 if error else 0), self.reactor)
+        view = self._view = View(self, targets, self._output, self._size())
+        self._keyboard = Input(source, view.typed, lambda: self.stop(1), self.reactor)
+        self._keyboard.resumeProducing()
+
+    async def _leave(self, view: View) -> None:
+        self._keyboard.stop()
+        self.is_partial |= view.close() > 0
+        self._output.stopWriting()
+        self._output.connected = 0
+        # The sessions say goodbye, so that their servers need not keep them.
+        left: Deferred[None] = Deferred()
+        self.reactor.callLater(_FAREWELL_SECONDS * view.has_typed, left.callback, None)
+        await left
+
+    def inform(self, line: str) -> None:
+        """See :meth:`Task.inform`."""
+        if self._view is None:
+            super().inform(line)
+
+    def say(self, line: str) -> None:
+        """See :meth:`Task.say`; a message over the tiles is printed again after they are gone."""
+        if self._view is None:
+            super().say(line)
+        else:
+            self._view.tell(line)
+            self._last_words.append(line)
+
+    def resized(self) -> None:
+        """See :meth:`Task.resized`."""
+        if self._view is not None:
+            self._view.resized(self._size())
+
+    def restore(self) -> None:
+        """See :meth:`Task.restore`."""
+        if self._is_drawn:
+            with suppress(OSError):
+                os.write(1, _END)
+        for line in self._last_words:
+            super().say(line)
+
+    def _size(self) -> tuple[int, int]:
+        size = self._terminal.size()
+        return (size.columns, size.rows) if size is not None else (80, 24)
+
+
+class View:
+    """
+    Joins the model to the machines and to the terminal.
+
+    :ivar has_typed: sessions were opened.
+    """
+
+    def __init__(
+        self, task: Task, targets: Sequence[Target], output: Output, size: tuple[int, int]
+    ) -> None:
+        self._task, self._targets, self._output = task, list(targets), output
+        self._reactor = task.reactor
+        self._labels = [target.label for target in targets]
+        self.model = Model(self._labels, *size, may_type=not task.options.read_only)
+        self.has_typed = False
+        self._screens = Screens(self._fetch, self._reactor, self._draw_tile_later, self._cluster_of)
+        self._sessions = Sessions(
+            self._open_console,
+            self._labels,
+            self._reactor,
+            self._screens.printed,
+            self._sessions_changed,
+            self._noticed,
+            self._cluster_of,
+        )
+        self._typed_at = 0.0
+        self._dirty: set[int] = set()
+        self._is_clear = True
+        self._timer: Any = None
+        output.write(_BEGIN)
+        self._turned()
+
+    def add(self, targets: Sequence[Target]) -> None:
+        """Show more machines, behind the others."""
+        self._targets += targets
+        self._labels += [target.label for target in targets]
+        self._turned()
+
+    def tell(self, message: str) -> None:
+        """Show a message, unless the row for it is in use."""
+        if self.model.mode is Mode.BROWSE:
+            self.model.message = one_line(message)
+            self._draw_all_later()
+
+    def _cluster_of(self, index: int) -> str:
+        return self._targets[index].cluster.name
+
+    def typed(self, data: bytes) -> None:
+        """The user has typed."""
+        now = self._reactor.seconds()
+        is_hasty, self._typed_at = now - self._typed_at < HASTY_SECONDS, now
+        while data:
+            if self._is_typing:
+                text, mark, data = data.partition(_LEAVE_TYPING)
+                if text:
+                    self._sessions.type(text)
+                if mark:
+                    self._sessions.close()
+                    self.model.stopped()
+                    self._draw_all_later()
+                continue
+            key, length = first_key(data)
+            typed, data = data[:length], data[length:]
+            self._key(key, typed, is_hasty or bool(data))
+
+    @property
+    def _is_typing(self) -> bool:
+        return self.model.mode is Mode.TYPING
+
+    def _key(self, key: Key | str | None, typed: bytes, is_hasty: bool) -> None:
+        before = self.model.page, self.model.grid, self.model.mode
+        request = self.model.key(key, typed, is_hasty=is_hasty)
+        if request is Request.LEAVE:
+            self._task.stop()
+            return
+        if request is Request.OPEN:
+            self.has_typed = True
+            self._sessions.open(self.model.marked)
+        elif request is Request.GIVE_UP:
+            self._sessions.close()
+        elif request is Request.TYPE:
+            self._sessions_changed()
+        if before != (self.model.page, self.model.grid, self.model.mode):
+            self._turned()
+        else:
+            self._draw_all_later()
+
+    def resized(self, size: tuple[int, int]) -> None:
+        """The terminal has another size."""
+        self.model.resize(*size)
+        self._turned()
+
+    def close(self) -> int:
+        """Stop; return the number of machines that failed."""
+        failed = self._screens.failed
+        self._screens.close()
+        self._sessions.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return failed
+
+    # The machines.
+
+    def _fetch(self, index: int) -> Deferred[ScreenText]:
+        target, options = self._targets[index], self._task.options
+
+        async def fetched() -> ScreenText:
+            body = await read_screen(
+                target.cluster.config,
+                target.namespace,
+                target.name,
+                ScreenOptions(form=Form.JSON),
+                self._reactor,
+                among=(target.dialect,),
+                timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
+                agent=target.cluster.agent,
+            )
+            document = json.loads(body)
+            return ScreenText.parse(document)
+
+        return Deferred.fromCoroutine(fetched())
+
+    def _open_console(self, index: int, user: ConsoleUser) -> Deferred[ConsoleStream]:
+        return open_target(self._targets[index], user, self._reactor, self._task.options)
+
+    def _sessions_changed(self) -> None:
+        model, sessions = self.model, self._sessions
+        if model.mode is Mode.OPENING and not sessions.is_opening:
+            request = model.opened(sessions.usable, sessions.problem)
+            if request is Request.GIVE_UP:
+                sessions.close()
+            elif request is Request.TYPE:
+                sessions.type(model.take_ahead())
+        elif self._is_typing:
+            model.typing(sessions.usable, sessions.problem)
+            if not self._is_typing:
+                sessions.close()
+        self._draw_all_later()
+
+    def _noticed(self, text: str) -> None:
+        self.model.typing(self._sessions.usable, text)
+        self._draw_all_later()
+
+    # Drawing.
+
+    def _turned(self) -> None:
+        """Draw everything anew; other machines may be shown."""
+        self._is_clear = True
+        self._screens.show(self.model.page)
+        self._draw_all_later()
+
+    def _draw_all_later(self) -> None:
+        self._dirty |= set(self.model.page)
+        self._draw_later()
+
+    def _draw_tile_later(self, index: int) -> None:
+        self._dirty.add(index)
+        self._draw_later()
+
+    def _draw_later(self) -> None:
+        if self._timer is None:
+            self._timer = self._reactor.callLater(DRAW_SECONDS, self._draw)
+
+    def _draw(self) -> None:
+        self._timer = None
+        if self._output.unsent > _UNSENT_BYTES:  # a slow terminal gets the newest state later
+            self._draw_later()
+            return
+        self.model.recorded = self._sessions.recorded
+        columns, rows = self.model.size
+        parts = ["\x1b[2J"] * self._is_clear
+        self._is_clear = False
+        if self.model.mode is Mode.HELP:
+            lines = HELP[: rows - 1]
+            parts += [f"\x1b[{row};1H{fitted(line, columns)}" for row, line in enumerate(lines, 1)]
+        else:
+            page, grid = self.model.page, self.model.grid
+            for index in sorted(self._dirty & set(page)):
+                screen, problem = self._screens.screen(index)
+                place = grid.place(index - page.start)
+                message = problem or ("" if screen is not None else "opening")
+                title = self.model.title(index)
+                parts.append(draw_tile(place, grid, title, screen, message, self.model.skip))
+        self._dirty.clear()
+        style = "\x1b[1;7m" if self.model.mode in (Mode.TYPING, Mode.CONFIRM) else ""
+        # Not in the last column, which would scroll some terminals.
+        parts.append(f"\x1b[{rows};1H{style}{fitted(self.model.status, columns - 1)}\x1b[m")
+        self._output.write("".join(parts).encode("utf-8", "replace"))
+
+
+CONCURRENT = 8
+CHANGING_SECONDS = 1.0
+QUIET_SECONDS = 4.0
+FAILED_SECONDS = 5.0
+ECHO_SECONDS = 0.1
+"""From output that a user who types may wait for to the next look."""
+
+Fetch = Callable[[int], "Deferred[ScreenText]"]
+
+
+@dataclass
+class _Look:
+    """One machine."""
+
+    screen: ScreenText | None = None
+    problem: str = ""
+    seconds: float = CHANGING_SECONDS
+    timer: IDelayedCall | None = None
+    running: Deferred[ScreenText] | None = None
+    is_stale: bool = False
+    """There was output after the running request began."""
+
+
+class Screens:
+    """
+    Looks at machines.
+
+    :param fetch: returns the screen of a machine, by its index.
+    :param changed: called with the index after each change.
+    :param cluster_of: returns the name of a machine's cluster; those of another cluster do not wait for it.
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        clock: IReactorTime,
+        changed: Callable[[int], None],
+        cluster_of: Callable[[int], str] = lambda index: "",
+    ) -> None:
+        self._fetch, self._clock, self._changed = fetch, clock, changed
+        self._cluster_of = cluster_of
+        self._turns = defaultdict[str, DeferredSemaphore](partial(DeferredSemaphore, CONCURRENT))
+        self._looks: dict[int, _Look] = {}
+        self._shown: set[int] = set()
+
+    def screen(self, index: int) -> tuple[ScreenText | None, str]:
+        """Return the last screen of a machine, and why there is no newer one; empty if there is."""
+        look = self._looks.get(index)
+        return (None, "") if look is None else (look.screen, look.problem)
+
+    @property
+    def failed(self) -> int:
+        """Number of machines whose last look failed."""
+        return sum(bool(look.problem) for look in self._looks.values())
+
+    def show(self, indices: Iterable[int]) -> None:
+        """Look at these machines, and at no others."""
+        before, self._shown = self._shown, set(indices)
+        for index in before - self._shown:
+            look = self._looks[index]
+            _cancel(look)
+        for index in self._shown - before:
+            look = self._looks.setdefault(index, _Look())
+            look.seconds = CHANGING_SECONDS
+            self._look(index)
+
+    def printed(self, index: int) -> None:
+        """The machine has printed something that its user may wait for."""
+        look = self._looks.get(index)
+        if index not in self._shown or look is None:
+            return
+        look.seconds = CHANGING_SECONDS
+        if look.running is not None:
+            look.is_stale = True
+        else:
+            self._look_after(index, ECHO_SECONDS)
+
+    def close(self) -> None:
+        """Look no more."""
+        self.show(())
+
+    def _look_after(self, index: int, seconds: float) -> None:
+        look = self._looks[index]
+        if look.timer is not None:
+            if look.timer.getTime() <= self._clock.seconds() + seconds:
+                return
+            look.timer.cancel()
+        look.timer = self._clock.callLater(seconds, self._look, index)
+
+    def _look(self, index: int) -> None:
+        look = self._looks[index]
+        look.timer, look.is_stale = None, False
+        turns = self._turns[self._cluster_of(index)]
+        look.running = running = turns.run(self._fetch, index)
+        running.addCallbacks(
+            self._fetched, self._failed, callbackArgs=(index,), errbackArgs=(index,)
+        )
+        running.addErrback(lambda failure: failure.trap(CancelledError))
+
+    def _fetched(self, screen: ScreenText, index: int) -> None:
+        look = self._looks[index]
+        is_same = look.screen is not None and look.screen.position == screen.position
+        look.seconds = min(2 * look.seconds, QUIET_SECONDS) if is_same else CHANGING_SECONDS
+        had_problem, look.problem = look.problem, ""
+        look.screen = screen
+        self._next(index, look.seconds)
+        if not is_same or had_problem:
+            self._changed(index)
+
+    def _failed(self, failure: Failure, index: int) -> Failure | None:
+        error = failure.value
+        if isinstance(error, CancelledError):
+            return failure
+        if isinstance(error, APIError | KubeConfigError):
+            problem = explain(error)
+        elif isinstance(error, TLSConfigError | ValueError):
+            problem = str(error)
+        else:
+            problem = f"internal error: {type(error).__name__}: {error}"
+        self._looks[index].problem = one_line(problem)
+        self._next(index, FAILED_SECONDS)
+        self._changed(index)
+        return None
+
+    def _next(self, index: int, seconds: float) -> None:
+        look = self._looks[index]
+        look.running = None
+        if index in self._shown:
+            self._look_after(index, ECHO_SECONDS if look.is_stale else seconds)
+
+
+def _cancel(look: _Look) -> None:
+    running, look.running = look.running, None
+    if running is not None:
+        running.cancel()
+    timer, look.timer = look.timer, None
+    if timer is not None:
+        timer.cancel()

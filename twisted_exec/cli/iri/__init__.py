@@ -1,3 +1,0 @@
-"""
-``twisted-exec iri``: commands that call a machine runtime directly.
-"""

@@ -1,3 +1,0 @@
-"""
-``twisted-exec logs``: what a machine's console printed.
-"""

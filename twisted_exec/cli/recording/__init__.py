@@ -1,3 +1,0 @@
-"""
-``twisted-exec recording``: recordings of consoles.
-"""

@@ -1,0 +1,136 @@
+"""
+Commands that send requests in a reactor of their own, and report errors on one line.
+
+Twisted is imported only if there is a request to send.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec.cli.messages import Colour, explain, one_line, painter
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.client import CommandClient
+
+    Ask = Callable[[CommandClient, argparse.Namespace], Awaitable[str]]
+    """Asks an API server as the options say, and returns what to print."""
+
+_INTERRUPTED = 130
+
+Asking = Callable[[Any], Coroutine[Any, Any, int]]
+"""Runs a command with a reactor, and returns the exit code."""
+
+
+class InputError(Exception):
+    """The arguments are not usable; the message is one line."""
+
+
+def server_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    command: str,
+    name: str,
+    description: str,
+    ask: Ask,
+) -> argparse.ArgumentParser:
+    """
+    Add a command that uses an API server.  Its options have ``run(options) -> int``, see
+    :func:`run_in_reactor`.
+
+    :param command: name of its group, such as ``token``, for error messages.
+    :param description: its purpose, in a few words.
+    """
+    from twisted_exec.cli.options import add_cluster_options
+
+    def run(options: argparse.Namespace) -> int:
+        return run_in_reactor(command, lambda reactor: ask_server(command, ask, options, reactor))
+
+    parser = commands.add_parser(
+        name, help=description, description=f"{description[0].upper()}{description[1:]}."
+    )
+    parser.set_defaults(run=run, namespace=None)
+    add_cluster_options(parser)
+    return parser
+
+
+async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
+    """
+    Run a command with a client, and print its answer, or an error on one line.
+
+    :param options: those of :func:`~twisted_exec.cli.options.add_cluster_options`; the
+        command also finds the reactor in them.
+    :return: the exit code.
+    """
+    from twisted_exec.api.status import APIError
+    from twisted_exec.cli.client import CommandClient
+    from twisted_exec.cli.options import config_of
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+    from twisted_exec.tls.errors import TLSConfigError
+
+    options.reactor = reactor
+    try:
+        client = CommandClient(
+            config_of(options),
+            reactor,
+            timeout_seconds=options.request_timeout or 30.0,
+            agent="twisted-exec",
+        )
+    except KubeConfigError as problem:
+        return failed(command, str(problem))
+    try:
+        sys.stdout.write(await ask(client, options))
+    except (InputError, KubeConfigError, TLSConfigError) as problem:
+        return failed(command, str(problem))
+    except APIError as refusal:
+        return failed(command, explain(refusal))
+    finally:
+        await client.close()
+    return 0
+
+
+def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
+    """
+    Run a reactor until the command has finished.
+
+    :param command: name of the command, such as ``iri``, for error messages.
+    :return: the exit code: that of ``asking``, ``error_code``, or 130 after SIGINT.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing to clean up during the imports
+    from twisted.internet import reactor
+    from twisted.internet.defer import Deferred
+    from twisted.logger import globalLogBeginner
+    from twisted.python.failure import Failure
+
+    from twisted_exec.program.libraries import missing_library
+    from twisted_exec.program.maker import stop_on_interrupt
+
+    globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
+    codes: list[int] = []
+
+    def crashed(failure: Failure) -> int:
+        if isinstance(failure.value, ModuleNotFoundError):
+            return failed(command, missing_library(failure.value), error_code)
+        message = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
+        return failed(command, f"internal error: {message}", error_code)
+
+    def begin() -> None:
+        answering = Deferred.fromCoroutine(asking(reactor)).addErrback(crashed)
+        answering.addCallback(codes.append)
+        answering.addBoth(lambda _: reactor.stop())
+
+    reactor.callWhenRunning(begin)
+    stop_on_interrupt(reactor)
+    reactor.run()
+    return codes[0] if codes else _INTERRUPTED
+
+
+def failed(command: str, why: str, code: int = 1) -> int:
+    """Print an error on one line on stderr; return the exit code."""
+    start = painter(sys.stderr)(f"twisted-exec {command}:", Colour.RED)
+    print(f"{start} {one_line(why)}", file=sys.stderr)
+    return code

@@ -1,3 +1,0 @@
-"""
-``twisted-exec space``: commands that lead to the API server of a Space.
-"""

@@ -1,0 +1,466 @@
+"""
+Older revisions of ironcore and onmetal-api, translated to and from the current messages.
+
+ironcore up to v0.2.4, and onmetal-api's ORI: two revisions with the current names.
+
+Both have other field numbers in the machine's spec, and the image is part of it.  Neither supports:
+
+* images of disks, except one for the machine (see below);
+* the guest's hostname;
+* the machine's conditions (left out of answers).
+
+onmetal's also does not support:
+
+* events and changes of volumes: the methods do not exist;
+* encryption and size of volumes (the size is left out);
+* the states stopped and terminating: they become suspended and terminated;
+* resources of classes other than CPU and memory; classes with others are left out of answers.
+
+Numbers as in ``iri/apis/machine/v1alpha1/api.proto`` of ironcore v0.2.4 and
+``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api.
+
+In these revisions a *machine* has an image, and its disks are empty or connected.  In the current
+revision a disk has the image.  So the machine's image becomes the disk :data:`IMAGE_DISK`.  Only
+its name distinguishes it from the user's disks: it has no size, no device, and no status.
+
+onmetal-api v0.1, the ORI before volumes and network interfaces became part of a machine.
+
+They are separate objects there, created first and then attached by id.  This project's runtimes do
+not have such objects, so they list none and cannot create any.  Besides the limits of onmetal's
+later revision (:mod:`twisted_exec.iri.ironcore`), it does not support:
+
+* connections of volumes, except the id of such an object (the handle of a connection without a
+  driver);
+* network interfaces, except by id (:data:`ID_ATTRIBUTE`);
+* the number of machines of a class: :data:`UNCOUNTED`.
+
+Numbers as in ``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api v0.1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from google.protobuf.message import Message
+
+from twisted_exec.api.status import BadRequest
+from twisted_exec.iri.protos import machine02_pb2, onmetal_pb2
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.protos import onmetal01_pb2 as there
+from twisted_exec.iri.revision import Lose, Translators, make_revision
+
+IMAGE_DISK = "machine-image"
+"""Name of the disk that stands for the image of a machine."""
+
+
+def image_disk(image: str) -> pb.Volume:
+    """Return the disk for a machine's image."""
+    return pb.Volume(name=IMAGE_DISK, local_disk=pb.LocalDisk(image=pb.ImageSpec(image=image)))
+
+
+def split_image(volumes: Iterable[pb.Volume], lose: Lose) -> tuple[str, list[pb.Volume]]:
+    """
+    Return the image of the machine (may be empty), and its other disks.
+
+    If :class:`~twisted_exec.iri.revision.Lose` permits, another disk's image becomes the machine's, and that disk
+    loses it.
+    """
+    image, rest = "", []
+    for volume in volumes:
+        image_name = volume.local_disk.image.image
+        if volume.name == IMAGE_DISK and image_name:
+            if volume.local_disk.size_bytes:
+                lose(f"a size of the disk {IMAGE_DISK!r}: it is as large as the image")
+            image = image_name
+            continue
+        if image_name:
+            lose(f"an image of the disk {volume.name!r}: only that of a disk {IMAGE_DISK!r}")
+            image = image or image_name
+        rest.append(volume)
+    return image, rest
+
+
+def join_image(image: str, volumes: Iterable[pb.Volume]) -> list[pb.Volume]:
+    """
+    Return the disks of a machine that has an image (may be empty).
+
+    :raises BadRequest: a disk has the reserved name :data:`IMAGE_DISK`.
+    """
+    volumes_left = list(volumes)
+    if not image:
+        return volumes_left
+    if any(volume.name == IMAGE_DISK for volume in volumes_left):
+        raise BadRequest(f"a disk is named {IMAGE_DISK!r}, which stands for the machine's image")
+    return [image_disk(image), *volumes_left]
+
+
+SERVICE = "machine.v1alpha1.MachineRuntime"
+
+ONMETAL_STATES: Mapping[int, int] = {
+    pb.MACHINE_STOPPED: onmetal_pb2.MACHINE_SUSPENDED,
+    pb.MACHINE_TERMINATING: onmetal_pb2.MACHINE_TERMINATED,
+}
+
+_MILLIS = 1000
+_MOST_CPUS = 1 << 32
+_MOST_BYTES = (1 << 63) - 1
+
+
+class Older:
+    """
+    Translates machines and volumes.
+
+    :param there: the generated module of the wire messages.
+    :param states: wire values of states that differ.
+    """
+
+    def __init__(self, there: Any, states: Mapping[int, int]) -> None:
+        self._there, self._states = there, states
+
+    def machine_out(self, machine: pb.Machine, lose: Lose) -> Any:
+        result = self._there.Machine()
+        if machine.HasField("metadata"):
+            result.metadata.CopyFrom(machine.metadata)
+        if machine.HasField("spec"):
+            self._spec_out(machine.spec, result.spec, lose)
+        if machine.HasField("status"):
+            self._status_out(machine.status, result.status)
+        return result
+
+    def machine_in(self, machine: Any) -> pb.Machine:
+        result = pb.Machine()
+        if machine.HasField("metadata"):
+            result.metadata.CopyFrom(machine.metadata)
+        if machine.HasField("spec"):
+            self._spec_in(machine.spec, result.spec)
+        if machine.HasField("status"):
+            self._status_in(machine.status, result.status)
+        return result
+
+    def _spec_out(self, spec: pb.MachineSpec, target: Any, lose: Lose) -> None:
+        target.SetInParent()
+        target.power = spec.power
+        setattr(target, "class", getattr(spec, "class"))
+        target.ignition_data = spec.ignition_data
+        target.network_interfaces.extend(spec.network_interfaces)
+        image, disks = split_image(spec.volumes, lose)
+        if image:
+            target.image.image = image
+        target.volumes.extend([self.volume_out(disk, lose) for disk in disks])
+        if spec.guest_config.hostname:
+            lose("a guest hostname")
+
+    def _spec_in(self, spec: Any, target: pb.MachineSpec) -> None:
+        target.SetInParent()
+        target.power = spec.power
+        setattr(target, "class", getattr(spec, "class"))
+        target.ignition_data = spec.ignition_data
+        target.network_interfaces.extend(spec.network_interfaces)
+        disks = [self.volume_in(disk) for disk in spec.volumes]
+        target.volumes.extend(join_image(spec.image.image, disks))
+
+    def _status_out(self, status: pb.MachineStatus, target: Any) -> None:
+        target.SetInParent()
+        target.observed_generation = status.observed_generation
+        target.state = self._states.get(status.state, status.state)
+        target.image_ref = status.image_ref
+        target.volumes.extend(
+            [connection for connection in status.volumes if connection.name != IMAGE_DISK]
+        )
+        target.network_interfaces.extend(status.network_interfaces)
+
+    def _status_in(self, status: Any, target: pb.MachineStatus) -> None:
+        target.SetInParent()
+        target.observed_generation = status.observed_generation
+        target.state = status.state
+        target.image_ref = status.image_ref
+        target.volumes.extend(status.volumes)
+        target.network_interfaces.extend(status.network_interfaces)
+
+    def volume_out(self, volume: pb.Volume, lose: Lose) -> Any:
+        result = self._there.Volume(name=volume.name, device=volume.device)
+        if volume.HasField("local_disk"):
+            result.empty_disk.SetInParent()
+            result.empty_disk.size_bytes = volume.local_disk.size_bytes
+        if volume.HasField("connection"):
+            self._connection_out(volume.connection, result.connection, lose)
+        return result
+
+    def volume_in(self, volume: Any) -> pb.Volume:
+        result = pb.Volume(name=volume.name, device=volume.device)
+        if volume.HasField("empty_disk"):
+            result.local_disk.SetInParent()
+            result.local_disk.size_bytes = volume.empty_disk.size_bytes
+        if volume.HasField("connection"):
+            result.connection.SetInParent()
+            # The fields of this message have the same numbers in both.
+            result.connection.MergeFromString(volume.connection.SerializeToString())
+        return result
+
+    def _connection_out(self, connection: pb.VolumeConnection, target: Any, lose: Lose) -> None:
+        target.SetInParent()
+        if isinstance(target, pb.VolumeConnection):
+            target.CopyFrom(connection)
+            return
+        if connection.encryption_data:
+            lose("how a volume is encrypted")
+        copy_connection(connection, target)
+
+    # Requests and answers.
+
+    def listed_out(self, answer: pb.ListMachinesResponse, lose: Lose) -> Message:
+        machines = [self.machine_out(machine, lose) for machine in answer.machines]
+        response: Message = self._there.ListMachinesResponse(machines=machines)
+        return response
+
+    def listed_in(self, answer: Any, lose: Lose) -> Message:
+        return pb.ListMachinesResponse(
+            machines=[self.machine_in(machine) for machine in answer.machines]
+        )
+
+    def one_out(self, to: type[Message], message: Any, lose: Lose) -> Message:
+        """Translate a request or an answer with one machine."""
+        if not message.HasField("machine"):
+            return to()
+        return to(machine=self.machine_out(message.machine, lose))
+
+    def one_in(self, to: type[Message], message: Any, lose: Lose) -> Message:
+        if not message.HasField("machine"):
+            return to()
+        return to(machine=self.machine_in(message.machine))
+
+    def disk_out(self, to: type[Message], request: Any, lose: Lose) -> Message:
+        """Translate a request about a volume of a machine."""
+        result: Any = to(machine_id=request.machine_id)
+        if request.HasField("volume"):
+            if request.volume.local_disk.image.image:
+                lose(f"an image of the disk {request.volume.name!r} of a machine that exists")
+            result.volume.CopyFrom(self.volume_out(request.volume, lose))
+        return cast(Message, result)
+
+    def disk_in(self, to: type[Message], request: Any, lose: Lose) -> Message:
+        result: Any = to(machine_id=request.machine_id)
+        if request.HasField("volume"):
+            result.volume.CopyFrom(self.volume_in(request.volume))
+        return cast(Message, result)
+
+    def translators(self) -> Translators:
+        there = self._there
+        translators: dict[Any, Any] = {}
+        translators[pb.ListMachinesResponse, there.ListMachinesResponse] = self.listed_out
+        translators[there.ListMachinesResponse, pb.ListMachinesResponse] = self.listed_in
+        for name, outward, inward in (
+            ("CreateMachineRequest", self.one_out, self.one_in),
+            ("CreateMachineResponse", self.one_out, self.one_in),
+            ("AttachVolumeRequest", self.disk_out, self.disk_in),
+            ("UpdateVolumeRequest", self.disk_out, self.disk_in),
+        ):
+            ours, theirs = getattr(pb, name), getattr(there, name, None)
+            if theirs is not None:
+                translators[ours, theirs] = _to(outward, theirs)
+                translators[theirs, ours] = _to(inward, ours)
+        return translators
+
+
+def copy_connection(connection: Any, target: Any) -> None:
+    """Copy the fields of a volume's connection that every revision has."""
+    target.SetInParent()
+    target.driver, target.handle = connection.driver, connection.handle
+    target.attributes.update(connection.attributes)
+    target.secret_data.update(connection.secret_data)
+
+
+def _to(translate: Any, to: type[Message]) -> Any:
+    return lambda message, lose: translate(to, message, lose)
+
+
+def class_out(machine_class: pb.MachineClass, to: type[Any], lose: Lose) -> list[Any]:
+    """
+    Translate a class to CPU in thousandths and bytes of memory.
+
+    :return: one message of type ``to``; none if the class has other resources.
+    """
+    resources = dict(machine_class.capabilities.resources)
+    cpu, memory = resources.pop("cpu", 0), resources.pop("memory", 0)
+    if resources:
+        lose(f"all resources of the class {machine_class.name!r}")
+        return []
+    result = to(name=machine_class.name)
+    result.capabilities.cpu_millis = min(cpu, _MOST_CPUS) * _MILLIS
+    result.capabilities.memory_bytes = max(0, memory)
+    return [result]
+
+
+def class_in(machine_class: Any, target: pb.MachineClassStatus) -> None:
+    """Translate a class; a fraction of a CPU is rounded up, as in ``Value()`` of a Kubernetes quantity."""
+    target.machine_class.name = machine_class.name
+    resources = target.machine_class.capabilities.resources
+    resources["cpu"] = -(-machine_class.capabilities.cpu_millis // _MILLIS)
+    resources["memory"] = min(machine_class.capabilities.memory_bytes, _MOST_BYTES)
+
+
+def _status_out(answer: pb.StatusResponse, lose: Lose) -> Message:
+    response = onmetal_pb2.StatusResponse()
+    for item in answer.machine_class_status:
+        for translated in class_out(item.machine_class, onmetal_pb2.MachineClass, lose):
+            response.machine_class_status.add(quantity=item.quantity, machine_class=translated)
+    return response
+
+
+def _status_in(answer: Any, lose: Lose) -> Message:
+    response = pb.StatusResponse()
+    for item in answer.machine_class_status:
+        class_in(item.machine_class, response.machine_class_status.add(quantity=item.quantity))
+    return response
+
+
+IRONCORE_02 = make_revision(
+    "ironcore-0.2",
+    machine02_pb2.DESCRIPTOR.services_by_name["MachineRuntime"],
+    service=SERVICE,
+    translators=Older(machine02_pb2, {}).translators(),
+)
+
+ONMETAL = make_revision(
+    "onmetal",
+    onmetal_pb2.DESCRIPTOR.services_by_name["MachineRuntime"],
+    service=SERVICE,
+    translators={
+        **Older(onmetal_pb2, ONMETAL_STATES).translators(),
+        (pb.StatusResponse, onmetal_pb2.StatusResponse): _status_out,
+        (onmetal_pb2.StatusResponse, pb.StatusResponse): _status_in,
+    },
+)
+
+
+ID_ATTRIBUTE = "network-interface-id"
+"""The attribute of a network interface that holds the id of the object there."""
+
+UNCOUNTED = (1 << 31) - 1
+"""The quantity of classes without one."""
+
+_METHODS = {
+    "CreateVolumeAttachment": "AttachVolume",
+    "DeleteVolumeAttachment": "DetachVolume",
+    "CreateNetworkInterfaceAttachment": "AttachNetworkInterface",
+    "DeleteNetworkInterfaceAttachment": "DetachNetworkInterface",
+    "ListMachineClasses": "Status",
+}
+_NOTHING = ("ListVolumes", "ListNetworkInterfaces")
+
+
+class _Onmetal01(Older):
+    """Machines as of v0.1."""
+
+    def _spec_out(self, spec: pb.MachineSpec, target: Any, lose: Lose) -> None:
+        target.SetInParent()
+        target.power = spec.power
+        setattr(target, "class", getattr(spec, "class"))
+        if spec.ignition_data:
+            target.ignition.data = spec.ignition_data
+        image, disks = split_image(spec.volumes, lose)
+        if image:
+            target.image.image = image
+        target.volumes.extend([self.volume_out(disk, lose) for disk in disks])
+        target.network_interfaces.extend([_nic_out(nic, lose) for nic in spec.network_interfaces])
+        if spec.guest_config.hostname:
+            lose("a guest hostname")
+
+    def _spec_in(self, spec: Any, target: pb.MachineSpec) -> None:
+        target.SetInParent()
+        target.power = spec.power
+        setattr(target, "class", getattr(spec, "class"))
+        target.ignition_data = spec.ignition.data
+        disks = [self.volume_in(disk) for disk in spec.volumes]
+        target.volumes.extend(join_image(spec.image.image, disks))
+        target.network_interfaces.extend([_nic_in(nic) for nic in spec.network_interfaces])
+
+    def volume_out(self, volume: pb.Volume, lose: Lose) -> Any:
+        result = there.VolumeAttachment(name=volume.name, device=volume.device)
+        if volume.HasField("local_disk"):
+            result.empty_disk.SetInParent()
+            result.empty_disk.size_bytes = max(0, volume.local_disk.size_bytes)
+        if volume.HasField("connection"):
+            result.volume_id = volume.connection.handle
+            if volume.connection != pb.VolumeConnection(handle=volume.connection.handle):
+                lose(f"a connection of the volume {volume.name!r}: only the id of an object there")
+        return result
+
+    def volume_in(self, volume: Any) -> pb.Volume:
+        result = pb.Volume(name=volume.name, device=volume.device)
+        if volume.HasField("empty_disk"):
+            result.local_disk.SetInParent()
+            result.local_disk.size_bytes = min(volume.empty_disk.size_bytes, (1 << 63) - 1)
+        if volume.volume_id:
+            result.connection.handle = volume.volume_id
+        return result
+
+    def nic_out(self, request: Any, lose: Lose) -> Message:
+        """Translate a request about a network interface of a machine."""
+        result = there.CreateNetworkInterfaceAttachmentRequest(machine_id=request.machine_id)
+        if request.HasField("network_interface"):
+            result.network_interface.CopyFrom(_nic_out(request.network_interface, lose))
+        return result
+
+    def nic_in(self, request: Any, lose: Lose) -> Message:
+        result = pb.AttachNetworkInterfaceRequest(machine_id=request.machine_id)
+        if request.HasField("network_interface"):
+            result.network_interface.CopyFrom(_nic_in(request.network_interface))
+        return result
+
+    def translators(self) -> Translators:
+        volume = there.CreateVolumeAttachmentRequest
+        nic = there.CreateNetworkInterfaceAttachmentRequest
+        return {
+            **super().translators(),
+            (pb.AttachVolumeRequest, volume): lambda message, lose: self.disk_out(
+                volume, message, lose
+            ),
+            (volume, pb.AttachVolumeRequest): lambda message, lose: self.disk_in(
+                pb.AttachVolumeRequest, message, lose
+            ),
+            (pb.AttachNetworkInterfaceRequest, nic): self.nic_out,
+            (nic, pb.AttachNetworkInterfaceRequest): self.nic_in,
+            (pb.StatusResponse, there.ListMachineClassesResponse): _classes_out,
+            (there.ListMachineClassesResponse, pb.StatusResponse): _classes_in,
+        }
+
+
+def _nic_out(nic: pb.NetworkInterface, lose: Lose) -> there.NetworkInterfaceAttachment:
+    nic_id = nic.attributes.get(ID_ATTRIBUTE, "")
+    result = there.NetworkInterfaceAttachment(name=nic.name, network_interface_id=nic_id)
+    if nic != _nic_in(result):
+        lose(f"the network interface {nic.name!r}: only the id of an object there")
+    return result
+
+
+def _nic_in(nic: Any) -> pb.NetworkInterface:
+    result = pb.NetworkInterface(name=nic.name)
+    if nic.network_interface_id:
+        result.attributes[ID_ATTRIBUTE] = nic.network_interface_id
+    return result
+
+
+def _classes_out(answer: pb.StatusResponse, lose: Lose) -> Message:
+    response = there.ListMachineClassesResponse()
+    for item in answer.machine_class_status:
+        response.machine_classes.extend(class_out(item.machine_class, there.MachineClass, lose))
+    return response
+
+
+def _classes_in(answer: Any, lose: Lose) -> Message:
+    response = pb.StatusResponse()
+    for item in answer.machine_classes:
+        class_in(item, response.machine_class_status.add(quantity=UNCOUNTED))
+    return response
+
+
+ONMETAL_01 = make_revision(
+    "onmetal-0.1",
+    there.DESCRIPTOR.services_by_name["MachineRuntime"],
+    service=SERVICE,
+    methods=_METHODS,
+    nothing=_NOTHING,
+    translators=_Onmetal01(there, ONMETAL_STATES).translators(),
+)

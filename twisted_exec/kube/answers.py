@@ -1,0 +1,238 @@
+"""
+Answers of servers that we may not trust: limits, objects, errors and watch events.
+
+Answers of an API server: objects, errors and watch events.
+
+Limits for answers of servers that we may not trust: number and nesting of JSON values, and size of
+response heads.
+
+An empty object takes three bytes of JSON and about seventy of memory.  So the number of values is
+estimated before a document is parsed.
+
+An API server stores objects with thousands of levels in fields without a schema, and Python's
+parser raises RecursionError for them.  One such object would make every list with it unreadable.
+So if a document cannot be parsed otherwise, everything below :data:`MAX_DEPTH` becomes ``null``.
+
+Twisted's client has no limit for the number of header lines, nor for interim responses (``100
+Continue``), and logs each of these.  A malicious server could fill memory and disk before the
+request times out, so the bytes and heads before the end of the response's head are counted here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    BadGateway,
+    Conflict,
+    Expired,
+    NotFound,
+    from_code,
+    from_status,
+)
+from twisted_exec.kube.interfaces import Object
+
+MAX_HEAD_BYTES = 64 << 10
+MAX_HEADS = 8
+"""Limit of heads, including interim responses."""
+
+_END = re.compile(rb"\n\r?\n")
+
+
+class Head:
+    """
+    A filter before the parser of one exchange, until the response's head is complete.
+
+    :param protocol: a protocol of Twisted's HTTP client.
+    :param refuse: called once with the problem; ends the connection.
+    :ivar is_complete: set by the user when the response arrives; nothing is counted after that.
+    """
+
+    def __init__(self, protocol: Any, refuse: Callable[[str], None]) -> None:
+        self._parse: Callable[[bytes], None] = type(protocol).dataReceived.__get__(protocol)
+        self._refuse = refuse
+        self._left_bytes, self._left_heads = MAX_HEAD_BYTES, MAX_HEADS
+        self._refused = False
+        self.is_complete = False
+
+    def received(self, data: bytes) -> None:
+        """Replaces the protocol's ``dataReceived``."""
+        while data and not self.is_complete and not self._refused:
+            match = _END.search(data)
+            part = data[: match.end()] if match else data
+            data = data[len(part) :]
+            self._count(part, match is not None)
+            if not self._refused:
+                self._parse(part)
+        if data and not self._refused:
+            self._parse(data)
+
+    def _count(self, part: bytes, ends: bool) -> None:
+        self._left_bytes -= len(part)
+        self._left_heads -= ends
+        if self._left_bytes < 0 or self._left_heads < 0:
+            self._refused = True
+            self._refuse("it sends heads without end")
+
+
+MAX_DEPTH = 100
+MAX_VALUES = 2 << 20
+"""Limit for a document without another one: about 200 MiB of memory if all values are objects."""
+
+# An unterminated string matches up to the end, so that the search stays linear.
+_MARK = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+
+_SEPARATORS = (b",", b"[", b"{")
+
+
+class TooManyValues(ValueError):
+    """A document has more values than its limit, the argument."""
+
+
+def loads(content: bytes, most_values: int = MAX_VALUES) -> Any:
+    """
+    Parse a JSON document.
+
+    :param most_values: limit of its commas and opening brackets, also of those in strings.
+    :raises ValueError: it is not JSON; ``TooManyValues`` if it would take too much memory.
+    """
+    if len(content) > most_values and sum(map(content.count, _SEPARATORS)) > most_values:
+        raise TooManyValues(most_values)
+    try:
+        return json.loads(content)
+    except RecursionError:
+        pass
+    try:
+        return json.loads(cut(content))
+    except RecursionError:  # the caller's own stack is deep already
+        raise ValueError("it is nested too deep") from None
+
+
+def cut(content: bytes) -> bytes:
+    """Replace each list and object below :data:`MAX_DEPTH` levels by ``null``."""
+    parts: list[bytes] = []
+    depth = begin = 0
+    for mark in _MARK.finditer(content):
+        kind = mark[0]
+        if kind in (b"[", b"{"):
+            depth += 1
+            if depth == MAX_DEPTH + 1:
+                parts += [content[begin : mark.start()], b"null"]
+                begin = len(content)
+        elif kind in (b"]", b"}"):
+            if depth == MAX_DEPTH + 1:
+                begin = mark.end()
+            depth -= 1
+    return b"".join([*parts, content[begin:]])
+
+
+MAX_EVENT_BYTES = 8 << 20
+
+_TYPES: Mapping[int, type[APIError]] = {each.code: each for each in (NotFound, Conflict, Expired)}
+"""
+Errors about an object, which callers catch by class.
+
+401 and 403 are missing on purpose: they are about our own identity.  A caller that asks about
+another user (an access review, say) must not mistake them for the answer.
+"""
+
+
+def object_of(
+    code: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    most_values: int = MAX_VALUES,
+) -> Object:
+    """
+    Return the object of a 2xx answer.
+
+    :param most_values: as of :func:`~twisted_exec.kube.answers.loads`.
+    :raises APIError: any other code, made of the Status in the body when there is one.
+    """
+    try:
+        document = loads(body, most_values)
+    except TooManyValues:
+        raise BadGateway(f"the API server's answer has more than {most_values} values") from None
+    except ValueError:
+        document = None
+    if 200 <= code < 300:
+        if not isinstance(document, dict):
+            raise BadGateway(f"the API server answered {code} with something other than an object")
+        return document
+    if 300 <= code < 400:
+        raise BadGateway(f"the API server answered {code}; redirects are not followed")
+    if isinstance(document, dict) and document.get("kind") == "Status":
+        error = from_status(document, code)
+    else:
+        text = body[:200].decode("utf-8", "replace").strip() or f"the server answered {code}"
+        error = from_code(code, " ".join(text.split()))
+    error = typed(error)
+    if error.retry_after_seconds is None and headers.get("retry-after", "").isdigit():
+        error.retry_after_seconds = min(int(headers["retry-after"][:6]), 3600)
+    raise error
+
+
+def is_object(obj: Any) -> bool:
+    """Return whether a value has the metadata that every stored object has."""
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    return (
+        isinstance(metadata, dict)
+        and all(isinstance(metadata.get(key, ""), str) for key in ("namespace", "uid"))
+        and isinstance(metadata.get("name"), str)
+    )
+
+
+def typed(error: APIError) -> APIError:
+    """Return an error as an instance of the class by which callers of a client may catch it."""
+    exists = error.reason == AlreadyExists.reason
+    kind = AlreadyExists if exists else _TYPES.get(error.code, APIError)
+    return error.as_class(kind)
+
+
+class WatchEvents:
+    """Splits a watch's body into events; each line is one JSON object."""
+
+    def __init__(self, on_event: Callable[[str, Object], None]) -> None:
+        self._on_event = on_event
+        self._partial: list[bytes] = []
+        self._size = 0
+
+    def receive(self, data: bytes) -> None:
+        """
+        Handle bytes of the body, split anywhere.
+
+        :raises APIError: an event is too large, malformed, or an ``ERROR``.
+        """
+        first, *lines = data.split(b"\n")
+        self._hold(first)
+        for line in lines:
+            whole = b"".join(self._partial)
+            self._partial, self._size = [], 0
+            if whole.strip():
+                self._deliver(whole)
+            self._hold(line)
+
+    def _hold(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > MAX_EVENT_BYTES:
+            raise BadGateway(f"an event of a watch is larger than {MAX_EVENT_BYTES} bytes")
+        if part:
+            self._partial.append(part)
+
+    def _deliver(self, line: bytes) -> None:
+        try:
+            event = loads(line)
+            kind, obj = event["type"], event["object"]
+            if kind == "ERROR":
+                raise typed(from_status(obj))
+            if kind != "BOOKMARK" and not is_object(obj):
+                raise ValueError("an event without an object")
+            obj["metadata"].get("resourceVersion")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise BadGateway("the API server sent a watch event that is not one") from None
+        self._on_event(kind, obj)

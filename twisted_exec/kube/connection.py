@@ -1,0 +1,296 @@
+"""
+Endpoint and headers for one API server, from a configuration.
+
+The client and the console client share this module, so that both reach the same
+server as the same user.  Nothing is cached here: PEM and token files are read for
+each connection or request, so renewed credentials take effect without a restart.
+Credentials of plugins must be in the configuration already, see
+:mod:`twisted_exec.kube.kubeconfig.credentials`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError, Unauthorized
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    Impersonation,
+    KubeConfigError,
+    read_file,
+)
+from twisted_exec.tls.client import Check, ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pem import validity_problem
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.proxy import Proxy
+
+DEFAULT_PORTS = {"https": 443, "http": 80}
+_TOKEN = re.compile(rb"[\x21-\x7e]+")
+
+
+def host_and_port(config: ClientConfig) -> tuple[str, int]:
+    """Return host (without brackets) and port, by default the scheme's."""
+    url = config.url
+    return url.hostname or "", url.port or DEFAULT_PORTS[url.scheme]
+
+
+def host_header(config: ClientConfig) -> bytes:
+    """Return the ``Host`` header (IPv6 addresses in brackets)."""
+    return config.url.netloc.encode("ascii")
+
+
+class Connecting(Protocol):
+    """Type of functions like :func:`endpoint`."""
+
+    def __call__(
+        self, config: ClientConfig, reactor: Any, *, timeout_seconds: float
+    ) -> IStreamClientEndpoint:
+        """See :func:`endpoint`."""
+
+
+def endpoint(
+    config: ClientConfig,
+    reactor: Any,
+    *,
+    timeout_seconds: float = 10.0,
+    offered: Sequence[bytes] = (b"http/1.1",),
+    check: Check | None = None,
+    first_address: int = 0,
+) -> IStreamClientEndpoint:
+    """
+    Return the endpoint of the API server.
+
+    :param offered: protocols for ALPN, the preferred first.
+    :param check: an additional check of the server's certificate.
+    :param first_address: as of :func:`twisted_exec.tls.endpoints.client_endpoint`, for the server's
+        name; a proxy resolves that itself.
+
+    ``connect()`` fires after the server is verified.  It fails with
+    :class:`KubeConfigError` if a PEM file cannot be used, with
+    :class:`~twisted_exec.kube.proxy.ProxyError` if a proxy refuses, and with
+    the errors of :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
+    """
+    return _ServerEndpoint(config, reactor, timeout_seconds, offered, check, first_address)
+
+
+@implementer(IStreamClientEndpoint)
+@dataclass(frozen=True)
+class _ServerEndpoint:
+    config: ClientConfig
+    reactor: Any
+    timeout_seconds: float
+    offered: Sequence[bytes]
+    check: Check | None
+    first_address: int
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        return _cancellable(Deferred.fromCoroutine(self._connect(protocolFactory)))
+
+    async def _connect(self, factory: IProtocolFactory) -> IProtocol:
+        # Otherwise each connection adds two lines to the log.
+        factory.noisy = False  # type: ignore[attr-defined]
+        protocol: IProtocol = await self._underlying().connect(factory)
+        return protocol
+
+    def _underlying(self) -> IStreamClientEndpoint:
+        config, seconds = self.config, self.timeout_seconds
+        host, port = host_and_port(config)
+        own: ClientTLS | None = None
+        if config.url.scheme == "https":
+            own = tls(config, self.offered, self.check)
+        elif config.has_credentials and config.in_the_clear:
+            raise KubeConfigError(f"{config.server}: credentials would travel in the clear")
+        if not config.proxy_url:
+            return client_endpoint(
+                self.reactor,
+                host,
+                port,
+                own,
+                timeout_seconds=seconds,
+                first_address=self.first_address,
+            )
+        from twisted_exec.kube.proxy import Proxy, proxied  # few servers need one
+
+        proxy = Proxy.parse(config.proxy_url)
+        tunnel = proxied(
+            client_endpoint(
+                self.reactor,
+                proxy.host,
+                proxy.port,
+                _proxy_tls(config, proxy),
+                timeout_seconds=seconds,
+            ),
+            proxy,
+            host,
+            port,
+        )
+        peer = f"{config.url.netloc} behind {proxy}"
+        return client_endpoint_over(self.reactor, tunnel, own, peer, timeout_seconds=seconds)
+
+
+def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
+    """
+    Make a cancelled connection attempt fail with CancelledError.
+
+    Twisted's endpoints fail with errors of their own; callers would take the
+    server for unreachable and try again.
+    """
+
+    def cancel(attempt: Deferred[IProtocol]) -> None:
+        attempt.errback(CancelledError())
+        connecting.cancel()
+
+    outcome: Deferred[IProtocol] = Deferred(cancel)
+
+    def connected(protocol: Any) -> None:
+        if outcome.called:
+            protocol.transport.abortConnection()
+        else:
+            outcome.callback(protocol)
+
+    def failed(failure: Failure) -> None:
+        if not outcome.called:
+            outcome.errback(failure)
+
+    connecting.addCallbacks(connected, failed)
+    return outcome
+
+
+def tls(
+    config: ClientConfig, offered: Sequence[bytes] = (b"http/1.1",), check: Check | None = None
+) -> ClientTLS:
+    """
+    Return the TLS settings of ``config``, from its current PEM.
+
+    :param offered: as of :func:`endpoint`, and so is ``check``.
+    :raises KubeConfigError: a file is missing or malformed.
+    """
+    host, _ = host_and_port(config)
+    try:
+        return ClientTLS(
+            config.tls_server_name or host,
+            ca_pem=config.ca.read() if config.ca else None,
+            certificate_pem=config.certificate.read(),
+            key_pem=config.key.read(),
+            insecure_skip_verify=config.insecure_skip_tls_verify,
+            check=check,
+            alpn=offered,
+        )
+    except TLSConfigError as error:
+        raise KubeConfigError(f"{config.source or config.server}: {error}") from None
+
+
+def _proxy_tls(config: ClientConfig, proxy: Proxy) -> ClientTLS | None:
+    """Return the TLS settings for a proxy: the server's CAs, the proxy's name, no client certificate."""
+    if proxy.scheme != "https":
+        return None
+    try:
+        return ClientTLS(
+            proxy.host,
+            ca_pem=config.ca.read() if config.ca else None,
+            insecure_skip_verify=config.insecure_skip_tls_verify,
+        )
+    except TLSConfigError as error:
+        raise KubeConfigError(f"{config.source or config.server}: {proxy}: {error}") from None
+
+
+def explain_refusal(refused: APIError, config: ClientConfig) -> APIError:
+    """
+    Add to a 401 that our client certificate has expired, if so.
+
+    :return: ``refused`` itself.
+    """
+    if refused.code == Unauthorized.code and (problem := _certificate_problem(config)):
+        refused.message = f"{refused.message} ({problem})"
+    return refused
+
+
+def _certificate_problem(config: ClientConfig) -> str:
+    try:
+        content = config.certificate.read()
+    except KubeConfigError:
+        return ""
+    return validity_problem(content, "the client certificate")
+
+
+def connection_stamp(config: ClientConfig) -> Hashable:
+    """
+    Return a value that changes when new connections are needed, for another server or identity.
+    """
+    files = (config.ca, config.certificate, config.key)
+    return (
+        config.server,
+        config.proxy_url,
+        config.tls_server_name,
+        config.insecure_skip_tls_verify,
+        files,
+        tuple(each.stamp() for each in files),
+    )
+
+
+def identity_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
+    """
+    Return the headers of authentication and impersonation.
+
+    :raises KubeConfigError: as :func:`auth_headers`.
+    """
+    return [*auth_headers(config), *impersonation_headers(config.impersonate)]
+
+
+def impersonation_headers(impersonation: Impersonation) -> list[tuple[bytes, bytes]]:
+    """Return the ``Impersonate-`` headers; none without impersonation."""
+    if not impersonation:
+        return []
+    headers = [(b"Impersonate-User", impersonation.user.encode())]
+    headers += [(b"Impersonate-Group", group.encode()) for group in impersonation.groups]
+    if impersonation.uid:
+        headers.append((b"Impersonate-Uid", impersonation.uid.encode()))
+    for key, values in impersonation.extra:
+        name = b"Impersonate-Extra-" + quote(key.lower(), safe="").encode("ascii")
+        headers += [(name, value.encode()) for value in values]
+    return headers
+
+
+def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
+    """
+    Return the ``Authorization`` header, or nothing without token and password.
+
+    A token file takes precedence over a token and is read each time, because tokens are renewed in
+    place.  While it is not readable, the token is used, if there is one.
+
+    :raises KubeConfigError: the token file cannot be read, or holds no token.
+    """
+    if config.token_file:
+        try:
+            return [(b"Authorization", b"Bearer " + _token(read_file(config.token_file), config))]
+        except KubeConfigError:
+            if not config.token:
+                raise
+    if config.token:
+        return [(b"Authorization", b"Bearer " + _token(config.token.encode(), config))]
+    if config.username:
+        pair = f"{config.username}:{config.password}".encode()
+        return [(b"Authorization", b"Basic " + base64.b64encode(pair))]
+    return []
+
+
+def _token(raw: bytes, config: ClientConfig) -> bytes:
+    token = raw.strip()
+    # Newlines would let a token file inject headers, so only printable ASCII is allowed.
+    if not _TOKEN.fullmatch(token):
+        where = config.token_file or config.source or config.server
+        raise KubeConfigError(f"{where}: holds no token of printable ASCII characters")
+    return token

@@ -1,0 +1,415 @@
+"""
+A machine's console, from the user's side of an API server: the session, and news of its recordings.
+
+A machine's console, from the user's side of an API server: the session's stream.
+
+Messages for a user about recordings of the console, which other users may have begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.names import display_name
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    Forbidden,
+    GatewayTimeout,
+    MethodNotAllowed,
+    NotFound,
+)
+from twisted_exec.kube.connection import endpoint, explain_refusal, host_header, identity_headers
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.credentials import renewed, settled
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.remotecommand.client import (
+    ATTEMPTS,
+    SILENCE_SECONDS,
+    ConsoleClient,
+    FirstUser,
+    connect,
+)
+from twisted_exec.streaming.remotecommand.reconnecting import CONNECT_SECONDS
+from twisted_exec.wire.channel import V4, V5
+from twisted_exec.wire.resume import MARKS
+from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser, MarkUser
+    from twisted_exec.wire.resume import OpenRecording
+
+
+async def served_dialects(client: KubeClient, among: Iterable[Dialect]) -> Sequence[Dialect]:
+    """
+    Return the dialects that an API server speaks, by discovery, as kubectl does.
+
+    :param among: the dialects of interest.
+    :return: dialects whose consoles the server has, in the server's order of groups.
+    :raises APIError: discovery failed.
+    """
+    expected = list(among)
+    matches = []
+    for group in await client.groups():
+        here = [dialect for dialect in expected if dialect.group == group]
+        for version in dict.fromkeys(dialect.version for dialect in here):
+            names = await _resources(client, group, version)
+            matches += [
+                dialect
+                for dialect in here
+                if dialect.version == version and f"{dialect.workload.plural}/exec" in names
+            ]
+    return matches
+
+
+async def _resources(client: KubeClient, group: str, version: str) -> Sequence[str]:
+    try:
+        return await client.resources(group, version)
+    except APIError as error:
+        if error.code == 404:  # the server has the group in other versions
+            return ()
+        raise
+
+
+AGENT = "kubectl-console (twisted-exec)"
+
+TIMEOUT_SECONDS = 30.0
+"""Time limit for the connection, and another for the answer: later hops have their own limits."""
+
+
+def open_console(
+    config: ClientConfig,
+    namespace: str,
+    name: str,
+    user: ConsoleUser,
+    reactor: Any,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    server: IStreamClientEndpoint | None = None,
+    protocols: Sequence[str] = ATTEMPTS,
+    options: StreamOptions = CONSOLE,
+    among: Sequence[Dialect] = DIALECTS,
+    agent: str = AGENT,
+    reason: str = "",
+    record: str = "",
+    resume: bool = True,
+    silence_seconds: float = SILENCE_SECONDS,
+    give_up_seconds: float | None = None,
+    requested: Callable[[ClientConfig, Dialect], None] | None = None,
+) -> Deferred[ConsoleStream]:
+    """
+    Open the console of one machine.
+
+    :param user: receives the events of the session, ``attached`` first.  It may have the callbacks of
+        :class:`~twisted_exec.streaming.remotecommand.resuming_client.ResumableUser`.
+    :param server: the endpoint, instead of the one that ``config`` names.
+    :param protocols: tried in this order, see
+        :func:`~twisted_exec.streaming.remotecommand.client.connect`.
+    :param options: the options of the stream; with ``read_only`` no input reaches the machine, and
+        the observers' path follows if the user may not use the other one.
+    :param among: the possible dialects of the machine.  The first is tried without discovery; if
+        the server refuses it or does not have it, those that the server speaks follow, in its
+        order.
+    :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
+    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
+    :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`; empty for no recording.
+        A server that ignores it, because it does not know it, opens no console.
+    :param resume: after a loss of the connection open the next one, if the server can resume
+        sessions: at the same path, with current credentials, at the addresses of the server's name
+        in turn.
+    :param silence_seconds: silence after which the connection of such a session is lost.
+    :param give_up_seconds: time to resume a session; ``None`` for as long as the server is not in
+        reach.
+    :param requested: called for each request that may begin the session, when it is on its way, with
+        the credentials and the dialect.
+    :return: fires with the stream once it is attached.  Fails with an
+        :class:`~twisted_exec.api.status.APIError`: the server's error, or 502
+        or 504 naming the server if it cannot be reached; with
+        :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` if there are no
+        usable credentials.  Cancelling closes the connection.
+    """
+    query = options.query()
+    if reason:
+        query += f"&reason={quote(reason, safe='')}".encode("ascii")
+    if record:
+        query += f"&record={record}".encode("ascii")
+
+    async def opened(shown_config: ClientConfig, dialect: Dialect) -> ConsoleStream:
+        try:
+            return await opened_at("exec", shown_config, dialect)
+        except APIError as refused:
+            if not options.read_only:
+                lacks_exec = f'"{dialect.workload.plural}/exec"' in refused.message
+                if refused.code == Forbidden.code and lacks_exec and {V5, V4} & {*protocols}:
+                    await explain(shown_config, dialect, refused)
+                raise
+            if refused.code != Forbidden.code:
+                raise
+            try:
+                return await opened_at("console", shown_config, dialect)
+            except APIError as error:
+                # Older servers do not have this path, and it is a GET, which SPDY is not.
+                unknown = error.code in (NotFound.code, MethodNotAllowed.code)
+                raise refused if unknown else error from None
+
+    async def explain(shown_config: ClientConfig, dialect: Dialect, refused: APIError) -> None:
+        # Imported here: most consoles need no reviews, and the program starts faster without them.
+        from twisted_exec.kube.client import KubeClient
+        from twisted_exec.kube.smaller_request import name_smaller_request
+
+        client = KubeClient(shown_config, reactor, timeout_seconds=timeout_seconds, server=server)
+        try:
+            await name_smaller_request(refused, client, dialect, namespace, name)
+        finally:
+            await client.close()
+
+    async def opened_at(
+        subresource: str, shown_config: ClientConfig, dialect: Dialect
+    ) -> ConsoleStream:
+        if not resume:
+            connecting = connected(subresource, shown_config, dialect, user)
+            return await under_way(connecting, shown_config, dialect)
+
+        turns = count(1)
+
+        def reopened(header: str, next_user: MarkUser, protocol: str) -> Deferred[ConsoleClient]:
+            turn = next(turns)
+
+            async def opened_again(renewed_config: ClientConfig) -> ConsoleClient:
+                return await connected(
+                    subresource, renewed_config, dialect, next_user, [protocol], header, turn
+                )
+
+            return Deferred.fromCoroutine(_again(config, reactor, opened_again))
+
+        first = FirstUser(user, reopened, reactor, give_up_seconds)
+        connecting = connected(subresource, shown_config, dialect, first, header=MARKS)
+        await under_way(connecting, shown_config, dialect)
+        return first.stream
+
+    def under_way(
+        connecting: Coroutine[Any, Any, ConsoleClient], shown_config: ClientConfig, dialect: Dialect
+    ) -> Deferred[ConsoleClient]:
+        begun = Deferred.fromCoroutine(connecting)
+        if requested is not None:
+            requested(shown_config, dialect)
+        return begun
+
+    async def connected(
+        subresource: str,
+        shown_config: ClientConfig,
+        dialect: Dialect,
+        its_user: ConsoleUser,
+        its_protocols: Sequence[str] = protocols,
+        header: str = "",
+        first_address: int = 0,
+    ) -> ConsoleClient:
+        where = dialect.workload.path(namespace, name, subresource)
+        head = request_head(shown_config, where, query, agent)
+        connect_seconds = (
+            min(timeout_seconds, CONNECT_SECONDS) if first_address else timeout_seconds
+        )
+        api_server = server or endpoint(
+            shown_config, reactor, timeout_seconds=connect_seconds, first_address=first_address
+        )
+        with naming_server(config):
+            return await connect(
+                api_server,
+                head,
+                its_user,
+                clock=reactor,
+                timeout_seconds=timeout_seconds,
+                protocols=its_protocols,
+                resume=header,
+                silence_seconds=silence_seconds,
+                must_record=bool(record),
+            )
+
+    opening = opened_among(opened, config, reactor, among, timeout_seconds, server)
+    return Deferred.fromCoroutine(opening)
+
+
+async def _again(
+    config: ClientConfig, reactor: Any, opened: Callable[[ClientConfig], Awaitable[ConsoleClient]]
+) -> ConsoleClient:
+    """
+    Open a session's next connection.
+
+    :raises BadGateway: there are no credentials at present, for example because a plugin has no
+        network either.
+    """
+    try:
+        return await with_current_credentials(config, reactor, opened)
+    except KubeConfigError as problem:
+        raise BadGateway(str(problem)) from None
+
+
+T = TypeVar("T")
+
+
+async def with_current_credentials(
+    config: ClientConfig, reactor: Any, opened: Callable[[ClientConfig], Awaitable[T]]
+) -> T:
+    """Open something; after a 401 once more, if there are other credentials then."""
+    settled_config = await settled(config, reactor)
+    try:
+        return await opened(settled_config)
+    except APIError as refused:
+        other = await renewed(config, reactor, settled_config) if refused.code == 401 else None
+        if other is None:
+            raise
+    return await opened(other)
+
+
+async def opened_among(
+    opened: Callable[[ClientConfig, Dialect], Awaitable[T]],
+    config: ClientConfig,
+    reactor: Any,
+    among: Sequence[Dialect],
+    timeout_seconds: float,
+    server: IStreamClientEndpoint | None,
+) -> T:
+    """
+    Open a stream or a text of a machine, whose dialect may be one of several.
+
+    :param opened: opens it with current credentials; the other parameters are those of
+        :func:`open_console`.
+    """
+
+    async def shown_again(dialect: Dialect) -> T:
+        def opened_once(shown_config: ClientConfig) -> Awaitable[T]:
+            return opened(shown_config, dialect)
+
+        return await with_current_credentials(config, reactor, opened_once)
+
+    first, *others = among
+    try:
+        return await shown_again(first)
+    except APIError as error:
+        refused = error
+    served: Sequence[Dialect] = ()
+    if others and refused.code in (Forbidden.code, NotFound.code):
+        served = await _served(config, reactor, among, timeout_seconds, server)
+    for dialect in served:
+        if dialect == first:
+            continue
+        try:
+            return await shown_again(dialect)
+        except APIError as error:
+            if first not in served and refused.code in (Forbidden.code, NotFound.code):
+                refused, first = error, dialect
+    if refused.code == NotFound.code and not refused.details.get("name"):
+        # The server may lack the kind or the machine; its 404 does not say which.
+        here = await _served(config, reactor, DIALECTS, timeout_seconds, server)
+        if first not in here:
+            raise _no_such_kind(config.server, first, here)
+    raise explain_refusal(refused, config)
+
+
+def _no_such_kind(server: str, expected: Dialect, served: Sequence[Dialect]) -> APIError:
+    there = ", ".join(dialect.workload.qualified for dialect in served)
+    hint = f"it has {there}" if there else "is it the right cluster?"
+    message = f"{server} has no {expected.workload.qualified}; {hint}"
+    return APIError(message, code=NotFound.code, reason=NotFound.reason)
+
+
+async def _served(
+    config: ClientConfig,
+    reactor: Any,
+    among: Sequence[Dialect],
+    timeout_seconds: float,
+    server: IStreamClientEndpoint | None,
+) -> Sequence[Dialect]:
+    """Return the dialects that the server speaks; none if discovery fails."""
+    # Imported here: most consoles need no discovery, and the program starts faster without it.
+    from twisted_exec.kube.client import KubeClient
+
+    client = KubeClient(config, reactor, timeout_seconds=timeout_seconds, server=server)
+    try:
+        return await served_dialects(client, among)
+    except APIError:
+        return ()
+    finally:
+        await client.close()
+
+
+def request_head(config: ClientConfig, where: str, query: bytes, agent: str) -> UpgradeRequest:
+    """
+    Return the request for a stream or a text of a machine.
+
+    :param where: the path behind that of the server.
+    :param query: may be empty.
+    """
+    headers = [(b"User-Agent", agent.encode("ascii")), *identity_headers(config)]
+    target = (config.url.path + where).encode("ascii") + (b"?" + query if query else b"")
+    return UpgradeRequest(b"GET", target, host_header(config), headers)
+
+
+@contextmanager
+def naming_server(config: ClientConfig) -> Iterator[None]:
+    """
+    Name the server in the error if it cannot be reached.
+
+    :raises APIError: the error of the body.
+    """
+    try:
+        yield
+    except (BadGateway, GatewayTimeout) as error:
+        # These two classes are raised locally; a 502 of the server is a plain APIError.
+        raise type(error)(f"cannot reach {config.server}: {error.message}") from None
+
+
+def recorded_for(recordings: Sequence[OpenRecording]) -> str:
+    """Return for whom a console is recorded, and which input: `ann (input: masked), bob (input: all)`."""
+    return ", ".join(f"{display_name(each.user)} (input: {each.input})" for each in recordings)
+
+
+class RecordingNews:
+    """
+    The recordings of a console that the user of one session knows of.
+
+    Messages are ends of a sentence about the console, such as ``recorded for ann (input: masked)``.
+
+    :ivar present: the present state as such a message; empty if no recording is known.
+    """
+
+    def __init__(self) -> None:
+        self.present = ""
+        self._recorded = ""
+        self._recordings: tuple[OpenRecording, ...] | None = None
+
+    def begun(self, recorded: str) -> str:
+        """
+        Take note of the session's beginning.
+
+        :param recorded: the input that this session wants recorded, which servers of any release say.
+        :return: the message; empty if there is none.
+        """
+        self._recorded = recorded
+        self.present = f"recorded (input: {recorded})" if recorded else ""
+        return self.present
+
+    def changed(self, recordings: tuple[OpenRecording, ...] | None) -> str:
+        """
+        Take note of the recordings that go on.
+
+        :param recordings: ``None`` if the server does not know them.
+        :return: the message; empty if there is no news.
+        """
+        before = self._recordings
+        if recordings == before or not (recordings or before):
+            return ""
+        self._recordings = recordings
+        self.present = f"recorded for {recorded_for(recordings)}" if recordings else ""
+        if before is None and [each.input for each in recordings or ()] == [self._recorded]:
+            return ""  # the message at the beginning has said it
+        return self.present or "not recorded any more"

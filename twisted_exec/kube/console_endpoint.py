@@ -1,0 +1,363 @@
+"""
+A machine's console as an ordinary Twisted endpoint, so that any protocol can talk to any machine.
+
+For example::
+
+    endpoint = clientFromString(reactor, "console:demo-vm:kubeconfig=admin.kubeconfig")
+    expect = await connectProtocol(endpoint, Expect())
+
+The protocol's writes are the machine's input, and it receives the machine's output.
+``loseWriteConnection`` ends the input, ``loseConnection`` ends the session; the
+reason of ``connectionLost`` carries the session's
+:class:`~twisted_exec.streaming.interfaces.Ending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone, ConnectionLost, NoProtocol
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IProtocol,
+    IProtocolFactory,
+    IPushProducer,
+    IStreamClientEndpoint,
+    ITransport,
+)
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
+from twisted_exec.api.reasons import check_reason
+from twisted_exec.api.status import APIError
+from twisted_exec.kube.console import TIMEOUT_SECONDS, RecordingNews, open_console
+from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.wire.control_messages import Break, Ending, TerminalSize
+from twisted_exec.wire.resume import Attendance, OpenRecording
+
+if TYPE_CHECKING:
+    from twisted_exec.streaming.remotecommand.client import ConsoleStream
+
+_log = Logger()
+
+GIVE_UP_SECONDS = 300.0
+"""
+Time to resume the session of a protocol, which may have no user to give it up.
+
+Servers keep sessions for a minute by default.
+"""
+
+
+@implementer(IAddress)
+@dataclass(frozen=True)
+class ConsoleAddress:
+    """The address of a console, for Twisted's ``getPeer``."""
+
+    server: str
+    namespace: str
+    name: str
+
+
+class ConsoleDone(ConnectionDone):
+    """The session ended normally.  :ivar ending: the reason; ``None`` if this side left."""
+
+    def __init__(self, ending: Ending | None = None) -> None:
+        super().__init__(_told(ending) if ending is not None else "left")
+        self.ending = ending
+
+
+class ConsoleLost(ConnectionLost):
+    """The session failed.  :ivar ending: the reason; ``None`` if the connection broke."""
+
+    def __init__(self, ending: Ending | None, reason: str) -> None:
+        super().__init__(_told(ending) if ending is not None else reason)
+        self.ending = ending
+
+
+def _told(ending: Ending) -> str:
+    return f"{ending.reason}: {ending.message}" if ending.message else ending.reason
+
+
+@implementer(IStreamClientEndpoint)
+class ConsoleEndpoint:
+    """
+    A machine's console as an endpoint.
+
+    ``connect`` fails as :func:`~twisted_exec.kube.console.open_console` does.
+
+    A protocol that provides :class:`~twisted_exec.kube.interfaces.IResumableProtocol` learns of lost
+    connections.
+
+    Recordings of the console, which have what the protocol writes, are logged.  A protocol that provides
+    :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of them instead.
+
+    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
+    :param resume: as of :func:`~twisted_exec.kube.console.open_console`, and so is ``give_up_seconds``.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        namespace: str,
+        name: str,
+        reactor: Any,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        server: IStreamClientEndpoint | None = None,
+        among: Sequence[Dialect] = DIALECTS,
+        reason: str = "",
+        resume: bool = True,
+        give_up_seconds: float | None = GIVE_UP_SECONDS,
+    ) -> None:
+        self._config, self._among = config, among
+        self._reason = reason
+        self._resume, self._give_up_seconds = resume, give_up_seconds
+        self._address = ConsoleAddress(config.server, namespace, name)
+        self._reactor = reactor
+        self._timeout_seconds = timeout_seconds
+        self._server = server
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """See :meth:`~twisted.internet.interfaces.IStreamClientEndpoint.connect`."""
+        user = _ProtocolUser(protocolFactory, self._address)
+        protocolFactory.doStart()
+        opening = open_console(
+            self._config,
+            self._address.namespace,
+            self._address.name,
+            user,
+            self._reactor,
+            timeout_seconds=self._timeout_seconds,
+            server=self._server,
+            among=self._among,
+            reason=self._reason,
+            resume=self._resume,
+            give_up_seconds=self._give_up_seconds,
+        )
+
+        def opened(_: object) -> IProtocol:
+            if user.protocol is None:
+                raise NoProtocol()
+            protocol: IProtocol = user.protocol
+            return protocol
+
+        def failed(failure: Failure) -> Failure:
+            protocolFactory.doStop()
+            return failure
+
+        return opening.addCallback(opened).addErrback(failed)
+
+
+class _ProtocolUser:
+    """Makes a Twisted protocol the user of a console."""
+
+    protocol: Any = None
+
+    def __init__(self, factory: IProtocolFactory, address: ConsoleAddress) -> None:
+        self._factory, self._address = factory, address
+        self._recordings: tuple[OpenRecording, ...] = ()
+        self._news = RecordingNews()
+        self._ending: Ending | None = None
+        self.transport: _ConsoleTransport | None = None
+
+    def attached(self, stream: ConsoleStream) -> None:
+        self.protocol = self._factory.buildProtocol(self._address)
+        if self.protocol is None:
+            stream.abort()
+            return
+        if IResumableProtocol.providedBy(self.protocol):
+            for callback in ("outage", "resumed", "notice", "skipped"):
+                setattr(self, callback, getattr(self.protocol, callback))
+        self.transport = _ConsoleTransport(stream, self._address)
+        self.protocol.makeConnection(self.transport)
+        if recorded := getattr(stream, "recorded", ""):
+            self._tell_recorded((OpenRecording(recorded),), self._news.begun(recorded))
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        recordings = attendance.recordings
+        if recordings is not None and recordings != self._recordings:
+            self._tell_recorded(recordings, self._news.changed(recordings))
+
+    def _tell_recorded(self, recordings: tuple[OpenRecording, ...], news: str) -> None:
+        self._recordings = recordings
+        if IRecordedProtocol.providedBy(self.protocol):
+            self.protocol.recordings_changed(recordings)
+        elif news:
+            where = f"{self._address.namespace}/{self._address.name}"
+            _log.info("the console of {machine} is {news}", machine=where, news=news)
+
+    def data_received(self, data: bytes) -> None:
+        self.protocol.dataReceived(data)
+
+    def ended(self, ending: Ending) -> None:
+        self._ending = ending
+
+    def detached(self, reason: str) -> None:
+        if self.protocol is None or self.transport is None:
+            return
+        left, ending = self.transport.disconnecting, self._ending
+        self.transport.connected = False
+        well = left if ending is None else ending.ok
+        why = ConsoleDone(ending) if well else ConsoleLost(ending, reason)
+        self.protocol.connectionLost(Failure(why))
+        self._factory.doStop()
+
+
+@implementer(ITransport, IConsumer, IPushProducer)
+class _ConsoleTransport:
+    """The transport of a protocol on a console's stream."""
+
+    def __init__(self, stream: ConsoleStream, address: ConsoleAddress) -> None:
+        self._stream, self._address = stream, address
+        self.connected = True
+        self.disconnecting = False
+
+    def write(self, data: bytes) -> None:
+        """Send input to the machine."""
+        if self.connected and not self.disconnecting:
+            self._stream.write(data)
+
+    def writeSequence(self, data: Any) -> None:
+        self.write(b"".join(data))
+
+    def window_changed(self, size: TerminalSize) -> None:
+        """Send the size of the terminal to the machine."""
+        self._stream.resize(size)
+
+    def send_break(self, milliseconds: int = 250) -> None:
+        """
+        Send BREAK on the machine's line, after the data written so far.
+
+        :param milliseconds: 1 to 5000.
+        """
+        if self.connected and not self.disconnecting:
+            self._stream.wish(Break(milliseconds))
+
+    def loseWriteConnection(self) -> None:
+        """
+        End the input; output continues until the machine's side ends the session.
+
+        Does nothing with protocols that have no message for it (v4).
+        """
+        if self.connected and self._stream.can_half_close:
+            self._stream.end_input()
+
+    def loseConnection(self) -> None:
+        """End the session after sending the data written so far."""
+        if self.connected and not self.disconnecting:
+            self.disconnecting = True
+            self._stream.leave()
+
+    def abortConnection(self) -> None:
+        """End the session at once."""
+        if self.connected:
+            self.disconnecting = True
+            self._stream.abort()
+
+    def getPeer(self) -> ConsoleAddress:
+        return self._address
+
+    def getHost(self) -> IAddress:
+        return self._stream.transport.getHost()  # type: ignore[no-any-return]
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        if not self.connected:
+            producer.stopProducing()
+            return
+        if not streaming:
+            raise ValueError("only streaming producers: wrap a pull producer")
+        self._stream.registerProducer(producer, streaming)
+
+    def unregisterProducer(self) -> None:
+        self._stream.unregisterProducer()
+
+    def pauseProducing(self) -> None:
+        if self.connected:
+            self._stream.pause_output()
+
+    def resumeProducing(self) -> None:
+        if self.connected:
+            self._stream.resume_output()
+
+    def stopProducing(self) -> None:
+        self.loseConnection()
+
+
+def parse_console(
+    reactor: Any,
+    name: str = "",
+    namespace: str | None = None,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    timeout: str = str(TIMEOUT_SECONDS),
+    dialect: str = "",
+    reason: str = "",
+    resume: str = "yes",
+) -> IStreamClientEndpoint:
+    """
+    ``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT:timeout=SECONDS:dialect=DIALECT:reason=TEXT:resume=no``
+
+    The kubeconfig is read at each ``connect``, so renewed credentials are used.
+
+    :raises ValueError: the name is missing, the timeout is not a number, the dialect is unknown,
+        the reason is not valid, or ``resume`` is neither ``yes`` nor ``no``.
+    """
+    if resume not in ("yes", "no"):
+        raise ValueError(f"console: resume={resume} is neither yes nor no")
+    if not name:
+        raise ValueError("console: needs the name of a machine, as in console:demo-vm")
+    among = (by_name(dialect),) if dialect else DIALECTS
+    try:
+        reason = check_reason(reason)
+    except APIError as refusal:
+        raise ValueError(f"console: {refusal.message}") from None
+    return _FromKubeconfig(
+        reactor,
+        name,
+        namespace,
+        kubeconfig,
+        context,
+        float(timeout),
+        among,
+        reason,
+        resume == "yes",
+    )
+
+
+@implementer(IStreamClientEndpoint)
+@dataclass(frozen=True)
+class _FromKubeconfig:
+    reactor: Any
+    name: str
+    namespace: str | None
+    kubeconfig: str | None
+    context: str | None
+    timeout_seconds: float
+    among: Sequence[Dialect]
+    reason: str
+    resume: bool
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        async def connected() -> IProtocol:
+            config = load(self.kubeconfig, self.context)
+            console = ConsoleEndpoint(
+                config,
+                self.namespace or config.namespace,
+                self.name,
+                self.reactor,
+                timeout_seconds=self.timeout_seconds,
+                among=self.among,
+                reason=self.reason,
+                resume=self.resume,
+            )
+            return await console.connect(protocolFactory)
+
+        return Deferred.fromCoroutine(connected())

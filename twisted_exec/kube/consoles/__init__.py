@@ -1,3 +1,0 @@
-"""
-Consoles of machines and Pods, opened through an API server.
-"""

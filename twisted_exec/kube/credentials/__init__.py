@@ -1,4 +1,0 @@
-"""
-Credentials from outside the kubeconfig: exec plugins and certificates signed through the API
-server.
-"""

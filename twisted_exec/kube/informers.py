@@ -1,0 +1,586 @@
+"""
+Local copies of resources that follow the API server, and the work queues that they feed.
+
+Local copies of resources that follow the API server, and the work queues that they feed.
+
+A reflector: a local copy of one resource, kept current by list and watch.
+
+Level-triggered: users read the copy; events only say when to look.  A watch that ends resumes from
+the last ``resourceVersion``; a watch that fails resumes after an exponential back-off with jitter.
+If the server no longer has that version, the reflector lists again and reports the differences, so
+several missed changes of an object arrive as one.  Source of the rules:
+``k8s.io/client-go/tools/cache/reflector.go``.
+
+A server that was restored from a backup has lower versions, and sends nothing to a resumed watch
+until it reaches the version of the watch.  So after each failure the reflector asks for the
+server's version, and lists again if it has gone back.
+
+A work queue by key: one worker per key at a time, a limit for all, and back-off for keys that fail.
+
+A program for several clusters has one queue for each, so that a dead cluster does not delay the
+others.
+
+Ordered callbacks for changes; an exception of one is logged and does not affect the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import Interface, implementer
+
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, Expired, Forbidden, NotFound, Unauthorized
+from twisted_exec.kube.interfaces import IKubeClient, Object
+
+__path__: list[str] = []  # for the old path kube.informers.reflector, see _moved
+
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+
+# Pause if a server ends every watch at once, or calls the version that it just returned too old.
+SHORT_WATCH_SECONDS = 1.0
+
+NOBODY = "metadata.name=-"
+"""A field selector that matches no object (the name is invalid), to get only the version of the list."""
+
+Key = tuple[str, str]
+"""Namespace (empty for cluster-scoped objects) and name."""
+
+Change = Callable[[Object | None, Object | None], None]
+"""Called with the object before and after; ``None`` before its creation and after its deletion."""
+
+
+class IStore(Interface):
+    """Read access to a local copy."""
+
+    def get(name: str, namespace: str = "") -> Object | None:
+        """Return the object as last seen, which the caller must not change; ``None`` if there is none."""
+
+
+def key_of(obj: Object) -> Key:
+    """Return namespace and name of an object."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+class Backoff:
+    """
+    Exponential back-off up to a limit; each pause is a random part of its length, at least half.
+
+    :param rng: source of ``random()``; the jitter keeps many clients apart.
+    """
+
+    def __init__(
+        self,
+        first_seconds: float = FIRST_PAUSE_SECONDS,
+        longest_seconds: float = LONGEST_PAUSE_SECONDS,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._first = self._next = first_seconds
+        self._longest = longest_seconds
+        self._random = rng or random.Random()
+
+    def reset(self) -> None:
+        """Return to the first pause, after a success."""
+        self._next = self._first
+
+    def pause(self) -> float:
+        """Return how many seconds to wait now."""
+        seconds, self._next = self._next, min(self._next * 2, self._longest)
+        return seconds * (0.5 + self._random.random() / 2)
+
+
+@implementer(IStore)
+class Reflector:
+    """
+    A local copy of the objects of ``resource``.
+
+    :param of: name of the cluster, for the log of a program that follows several.
+    :param on_change: called for each difference, in order.  An object that was
+        deleted and created again in between counts as two changes.  Its exceptions
+        are logged; the copy is not affected.
+    :param trim: returns the part of an object to store; it may change the object in place.
+        Saves memory if objects are large and few fields are read.
+    :param optional: the server may lack the resource, such as one of another make; the reflector then
+        waits for it without a warning.
+    :param max_objects: list again if a watch brings more objects, because lists have a size limit
+        and watches do not; for servers that we do not trust.
+    """
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        resource: Resource,
+        clock: IReactorTime,
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
+        of: str = "",
+        on_change: Change | None = None,
+        trim: Callable[[Object], Object] | None = None,
+        max_objects: int | None = None,
+        optional: bool = False,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.resource, self._max_objects = resource, max_objects
+        self._optional = optional
+        self._what = " ".join(
+            filter(
+                None,
+                [
+                    resource.qualified,
+                    f"({label_selector})" if label_selector else "",
+                    f"of {of}" if of else "",
+                ],
+            )
+        )
+        self.synced = False
+        """Whether the copy has been complete at least once."""
+        self.problem = ""
+        """The reason why the copy is not current, or empty."""
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._selectors = {"field_selector": field_selector, "label_selector": label_selector}
+        self._on_change, self._trim = on_change, trim
+        self._backoff = Backoff(rng=rng)
+        self._objects: dict[Key, Object] = {}
+        self._version = ""
+        self._interrupted = False
+        self._listed = 0.0
+        self._settling: IDelayedCall | None = None
+        self._running: Deferred[None] | None = None
+        self._stopped = False
+        self._waiting: list[Deferred[None]] = []
+
+    _log = Logger()
+
+    def start(self) -> None:
+        """List, then watch, until :meth:`stop`."""
+        if self._running is None:
+            self._stopped = False
+            self._running = Deferred.fromCoroutine(self._run()).addErrback(self._ended)
+
+    def stop(self) -> Deferred[None]:
+        """Cancel all requests; fires when they have ended.  The copy stays readable."""
+        running, self._running = self._running, None
+        if running is None:
+            return succeed(None)
+        # A cancelled connection attempt fails as if the server were down; the flag tells them apart.
+        self._stopped = True
+        running.cancel()
+        return running
+
+    def _ended(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self.problem = "the reflector failed; see the log"
+            self._log.failure("{what}: the reflector failed", failure, what=self._what)
+
+    def forget(self) -> None:
+        """
+        Prepare for another server: list again, report the differences, and be unsynced until then.
+
+        If the reflector is running, call this again after :meth:`stop` has fired.
+        """
+        self._version, self.synced = "", False
+
+    def when_synced(self) -> Deferred[None]:
+        """Fires when the first list has arrived."""
+        if self.synced:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
+        self._waiting.append(waiting)
+        return waiting
+
+    def get(self, name: str, namespace: str = "") -> Object | None:
+        """See :meth:`IStore.get`."""
+        return self._objects.get((namespace, name))
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(list(self._objects.values()))
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    async def _run(self) -> None:
+        while not self._stopped:
+            try:
+                if self._version and self._interrupted:
+                    await self._look_for_older()
+                if not self._version:
+                    await self._list()
+                self._interrupted = False
+                await self._watch_once()
+            except Expired as expired:
+                self._version = ""
+                if not self._stopped and self._clock.seconds() - self._listed < SHORT_WATCH_SECONDS:
+                    await self._pause(expired.message, 0)
+            except APIError as refused:
+                if self._stopped:
+                    return
+                self._interrupted = True
+                if self._optional and await self._is_absent(refused):
+                    await self._wait_for_resource()
+                else:
+                    await self._pause(_explained(refused), refused.retry_after_seconds or 0)
+            except CancelledError:
+                raise
+            except Exception:
+                if self._stopped:
+                    raise
+                # A bug, or an object of unexpected form; continue, the next object may be fine.
+                self._log.failure("{resource}: following failed", resource=self.resource.qualified)
+                self._version = ""  # the object of this version is not in the copy
+                await self._pause("following failed; see the log", LONGEST_PAUSE_SECONDS)
+
+    async def _is_absent(self, refused: APIError) -> bool:
+        """
+        Return whether the server lacks the resource.
+
+        RBAC answers 403 for a group that does not exist, as for one that the role does not name.
+        Discovery, which every authenticated user may read, tells them apart.
+        """
+        if refused.code != Forbidden.code:
+            return refused.code == NotFound.code
+        try:
+            return self.resource.group not in await self._client.groups()
+        except APIError:
+            return False
+
+    async def _wait_for_resource(self) -> None:
+        why = f"the API server has no {self.resource.qualified}"
+        if why != self.problem:
+            self._log.info("{why}", why=why)
+        self.problem = why
+        await deferLater(self._clock, max(self._backoff.pause(), SHORT_WATCH_SECONDS))
+
+    async def _list(self) -> None:
+        # Passed only if used, so that test doubles need not know the parameter.
+        keep = {} if self._trim is None else {"trim": self._trim}
+        options: dict[str, Any] = {**self._selectors, **keep}
+        listed = await self._client.list(self.resource, self._namespace, **options)
+        self._replace({key_of(obj): obj for obj in listed["items"]})
+        self._version = str(listed["metadata"].get("resourceVersion") or "0")
+        self._listed = self._clock.seconds()
+        self.problem = ""
+        if not self.synced:
+            self.synced = True
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.callback(None)
+
+    async def _look_for_older(self) -> None:
+        """Forget the version if the server's is lower now."""
+        fields = self._selectors["field_selector"]
+        if "metadata.name=" not in fields:  # RBAC may allow us to list this one name only
+            fields = ",".join(filter(None, [fields, NOBODY]))
+        selectors: dict[str, Any] = {**self._selectors, "field_selector": fields}
+        listed = await self._client.list(self.resource, self._namespace, **selectors)
+        version = str(listed["metadata"].get("resourceVersion") or "")
+        if _is_older(version, self._version):
+            message = "{what}: the API server has gone back from version {before} to {now}"
+            self._log.warn(message, what=self._what, before=self._version, now=version)
+            self._version = ""
+
+    async def _watch_once(self) -> None:
+        begun = self._clock.seconds()
+        try:
+            await self._client.watch(
+                self.resource,
+                self._event,
+                self._namespace,
+                resource_version=self._version,
+                on_open=self._opened,
+                **self._selectors,
+            )
+        finally:
+            settling, self._settling = self._settling, None
+            if settling is not None and settling.active():
+                settling.cancel()
+        if self._clock.seconds() - begun < SHORT_WATCH_SECONDS:
+            await self._pause("the API server ends watches at once", 0)
+        else:
+            self._current()
+
+    def _opened(self) -> None:
+        """Count as current after a moment: a watch without changes may stay silent forever."""
+        self._settling = self._clock.callLater(SHORT_WATCH_SECONDS, self._current)
+
+    def _current(self) -> None:
+        if self.problem:
+            self._log.info("{what}: current again", what=self._what)
+        self.problem = ""
+        self._backoff.reset()
+
+    async def _pause(self, why: str, at_least_seconds: float) -> None:
+        if why != self.problem:
+            self._log.warn("{what}: {why}", what=self._what, why=why)
+        self.problem = why
+        seconds = max(self._backoff.pause(), min(at_least_seconds, LONGEST_PAUSE_SECONDS))
+        await deferLater(self._clock, seconds)
+
+    def _event(self, kind: str, obj: Object) -> None:
+        version = obj["metadata"].get("resourceVersion")
+        if version:
+            self._version = str(version)
+        self._current()
+        if kind in ("ADDED", "MODIFIED"):
+            self._check_room(obj)
+            self._put(obj if self._trim is None else self._trim(obj))
+        elif kind == "DELETED":
+            self._drop(key_of(obj))
+
+    def _check_room(self, obj: Object) -> None:
+        full = self._max_objects is not None and len(self._objects) >= self._max_objects
+        if full and key_of(obj) not in self._objects:
+            raise Expired(f"more than {self._max_objects} objects came")
+
+    def _replace(self, objects: dict[Key, Object]) -> None:
+        for key in [key for key in self._objects if key not in objects]:
+            self._drop(key)
+        for obj in objects.values():
+            self._put(obj)
+
+    def _put(self, obj: Object) -> None:
+        key = key_of(obj)
+        before = self._objects.get(key)
+        if before is not None and _uid(before) != _uid(obj):
+            self._drop(key)
+            before = None
+        self._objects[key] = obj
+        if before is None or before != obj:
+            self._tell(before, obj)
+
+    def _drop(self, key: Key) -> None:
+        before = self._objects.pop(key, None)
+        if before is not None:
+            self._tell(before, None)
+
+    def _tell(self, before: Object | None, after: Object | None) -> None:
+        if self._on_change is None:
+            return
+        try:
+            self._on_change(before, after)
+        except Exception:
+            # A bug of the listener must not stop the copy.
+            self._log.failure("a listener of {what} failed", what=self._what)
+
+
+def _uid(obj: Object) -> Any:
+    return obj["metadata"].get("uid")
+
+
+def _is_older(version: str, than: str) -> bool:
+    """Compare versions, which grow if they are numbers; other forms are never older."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
+def _explained(refused: APIError) -> str:
+    """Return the error's message; for a bare ``Unauthorized``, as servers send it, what it means."""
+    if refused.code == Unauthorized.code and refused.message == Unauthorized.reason:
+        return "the API server does not accept this program's credentials; replace them"
+    return refused.message
+
+
+LONGEST_RETRY_SECONDS = 60.0
+MAX_WORKERS = 8
+SLICE = 50
+"""Number of workers to start per turn of the reactor."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass
+class _Work:
+    """The state of one key; removed after a success."""
+
+    backoff: Backoff = field(
+        default_factory=lambda: Backoff(FIRST_PAUSE_SECONDS, LONGEST_RETRY_SECONDS)
+    )
+    busy: bool = False
+    running: Deferred[None] | None = None
+    """The running worker, to cancel it; ``None`` while the worker starts."""
+    again: bool = False
+    """Whether the key was added again since the worker started."""
+    timer: IDelayedCall | None = None
+    failures: int = 0
+
+
+class WorkQueue(Generic[K]):
+    """
+    A queue of keys.
+
+    :param work: handles one key; called again with back-off after a failure.
+    :param refused: called with the key, the error, and the number of consecutive failures of this
+        key.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        work: Callable[[K], Awaitable[None]],
+        clock: IReactorTime,
+        refused: Callable[[K, APIError, int], None] = lambda *_: None,
+    ) -> None:
+        self._do, self._clock, self._told = work, clock, refused
+        self._work: dict[K, _Work] = {}
+        self._waiting: deque[tuple[K, _Work]] = deque()
+        self._at_work = 0
+        self._next_turn: IDelayedCall | None = None
+        self._is_beginning = self._stopped = False
+
+    def __len__(self) -> int:
+        return len(self._work)
+
+    def add(self, key: K) -> None:
+        """
+        Queue a key; a key that is queued already stays queued once.
+
+        A key that failed lately waits for its back-off: frequent changes must not bypass it.
+        """
+        if self._stopped:
+            return
+        work = self._work.setdefault(key, _Work())
+        if work.busy:
+            work.again = True
+        elif work.timer is None:
+            self._begin(key, work)
+
+    def hurry(self, key: K) -> None:
+        """
+        Queue a key without waiting for its back-off, because the cause of its failure has changed.
+        """
+        work = self._work.get(key)
+        if work is not None and work.timer is not None and not self._stopped:
+            work.backoff.reset()
+            work.timer.reset(0.0)
+        else:
+            self.add(key)
+
+    def stop(self) -> Deferred[None]:
+        """Cancel all workers; fires when they have ended."""
+        self._stopped = True
+        self._waiting.clear()
+        calls = [self._next_turn, *(work.timer for work in self._work.values())]
+        for call in calls:
+            if call is not None and call.active():
+                call.cancel()
+        ending = [work.running for work in self._work.values() if work.running is not None]
+        for running in ending:
+            running.cancel()
+        done: Deferred[None] = DeferredList(ending).addCallback(lambda _: None)
+        return done
+
+    def _begin(self, key: K, work: _Work) -> None:
+        work.timer, work.again, work.busy = None, False, True
+        self._waiting.append((key, work))
+        if self._next_turn is None:
+            self._begin_some()
+
+    def _begin_some(self) -> None:
+        """
+        Start workers in the free slots.
+
+        A worker that completes synchronously frees its slot here.  The loop starts the next without
+        recursion, and returns to the reactor after a number of them.
+        """
+        self._next_turn = None
+        if self._is_beginning:
+            return
+        self._is_beginning, begun = True, 0
+        while self._waiting and self._at_work < MAX_WORKERS and begun < SLICE:
+            key, work = self._waiting.popleft()
+            self._at_work += 1
+            begun += 1
+            done = Deferred.fromCoroutine(self._one(key))
+            work.running = done
+            done.addBoth(self._ended, key, work)
+        self._is_beginning = False
+        if begun == SLICE and self._waiting:
+            self._next_turn = self._clock.callLater(0, self._begin_some)
+
+    async def _one(self, key: K) -> None:
+        await self._do(key)
+
+    def _ended(self, result: object, key: K, work: _Work) -> None:
+        work.running, work.busy = None, False
+        self._at_work -= 1
+        if self._stopped:
+            return
+        self._settle(key, work, result)
+        if self._waiting and self._next_turn is None:
+            self._begin_some()
+
+    def _settle(self, key: K, work: _Work, result: object) -> None:
+        if isinstance(result, Failure):
+            self._failed(key, work, result)
+        elif work.again:
+            work.timer = self._clock.callLater(0, self._begin, key, work)
+            work.failures = 0
+            work.backoff.reset()
+        else:
+            del self._work[key]
+
+    def _failed(self, key: K, work: _Work, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        work.failures += 1
+        if isinstance(failure.value, APIError):
+            self._told(key, failure.value, work.failures)
+        else:
+            self._log.failure("work on {key} failed", failure, key=key)
+        work.timer = self._clock.callLater(work.backoff.pause(), self._begin, key, work)
+
+
+class Listeners:
+    """
+    Callbacks for changes of one thing.
+
+    :param what: name of that thing, for the log.
+    """
+
+    _log = Logger()
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._each: dict[object, Callable[..., None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._each)
+
+    def add(self, changed: Callable[..., None]) -> Callable[[], None]:
+        """Add a callback; return a function that removes it, which may be called more than once."""
+        token = object()
+        self._each[token] = changed
+
+        def end() -> None:
+            self._each.pop(token, None)
+
+        return end
+
+    def clear(self) -> None:
+        """Remove all callbacks."""
+        self._each.clear()
+
+    def tell(self, *arguments: Any) -> None:
+        """Call all callbacks, except those that an earlier one removed."""
+        for token, changed in list(self._each.items()):
+            if token not in self._each:
+                continue
+            try:
+                changed(*arguments)
+            except Exception:
+                self._log.failure("who follows {what} failed", what=self._what)

@@ -1,3 +1,0 @@
-"""
-Leader election by Lease, and services that run only on the leader.
-"""

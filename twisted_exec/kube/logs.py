@@ -1,0 +1,212 @@
+"""
+A machine's log, and the content of a recording, from the user's side of an API server.
+
+A machine's log, from the user's side of an API server.
+
+A log that is cut off, because the API server was lost, continues at its offset
+(:mod:`twisted_exec.streaming.text.resumption`): each attempt tries all addresses of the kubeconfig's
+server.  A server of an earlier release sends no offsets, and its log ends when it is cut off.
+
+The content of a ConsoleRecording, from the user's side of an API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.python.failure import Failure
+
+from twisted_exec.api.dialects import DEFAULT, DIALECTS, Dialect
+from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
+from twisted_exec.api.kinds.consolerecordings import CONTENT
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import APIError, BadGateway, NotFound
+from twisted_exec.kube.console import (
+    TIMEOUT_SECONDS,
+    opened_among,
+    request_head,
+    with_current_credentials,
+)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.screens import open_download
+from twisted_exec.streaming.text.download import DOWNLOADS, Download
+from twisted_exec.streaming.text.resumption import FINAL, FramedText, ResumedLog
+from twisted_exec.wire.log_frames import Framing
+
+_FINAL = (*FINAL, 404)
+"""A server that answers 404 knows that the machine is gone."""
+
+
+class MachineLog:
+    """
+    The log of one machine.
+
+    :param server: the endpoint, instead of the one that ``config`` names.
+    :param among: as of :func:`~twisted_exec.kube.console.open_console`.
+    :param resource: that of the object whose log it is, if it is not a machine.
+    :param agent: the ``User-Agent``; ASCII.
+    :param lost: called at the start of each outage with the reason, and with ``None`` at its end.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        namespace: str,
+        name: str,
+        reactor: Any,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        server: IStreamClientEndpoint | None = None,
+        among: Sequence[Dialect] = DIALECTS,
+        resource: Resource | None = None,
+        agent: str = "twisted-exec",
+        lost: Callable[[str | None], None] = lambda why: None,
+    ) -> None:
+        self._config, self._namespace, self._name = config, namespace, name
+        self._reactor, self._timeout_seconds = reactor, timeout_seconds
+        self._server, self._among, self._agent, self._lost = server, among, agent, lost
+        self._resource = resource
+
+    async def read(
+        self,
+        options: LogOptions,
+        data: Callable[[bytes], None],
+        opened: Callable[[Download | ResumedLog], None] = lambda log: None,
+    ) -> None:
+        """
+        Read the log to its end.
+
+        :param options: with ``frames`` if the log is to continue after a loss.
+        :param data: called with each piece of text; an exception ends the log, and is raised here.
+        :param opened: called before the first text with the log, which can be paused.
+        :raises APIError: the server refuses, cannot be reached, or the log was cut off.
+        :raises KubeConfigError: there are no usable credentials.
+        """
+        download = await self._open(options)
+        framing = Framing.of(download.headers) if options.frames else None
+        log: Download | ResumedLog = download
+        if framing is not None:
+            log = ResumedLog(
+                FramedText(download, framing),
+                options,
+                self._again,
+                self._reactor,
+                lost=self._lost,
+                final=_FINAL,
+            )
+        opened(log)
+        ended: Deferred[bool] = Deferred(lambda _: log.abort())
+
+        def take(text: bytes) -> None:
+            try:
+                data(text)
+            except Exception:  # such as a broken pipe
+                log.abort()
+                ended.errback(Failure())
+
+        log.deliver(take, ended.callback)
+        if await ended:
+            return
+        if isinstance(log, ResumedLog) and log.ending is not None:
+            raise BadGateway(f"the log was cut off: {log.ending.message}")
+        raise BadGateway("the log was cut off")
+
+    async def _again(self, options: LogOptions) -> FramedText:
+        try:
+            download = await self._open(options)
+        except KubeConfigError as problem:  # such as a file that is being written
+            raise BadGateway(str(problem)) from None
+        framing = Framing.of(download.headers)
+        if framing is None:
+            download.abort()
+            raise APIError("this server cannot continue the log", code=501)
+        return FramedText(download, framing)
+
+    async def _open(self, options: LogOptions) -> Download:
+        async def opened(config: ClientConfig, dialect: Dialect) -> Download:
+            return await self._opened(options, config, dialect)
+
+        return await opened_among(
+            opened, self._config, self._reactor, self._among, self._timeout_seconds, self._server
+        )
+
+    async def _opened(
+        self, options: LogOptions, config: ClientConfig, dialect: Dialect
+    ) -> Download:
+        resource = self._resource or dialect.workload
+        where = resource.path(self._namespace, self._name, "log")
+        head = request_head(config, where, options.query(), self._agent)
+        download = await open_download(
+            config,
+            head,
+            self._reactor,
+            self._timeout_seconds,
+            server=self._server,
+            factory=DOWNLOADS,
+        )
+        self._among = (dialect,)
+        return download
+
+
+async def deleted_log(
+    config: ClientConfig, namespace: str, machine: str, reactor: Any, **more: Any
+) -> MachineLog:
+    """
+    Return the log of a deleted machine; of several with that name, of the one deleted last.
+
+    :param more: parameters of :class:`MachineLog`.
+    :raises APIError: the server knows of no such machine, or refuses.
+    :raises KubeConfigError: there are no usable credentials.
+    """
+    # Imported here: other logs need no client, and the program starts faster without it.
+    from twisted_exec.kube.client import KubeClient
+
+    client = KubeClient(config, reactor)
+    resource = DELETEDCONSOLES.resource
+    try:
+        listed = await client.list(resource, namespace, field_selector=f"spec.machine={machine}")
+    finally:
+        await client.close()
+    if not listed["items"]:
+        message = f'there is no console of a deleted machine "{machine}"'
+        raise NotFound(resource.plural, machine, resource.group, message)
+    newest = max(listed["items"], key=lambda each: str(each["spec"]["deletionTime"]))
+    name = newest["metadata"]["name"]
+    return MachineLog(config, namespace, name, reactor, among=(DEFAULT,), resource=resource, **more)
+
+
+async def read_recording(
+    config: ClientConfig,
+    namespace: str,
+    name: str,
+    file: BinaryIO,
+    reactor: Any,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    agent: str = "twisted-exec",
+) -> None:
+    """
+    Write the content of a recording to a file.
+
+    :raises APIError: the server refuses, cannot be reached, or sends a part only.
+    :raises KubeConfigError: there are no usable credentials.
+    """
+
+    async def opened(config: ClientConfig) -> Download:
+        where = CONSOLERECORDINGS.resource.path(namespace, name, CONTENT)
+        head = request_head(config, where, b"", agent)
+        return await open_download(config, head, reactor, timeout_seconds)
+
+    download = await with_current_credentials(config, reactor, opened)
+    ended: Deferred[bool] = Deferred(lambda _: download.abort())
+
+    def take(data: bytes) -> None:
+        file.write(data)
+
+    download.deliver(take, ended.callback)
+    if not await ended:
+        raise BadGateway(f'recording "{name}" is incomplete: the connection was lost; try again')

@@ -1,0 +1,141 @@
+"""
+A machine's screen, and downloads of an API server in general, from the user's side.
+
+A machine's screen, from the user's side of an API server.
+
+Texts and pictures of an API server, from the user's side: the request, and the head of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+
+from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.screens import Form, ScreenOptions, TerminalState, parse_state
+from twisted_exec.api.status import BadGateway, GatewayTimeout
+from twisted_exec.kube.connection import endpoint
+from twisted_exec.kube.console import TIMEOUT_SECONDS, naming_server, opened_among, request_head
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.streaming.http.upgrade_client import (
+    AskingFactory,
+    UpgradeRefused,
+    UpgradeRequest,
+    connect,
+)
+from twisted_exec.streaming.text.download import ANY_DOWNLOADS, Download, fetch
+
+_LARGEST = 64 << 20
+
+
+async def read_screen(
+    config: ClientConfig,
+    namespace: str,
+    name: str,
+    options: ScreenOptions,
+    reactor: Any,
+    *,
+    among: Sequence[Dialect] = DIALECTS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    agent: str = "twisted-exec",
+) -> bytes:
+    """
+    Return the screen of a machine.
+
+    :param among: as of :func:`~twisted_exec.kube.console.open_console`.
+    :param timeout_seconds: for the connection, the head of the answer, and the screen, each.
+    :raises APIError: the server refuses, or cannot be reached.
+    :raises KubeConfigError: there are no usable credentials.
+    """
+
+    async def opened(config: ClientConfig, dialect: Dialect) -> Download:
+        where = dialect.workload.path(namespace, name, "screen")
+        head = request_head(config, where, options.query(), agent)
+        return await open_download(config, head, reactor, timeout_seconds)
+
+    download = await opened_among(opened, config, reactor, among, timeout_seconds, None)
+    return await _read(download, reactor, timeout_seconds)
+
+
+async def read_state(
+    config: ClientConfig,
+    path: str,
+    size: tuple[int, int],
+    reactor: Any,
+    *,
+    reason: str,
+    timeout_seconds: float,
+    agent: str,
+) -> TerminalState:
+    """
+    Return the state of a console for a terminal that takes over from there.
+
+    :param config: with current credentials.
+    :param path: of the screen, behind that of the server.
+    :param size: columns and rows of this terminal.
+    :param reason: that the user declares.
+    :raises APIError: the server refuses, or cannot be reached.
+    :raises ValueError: the answer is not valid.
+    """
+    query = ScreenOptions(form=Form.STATE, size=size).query()
+    if reason:
+        query += f"&reason={quote(reason, safe='')}".encode("ascii")
+    head = request_head(config, path, query, agent)
+    download = await open_download(config, head, reactor, timeout_seconds)
+    return parse_state(await _read(download, reactor, timeout_seconds))
+
+
+async def _read(download: Download, clock: IReactorTime, timeout_seconds: float) -> bytes:
+    ended: Deferred[bool] = Deferred(lambda _: download.abort())
+    body = bytearray()
+
+    def take(data: bytes) -> None:
+        body.extend(data)
+        if len(body) > _LARGEST:
+            download.abort()
+            ended.callback(False)
+
+    download.deliver(take, ended.callback)
+    try:
+        is_complete = await ended.addTimeout(timeout_seconds, clock)
+    except TimeoutError:
+        raise GatewayTimeout(
+            f"the screen did not arrive within {timeout_seconds:g} s; try again"
+        ) from None
+    if not is_complete:
+        raise BadGateway(
+            f"the screen is incomplete: the connection was lost, or it has more than {_LARGEST >> 20} MiB; "
+            "try again"
+        )
+    return bytes(body)
+
+
+async def open_download(
+    config: ClientConfig,
+    head: UpgradeRequest,
+    reactor: Any,
+    timeout_seconds: float,
+    *,
+    server: IStreamClientEndpoint | None = None,
+    factory: AskingFactory = ANY_DOWNLOADS,
+) -> Download:
+    """
+    Send a request; fires when the answer begins.
+
+    :param server: the endpoint, instead of the one that ``config`` names.
+    :param timeout_seconds: for the connection, and for the head of the answer.
+    :raises APIError: the server refuses, or cannot be reached.
+    """
+    server = server or endpoint(config, reactor, timeout_seconds=timeout_seconds)
+    try:
+        with naming_server(config):
+            connection = await connect(
+                server, clock=reactor, timeout_seconds=timeout_seconds, factory=factory
+            )
+            return await fetch(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
+    except UpgradeRefused as refused:
+        raise refused.as_api_error() from None

@@ -1,0 +1,387 @@
+"""
+Certificates, also serving certificates, that are signed through the API server.
+
+Certificates that are signed through the API server, and renewed in time.
+
+Each request has a new key.  A signed certificate that matches the request is installed in its
+files, and renewed well before it expires.  Subclasses define the request and the client:
+:mod:`twisted_exec.kube.signed_certificates`, and a poollet's client certificate.
+
+Kubelets do the same: ``k8s.io/client-go/util/certificate``.
+
+Serving certificates that are signed through the API server.
+
+The certificate names the program's addresses, and the signer compares them with the program's own
+object, such as a pool or a Node.  So a new program starts with an untrusted self-signed
+certificate, reports its addresses in that object, and then requests a certificate.  It requests
+another one when its addresses change.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from OpenSSL import SSL
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
+from twisted_exec.api.kinds.certificates import (
+    DENIED,
+    DIGITAL_SIGNATURE,
+    FAILED,
+    SERVER_AUTH,
+    certificate_of,
+    condition_of,
+)
+from twisted_exec.api.status import APIError, Forbidden, NotFound
+from twisted_exec.kube.informers import Backoff
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.program.tasks import BackgroundTask
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pem import Address, server_name
+from twisted_exec.tls.pki import Authority, Issued, request_server, write_private
+
+__all__ = [
+    "CLOCK_SECONDS",
+    "DENIED_SECONDS",
+    "LOOK_SECONDS",
+    "ServingCertificate",
+    "SignedCertificate",
+]
+
+
+LOOK_SECONDS = 3600.0
+"""Longest time between two checks of the certificate."""
+DENIED_SECONDS = 900.0
+CLOCK_SECONDS = 86400.0
+"""A certificate that begins later than this from now is of no use."""
+_RENEW_FIRST, _RENEW_LAST = 0.7, 0.9
+"""Renewal happens after a random part of the certificate's life, between these two."""
+
+
+class SignedCertificate(BackgroundTask, ABC):
+    """
+    Certificate and key in a directory, renewed before they expire.
+
+    :param directory: directory of the files, which is created if missing.
+    :param stem: file name without ``.crt`` and ``.key``.
+    :param name: common name; :meth:`request` may use a later value.
+    :param group: likewise, the organization.
+    :param label: prefix of the names of requests.
+    :param now: seconds since the epoch.
+    :cvar what: name in messages, such as ``serving certificate``.
+    :cvar purpose: part of the names of requests.
+    :cvar usage: key usage besides signatures.
+    """
+
+    _log = Logger()
+    what = ""
+    purpose = ""
+    usage = ""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        *,
+        directory: str,
+        stem: str,
+        name: str,
+        group: str,
+        label: str,
+        now: Callable[[], float],
+        signer: str,
+    ) -> None:
+        self._clock, self._now = clock, now
+        self._directory, self._signer = directory, signer
+        self._name, self._group, self._label = name, group, label
+        self.certificate = os.path.join(directory, f"{stem}.crt")
+        self.key = os.path.join(directory, f"{stem}.key")
+        self._part = random.uniform(_RENEW_FIRST, _RENEW_LAST)
+        self.problem = ""
+        """The reason why there is no trusted certificate, or empty."""
+
+    @abstractmethod
+    def request(self) -> Issued:
+        """Return a new key, with a request (PKCS #10) in place of the certificate."""
+
+    @abstractmethod
+    def shortcoming(self, certificate: x509.Certificate) -> str:
+        """Return the reason to replace a certificate early; empty if there is none."""
+
+    @abstractmethod
+    def asking(self) -> IKubeClient:
+        """Return the client to send requests with."""
+
+    def explained(self, problem: APIError) -> str:
+        """Return the message for a failed request."""
+        return problem.message
+
+    def make_directory(self) -> None:
+        """
+        Create the directory.
+
+        :raises TLSConfigError: it cannot be created.
+        """
+        try:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        except OSError as problem:
+            raise TLSConfigError(f"cannot make {self._directory!r}: {problem.strerror}") from None
+
+    def run(self) -> None:
+        """Request certificates when needed, until :meth:`stop`."""
+        self._begin(self._run())
+
+    async def _run(self) -> None:
+        backoff = Backoff(longest_seconds=60.0)
+        while True:
+            left = self._good_for()
+            if left > 0:
+                await deferLater(self._clock, min(left, LOOK_SECONDS))
+                continue
+            try:
+                await self._renew()
+                backoff.reset()
+            except Forbidden as refused:
+                self._tell(refused.message)
+                await deferLater(self._clock, DENIED_SECONDS)
+            except APIError as problem:
+                self._tell(self.explained(problem))
+                await deferLater(self._clock, backoff.pause())
+            except (TLSConfigError, KubeConfigError) as problem:
+                self._tell(str(problem))
+                await deferLater(self._clock, backoff.pause())
+
+    def installed(self) -> x509.Certificate | None:
+        """
+        Return the installed certificate, or ``None`` if it is missing, self-signed, not of its key,
+        or due for replacement.
+        """
+        try:
+            certificate = pem.certificates(read_file(self.certificate), self.certificate)[0]
+            key = pem.private_key(read_file(self.key), self.key)
+        except TLSConfigError:
+            return None
+        if (
+            key.public_key() != certificate.public_key()
+            or certificate.issuer == certificate.subject
+        ):
+            return None
+        return None if self.shortcoming(certificate) else certificate
+
+    def _good_for(self) -> float:
+        """Return the number of seconds until the renewal."""
+        certificate = self.installed()
+        if certificate is None or self._begins_later(certificate):
+            return 0.0
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        due = begin + (end - begin) * self._part
+        return due.timestamp() - self._now()
+
+    def _begins_later(self, certificate: x509.Certificate) -> bool:
+        """Return whether it was signed while a clock was wrong, by more than clocks usually differ."""
+        begin = certificate.not_valid_before_utc.timestamp()
+        return begin > self._now() + CLOCK_SECONDS
+
+    async def _renew(self) -> None:
+        issued = self.request()
+        digest = hashlib.sha256(issued.certificate_pem).hexdigest()[:12]
+        request: Object = {
+            "metadata": {"name": f"{self._label[:200]}-{self.purpose}-{digest}"},
+            "spec": {
+                "request": base64.b64encode(issued.certificate_pem).decode("ascii"),
+                "signerName": self._signer,
+                "usages": [DIGITAL_SIGNATURE, self.usage],
+            },
+        }
+        client = self.asking()
+        await client.create(CERTIFICATESIGNINGREQUESTS.resource, request)
+        name = request["metadata"]["name"]
+        self._log.info("asked {signer} for a certificate: {csr}", signer=self._signer, csr=name)
+        certificate = await self._signed(client, name)
+        self.install(self._fitting(certificate, issued))
+        self._log.info("certificate of {csr} installed", csr=name)
+        self.problem = ""
+
+    async def _signed(self, client: IKubeClient, name: str) -> bytes:
+        """
+        Wait for the signed certificate.
+
+        :raises Forbidden: the request was denied.
+        :raises NotFound: the request was deleted, as happens when it is neither approved nor denied
+            in time.
+        """
+        backoff = Backoff(longest_seconds=15.0)
+        resource = CERTIFICATESIGNINGREQUESTS.resource
+        while True:
+            try:
+                existing = await client.get(resource, name)
+            except APIError as error:
+                if error.code == NotFound.code:
+                    raise
+                self._tell(error.message)
+            else:
+                if certificate := certificate_of(existing):
+                    return base64.b64decode(certificate)
+                self._decided(existing, name)
+            await deferLater(self._clock, backoff.pause())
+
+    def _decided(self, request: Object, name: str) -> None:
+        for kind in (DENIED, FAILED):
+            condition = condition_of(request, kind)
+            if condition is not None:
+                why = condition.get("message") or condition.get("reason") or kind
+                raise Forbidden(f"certificate signing request {name}: {kind}: {why}")
+        self._tell(
+            f"certificate signing request {name} waits for approval (kubectl certificate approve)"
+        )
+
+    def _fitting(self, certificate: bytes, issued: Issued) -> Issued:
+        """
+        Return the signed certificate with its key.
+
+        :raises TLSConfigError: it does not match the request.
+        """
+        leaf = pem.certificates(certificate, "the signed certificate")[0]
+        if leaf.public_key() != pem.private_key(issued.key_pem, "the new key").public_key():
+            raise TLSConfigError("the signed certificate is another key's")
+        if lacks := self.shortcoming(leaf):
+            raise TLSConfigError(f"the signed certificate does not name {lacks}")
+        if leaf.not_valid_after_utc <= datetime.fromtimestamp(self._now(), UTC):
+            raise TLSConfigError("the signed certificate has ended already")
+        if self._begins_later(leaf):
+            begin = leaf.not_valid_before_utc
+            raise TLSConfigError(
+                f"the signed certificate is not valid before {begin:%Y-%m-%d}: check this host's "
+                "clock, and that of the API server"
+            )
+        return Issued(certificate, issued.key_pem)
+
+    def install(self, issued: Issued) -> None:
+        """
+        Write the signed certificate to its files.
+
+        :raises TLSConfigError: they cannot be written.
+        """
+        # A reader between the two writes keeps its old pair, see tls.files.
+        write_private(self.key, issued.key_pem)
+        write_private(self.certificate, issued.certificate_pem)
+
+    def _tell(self, problem: str) -> None:
+        if problem != self.problem:
+            self._log.warn("no {what} yet: {why}", what=self.what, why=problem)
+        self.problem = problem
+
+    def _crashed(self, failure: Failure) -> None:
+        self.problem = "keeping the certificate failed; see the log"
+        self._log.failure("keeping the {what} failed", failure, what=self.what)
+
+
+_OWN_LIFE = timedelta(days=30)
+
+
+class ServingCertificate(SignedCertificate):
+    """
+    A program's serving certificate, in the files ``tls.crt`` and ``tls.key``.
+
+    Its names are the DNS names and IP addresses passed to :meth:`start`.
+
+    :param directory: directory of the files, which is created if missing.
+    :param now: seconds since the epoch.
+    """
+
+    what, purpose, usage = "serving certificate", "serving", SERVER_AUTH
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        clock: IReactorTime,
+        *,
+        directory: str,
+        name: str,
+        group: str,
+        label: str,
+        now: Callable[[], float],
+        signer: str,
+    ) -> None:
+        super().__init__(
+            clock,
+            directory=directory,
+            stem="tls",
+            name=name,
+            group=group,
+            label=label,
+            now=now,
+            signer=signer,
+        )
+        self._client = client
+        self._names: Sequence[str] = ()
+
+    def prepare(self) -> None:
+        """
+        Create a self-signed certificate if there is none, so that the program can listen.
+
+        :raises TLSConfigError: the directory is not writable, or the name is too long for a
+            certificate.
+        """
+        self.make_directory()
+        try:
+            # Both files, and matching: a crash between the two writes leaves a pair that OpenSSL refuses.
+            chain, key = read_file(self.certificate), read_file(self.key)
+            context = pem.new_context(SSL.TLS_SERVER_METHOD)
+            pem.use_certificate(context, chain, key, self.certificate, self.key)
+        except TLSConfigError:
+            own = Authority.create(self._name[:64])
+            self.install(own.issue_server(["localhost"], common_name=self._name, life=_OWN_LIFE))
+            self.problem = "no certificate was signed yet"
+
+    def start(self, names: Sequence[str]) -> None:
+        """Request certificates when needed, until :meth:`stop`."""
+        self._names = names
+        self.run()
+
+    def request(self) -> Issued:
+        """As :meth:`SignedCertificate.request`."""
+        return request_server(self._name, [self._group], self._names)
+
+    def asking(self) -> IKubeClient:
+        """As :meth:`SignedCertificate.asking`: the program's own client."""
+        return self._client
+
+    def shortcoming(self, certificate: x509.Certificate) -> str:
+        """As :meth:`SignedCertificate.shortcoming`: the missing names."""
+        return ", ".join(self._missing(certificate))
+
+    def _missing(self, certificate: x509.Certificate) -> list[str]:
+        """Return the names that a certificate lacks."""
+        try:
+            alternatives = certificate.extensions.get_extension_for_class(
+                x509.SubjectAlternativeName
+            )
+        except (x509.ExtensionNotFound, ValueError):
+            return list(self._names)
+        names = alternatives.value
+        # No client accepts a DNS name that is an address, so kinds are compared, too.
+        has: set[object] = {name.lower() for name in names.get_values_for_type(x509.DNSName)}
+        has.update(names.get_values_for_type(x509.IPAddress))
+        return [name for name in self._names if _as_signed(name) not in has]
+
+
+def _as_signed(name: str) -> Address | str:
+    """Return a name or an address in the form that certificates use."""
+    try:
+        return server_name(name.lower())
+    except TLSConfigError:
+        return name

@@ -1,0 +1,662 @@
+"""
+HTTP requests to one API server, limited in time and size.
+
+HTTP requests and connections to one API server: TLS, proxies, limits.
+
+HTTP requests to one API server, limited in time and size.
+
+This module adds to Twisted's Agent what it lacks.  The time limit covers
+the whole exchange, not only the head of the response.  A cancelled or timed-out exchange
+aborts its connection, because TLS's orderly close waits for a peer that may
+be dead.  If the server had just closed a pooled connection, a repeatable request is
+sent once more.  Compressed answers are decompressed in pieces, so a limit of size holds for the
+decompressed body, too, before it is in memory.
+
+A server that answers 401 has not begun the request.  So any request is sent once more if the
+credential plugin then returns another credential.
+
+One request and its answer on a connection of :mod:`.http`: whose connection it is, and who gets the
+body.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from twisted.internet import error
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
+from twisted.internet.interfaces import IConsumer, IStreamClientEndpoint
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from twisted.web.client import (
+    URI,
+    Agent,
+    HTTPConnectionPool,
+    RequestTransmissionFailed,
+    ResponseDone,
+    ResponseFailed,
+    ResponseNeverReceived,
+)
+from twisted.web.http import PotentialDataLoss
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
+from twisted_exec.kube.answers import Head
+from twisted_exec.kube.connection import connection_stamp, endpoint, identity_headers
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.credentials import renewed, settled
+from twisted_exec.streaming.http.upgrade_client import connection_problem
+
+T = TypeVar("T")
+
+
+class Misuse(Exception):
+    """The receiver of a body raised ``cause``."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class Body(Protocol):
+    """
+    Gives a response's body to ``receive``.
+
+    ``done`` fires at its end; cancelling it, or an exception of ``receive``,
+    aborts the connection.
+    """
+
+    def __init__(self, receive: Callable[[bytes], None], abort: Callable[[], object]) -> None:
+        self._receive = receive
+        self._abort = abort
+        self.done: Deferred[None] = Deferred(lambda _: self._give_up(Failure(CancelledError())))
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.done.called:
+            return
+        try:
+            self._receive(data)
+        except Exception as cause:
+            # Raised into the HTTP parser, it would become a broken response; the
+            # caller must see the original.
+            self._give_up(Failure(Misuse(cause)))
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if reason.check(ResponseDone, PotentialDataLoss):
+            self._settle(None)
+        else:
+            self._settle(reason)
+
+    def _give_up(self, why: Failure) -> None:
+        self._settle(why)  # before the abort, because connectionLost has a less specific reason
+        self._abort()
+
+    def _settle(self, outcome: Failure | None) -> None:
+        if self.done.called:
+            return
+        if outcome is None:
+            self.done.callback(None)
+        else:
+            self.done.errback(outcome)
+
+
+class Gunzip:
+    """
+    Decompresses a body piece by piece.
+
+    A megabyte of gzip may become a gigabyte.  So each piece of output is small, and the receiver
+    counts it before the next one is made.
+
+    :param receive: gets the pieces; an exception of it ends the decompression.
+    """
+
+    PIECE_BYTES = 64 << 10
+
+    def __init__(self, receive: Callable[[bytes], None]) -> None:
+        self._receive = receive
+        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        self._has_begun = False
+
+    def feed(self, data: bytes) -> None:
+        """
+        Decompress a part of the body.
+
+        :raises BadGateway: it is not gzip.
+        """
+        self._has_begun = True
+        while not self._inflate.eof:
+            try:
+                piece = self._inflate.decompress(data, self.PIECE_BYTES)
+            except zlib.error:
+                raise BadGateway("the server's answer is not the gzip that its head says") from None
+            data = self._inflate.unconsumed_tail
+            if piece:
+                self._receive(piece)
+            # A full piece may not be all that zlib holds.
+            if not data and len(piece) < self.PIECE_BYTES:
+                return
+
+    def finish(self) -> None:
+        """
+        Note the end of the body.
+
+        :raises BadGateway: the compressed data is incomplete.
+        """
+        if self._has_begun and not self._inflate.eof:
+            raise BadGateway("the server's answer is incomplete")
+
+
+class Incoming:
+    """
+    An answer whose head has arrived; its body is paused.
+
+    :ivar headers: without those of the connection, such as ``Transfer-Encoding``.
+    :ivar length: bytes of the body; ``None`` if the server has not said so.
+    """
+
+    def __init__(self, response: Any, use: Use) -> None:
+        self._response, self._use = response, use
+        self.code: int = response.code
+        self.headers: Sequence[tuple[bytes, bytes]] = [
+            (name, value)
+            for name, values in response.headers.getAllRawHeaders()
+            for value in values
+        ]
+        length = response.length
+        self.length: int | None = length if isinstance(length, int) else None
+        self._body: Body | None = None
+        self._is_paused = False
+
+    def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
+        """
+        Start delivery.
+
+        :param data: called with each piece of the body.
+        :param ended: called once at the end, with whether the body is complete; not after
+            :meth:`abort`.
+        """
+        body = self._body = Body(data, self._use.abort)
+        body.done.addCallbacks(lambda _: ended(True), self._failed, errbackArgs=(ended,))
+        self._response.deliverBody(body)
+        if self._is_paused:  # during the first pieces: deliverBody resumes the connection
+            self.pause()
+
+    def _failed(self, failure: Failure, ended: Callable[[bool], None]) -> None:
+        if not failure.check(CancelledError):
+            ended(False)
+
+    def pause(self) -> None:
+        """Stop reading the connection; bytes already read are still delivered."""
+        self._flow("pauseProducing", True)
+
+    def resume(self) -> None:
+        """Resume reading."""
+        self._flow("resumeProducing", False)
+
+    def _flow(self, call: str, is_paused: bool) -> None:
+        self._is_paused = is_paused
+        # Without a body there is no connection any more.
+        if self._body is not None and self._body.transport is not None:
+            getattr(self._body.transport, call)()
+
+    def abort(self) -> None:
+        """Discard the rest, and end the connection.  Repeated calls do nothing."""
+        if self._body is None:
+            self._use.abort()
+        else:
+            self._body.done.cancel()
+
+
+class Use:
+    """
+    A pool for one exchange, which remembers the connection in order to abort it.
+
+    It takes the place of the pool in Agent.
+    """
+
+    def __init__(self, pool: HTTPConnectionPool) -> None:
+        self._pool = pool
+        self.persistent = pool.persistent
+        self._protocol: Any = None
+        self._head: Head | None = None
+        self.problem = ""
+
+    def getConnection(self, key: object, endpoint: IStreamClientEndpoint) -> Deferred[Any]:
+        connecting: Deferred[Any] = self._pool.getConnection(key, endpoint)
+        return connecting.addCallback(self._connected)
+
+    def _connected(self, protocol: Any) -> Any:
+        self._protocol = protocol
+        self._head = Head(protocol, self._refuse)
+        protocol.dataReceived = self._head.received
+        return protocol
+
+    def _refuse(self, problem: str) -> None:
+        self.problem = problem
+        self.abort()
+
+    def answered(self, response: T) -> T:
+        """Stop counting the head: it is complete."""
+        head, self._head = self._head, None  # they refer to each other
+        if head is not None:
+            head.is_complete = True
+            self._protocol.__dict__.pop("dataReceived", None)
+        return response
+
+    def abort(self) -> None:
+        """End the connection now, without waiting for the peer."""
+        if self._protocol is not None:
+            transport = self._protocol.transport
+            self._protocol.abort()
+            # loseConnection would wait until the peer has sent everything.
+            if transport is not None:
+                transport.abortConnection()
+
+
+@implementer(IAgentEndpointFactory)
+class FixedServer:
+    """An endpoint factory that returns the same server for every URL."""
+
+    def __init__(self, server: IStreamClientEndpoint) -> None:
+        self._server = server
+
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
+        return self._server
+
+
+@implementer(IBodyProducer)
+class BodyBytes:
+    """A request body from memory, written at once, without a Cooperator."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.length = len(body)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        consumer.write(self._body)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Everything is written already."""
+
+    def resumeProducing(self) -> None:
+        """Everything is written already."""
+
+    def stopProducing(self) -> None:
+        """Everything is written already."""
+
+
+USER_AGENT = "twisted-exec"
+
+IDLE_CONNECTIONS = 32
+"""
+Kept for later requests: as many as the guard of sessions uses at once, because a handshake costs more
+than a request.
+"""
+
+# Shorter than the idle timeout of known servers (kube-apiserver 90 s and more, ours
+# 60 s), so that a server rarely closes a connection just as we use it.
+IDLE_SECONDS = 30
+
+Answer = tuple[int, Mapping[str, str], bytes]
+"""Code, selected headers, body."""
+
+Opened = tuple[int, Incoming]
+"""Code and answer."""
+
+A = TypeVar("A", Answer, Opened)
+
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
+"""Exceptions of Twisted's response parser, other than its own classes."""
+
+_GZIP = b"gzip"
+
+_TOLD = ("retry-after", "content-type", "cache-control", "date")
+
+
+@dataclass(frozen=True)
+class Request:
+    """
+    One request.
+
+    :param target: path and query, percent-encoded.
+    :param repeatable: sending it twice does no harm.
+    :param headers: further headers; they may be secret.
+    """
+
+    method: str
+    target: str
+    body: bytes = field(default=b"", repr=False)
+    content_type: str = "application/json"
+    repeatable: bool = False
+    headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
+
+
+class HTTPTransport:
+    """
+    Sends requests to the server of ``config``.
+
+    Connections persist and are shared; when the configuration or a PEM file
+    changes, new requests use new connections and the old ones close as they
+    become idle.
+
+    :param renew: returns the configuration for each request.
+    :param agent: the program's name for ``User-Agent``.
+    :param peer: name of the server in errors.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        reactor: Any,
+        *,
+        connect_seconds: float = 10.0,
+        server: IStreamClientEndpoint | None = None,
+        renew: Callable[[], ClientConfig] | None = None,
+        agent: str = USER_AGENT,
+        peer: str = "the API server",
+    ) -> None:
+        self.config, self._peer = config, peer
+        self._agent = agent.encode("ascii")
+        self._shown = config  # with credentials of plugins
+        self._renew = renew
+        self._changes = 0
+        self._reactor = reactor
+        self._connect_seconds, self._given_server = connect_seconds, server
+        self._server = self._endpoint()
+        self._pool = self._new_pool()
+        self._stamp = connection_stamp(config)
+
+    def _endpoint(self) -> IStreamClientEndpoint:
+        return self._given_server or endpoint(
+            self._shown, self._reactor, timeout_seconds=self._connect_seconds
+        )
+
+    def close(self) -> Deferred[None]:
+        """Close idle connections; fires when they are closed."""
+        # A caller that cancels must not cancel the close itself: its failure would be unhandled.
+        closed: Deferred[None] = Deferred()
+        closing = _retire(self._pool)
+        closing.addBoth(lambda _: None if closed.called else closed.callback(None))
+        return closed
+
+    async def collect(
+        self, request: Request, *, timeout_seconds: float, limit_bytes: int
+    ) -> Answer:
+        """
+        Send a request and return the whole answer.
+
+        :raises BadGateway: the connection failed or broke, or the body exceeds ``limit_bytes``.
+        :raises GatewayTimeout: the answer was not complete in time.
+        """
+
+        def exchange() -> Deferred[Answer]:
+            once = Deferred.fromCoroutine(self._collect_twice(request, limit_bytes))
+            return once.addTimeout(timeout_seconds, self._reactor)
+
+        return await self._answered(exchange, request)
+
+    async def stream(
+        self,
+        request: Request,
+        receive: Callable[[bytes], None],
+        *,
+        begun: Callable[[], None],
+        head_seconds: float,
+        total_seconds: float,
+        limit_bytes: int,
+    ) -> Answer:
+        """
+        Deliver the body of a 200 to ``receive``, chunk by chunk, until it ends.
+
+        ``begun`` is called first, when the head has arrived.
+
+        Any other answer is collected and returned, as :meth:`collect` does;
+        after a stream the returned body is empty.  Errors are those of
+        :meth:`collect`; an exception of ``receive`` ends the stream and is raised.
+        """
+
+        def exchange() -> Deferred[Answer]:
+            once = Deferred.fromCoroutine(
+                self._stream(request, receive, begun, head_seconds, limit_bytes)
+            )
+            return once.addTimeout(total_seconds, self._reactor)
+
+        return await self._answered(exchange, request)
+
+    async def open(self, request: Request, *, head_seconds: float | None) -> Incoming:
+        """
+        Send a request, and return the answer when its head has arrived, whatever its code.
+
+        Its body is not decoded.  Errors are those of :meth:`collect`.
+
+        :param head_seconds: for the head; ``None`` for no limit.
+        """
+
+        def exchange() -> Deferred[Opened]:
+            once = Deferred.fromCoroutine(self._open_twice(request))
+            return once if head_seconds is None else once.addTimeout(head_seconds, self._reactor)
+
+        _, incoming = await self._answered(exchange, request)
+        return incoming
+
+    async def _answered(self, exchange: Callable[[], Deferred[A]], request: Request) -> A:
+        """Run an exchange with credentials; a plugin's run time does not count for the time limit."""
+        asking = Deferred.fromCoroutine(self._shown_again(exchange))
+        return await self._translated(asking, request)
+
+    async def _shown_again(self, exchange: Callable[[], Deferred[A]]) -> A:
+        config = self._current()
+        settled_config = await settled(config, self._reactor)
+        self._follow(settled_config)
+        answer = await exchange()
+        if answer[0] != 401:
+            return answer
+        other = await renewed(config, self._reactor, settled_config)
+        if other is None:
+            return answer
+        if isinstance(answer[1], Incoming):
+            answer[1].abort()
+        self._follow(other)
+        return await exchange()
+
+    async def _collect_twice(self, request: Request, limit_bytes: int) -> Answer:
+        try:
+            return await self._collect(request, limit_bytes)
+        except (ResponseNeverReceived, RequestTransmissionFailed):
+            if not request.repeatable:
+                raise
+        return await self._collect(request, limit_bytes)
+
+    async def _open_twice(self, request: Request) -> Opened:
+        try:
+            return await self._open(request)
+        except (ResponseNeverReceived, RequestTransmissionFailed):
+            if not request.repeatable:
+                raise
+        return await self._open(request)
+
+    async def _open(self, request: Request) -> Opened:
+        use = Use(self._pool)
+        response = await self._send(request, use, self._headers(request))
+        return response.code, Incoming(response, use)
+
+    async def _collect(self, request: Request, limit_bytes: int) -> Answer:
+        use = Use(self._pool)
+        headers = self._headers(request)
+        headers.setRawHeaders(b"Accept-Encoding", [_GZIP])
+        response = await self._send(request, use, headers)
+        return await _collected(response, limit_bytes, use)
+
+    async def _stream(
+        self,
+        request: Request,
+        receive: Callable[[bytes], None],
+        begun: Callable[[], None],
+        head_seconds: float,
+        limit_bytes: int,
+    ) -> Answer:
+        # A stream has a connection of its own, which closes with it.
+        use = Use(HTTPConnectionPool(self._reactor, persistent=False))
+        # Not compressed: a few bytes could become many megabytes of events in one turn.
+        head = self._send(request, use, self._headers(request))
+        response = await head.addTimeout(head_seconds, self._reactor)
+        if response.code != 200:
+            return await _collected(response, limit_bytes, use)
+        begun()
+        body = Body(receive, use.abort)
+        response.deliverBody(body)
+        await body.done
+        return response.code, {}, b""
+
+    def _headers(self, request: Request) -> Headers:
+        headers = Headers({b"User-Agent": [self._agent], b"Accept": [b"application/json"]})
+        for name, value in identity_headers(self._shown):
+            headers.addRawHeader(name, value)
+        for further, text in request.headers:
+            headers.setRawHeaders(further, [text])
+        if request.body:
+            headers.setRawHeaders(b"Content-Type", [request.content_type.encode("ascii")])
+        return headers
+
+    def _send(self, request: Request, use: Use, headers: Headers) -> Deferred[Any]:
+        agent = Agent.usingEndpointFactory(self._reactor, FixedServer(self._server), use)
+        sent: Deferred[Any] = agent.request(
+            request.method.encode("ascii"),
+            (self._shown.server + request.target).encode("ascii"),
+            headers,
+            BodyBytes(request.body) if request.body else None,
+        )
+        return sent.addBoth(use.answered).addErrback(self._refused, use)
+
+    def _refused(self, failure: Failure, use: Use) -> Failure:
+        if use.problem:
+            return Failure(BadGateway(f"{self._peer} {self.config.server}: {use.problem}"))
+        return _plain_cancellation(failure)
+
+    def _new_pool(self) -> HTTPConnectionPool:
+        pool = HTTPConnectionPool(self._reactor, persistent=True)
+        pool.maxPersistentPerHost = IDLE_CONNECTIONS
+        pool.cachedConnectionTimeout = IDLE_SECONDS
+        # The pool must not retry: it would hide which connection is in use, and abort() needs it.
+        pool.retryAutomatically = False
+        return pool
+
+    def look(self) -> int:
+        """Read the configuration again; return how often it has changed."""
+        with suppress(APIError):  # credentials may be missing at the moment
+            self._current()
+        return self._changes
+
+    def _current(self) -> ClientConfig:
+        if self._renew is not None:
+            config = self._renew()
+            self._changes += config != self.config
+            self.config = config
+        return self.config
+
+    def _follow(self, settled_config: ClientConfig) -> None:
+        """Use new connections if the configuration or identity has changed."""
+        self._shown = settled_config
+        stamp = connection_stamp(settled_config)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        self._server = self._endpoint()
+        _retire(self._pool)
+        self._pool = self._new_pool()
+
+    async def _translated(self, exchange: Deferred[A], request: Request) -> A:
+        """Turn every failure into one of two API errors."""
+        try:
+            return await exchange
+        except (APIError, CancelledError):
+            raise
+        except (error.TimeoutError, TimeoutError):
+            raise GatewayTimeout(
+                f"{self._peer} {self.config.server} did not answer "
+                f"{request.method} {_path_only(request.target)} in time"
+            ) from None
+        except Misuse as wrapped:
+            raise wrapped.cause from None
+        except Exception as failed:
+            # TCP, TLS and proxies raise many unrelated types; for the caller all of them
+            # mean that the server cannot be reached.
+            raise BadGateway(
+                f"cannot reach {self._peer} {self.config.server}: {_why(failed)}"
+            ) from None
+
+
+def _retire(pool: HTTPConnectionPool) -> Deferred[None]:
+    """Close the idle connections now, and each other one after its answer."""
+    pool.cachedConnectionTimeout = 0
+    closing: Deferred[None] = pool.closeCachedConnections()
+    return closing
+
+
+def _plain_cancellation(failure: Failure) -> Failure:
+    """Unwrap a cancellation, which Twisted wraps as ResponseNeverReceived."""
+    reasons = getattr(failure.value, "reasons", [])
+    return next((reason for reason in reasons if reason.check(CancelledError)), failure)
+
+
+def _path_only(target: str) -> str:
+    return target.partition("?")[0]
+
+
+def _why(failed: BaseException) -> str:
+    """Return one line for an error, with wrapped reasons unwrapped."""
+    if isinstance(failed, (ResponseFailed, RequestTransmissionFailed)):
+        return _why_no_answer(failed.reasons[0].value) if failed.reasons else "no answer"
+    if isinstance(failed, KubeConfigError):
+        return str(failed)
+    if isinstance(failed, (error.ConnectionDone, error.ConnectionLost)):
+        return "connection lost"
+    return connection_problem(failed)
+
+
+def _why_no_answer(failed: BaseException) -> str:
+    """
+    Return one line for an error after the request was sent.
+
+    A malformed response is not quoted: the server got our credentials, and may echo them to a user
+    who chose the server and must not see them.
+    """
+    if isinstance(failed, _UNREADABLE) or type(failed).__module__.startswith("twisted.web."):
+        return "what it answers is no HTTP"
+    return _why(failed)
+
+
+async def _collected(response: Any, limit_bytes: int, use: Use) -> Answer:
+    collector = _Collector(limit_bytes)
+    encoding = (response.headers.getRawHeaders(b"content-encoding") or [b""])[-1]
+    gunzip = Gunzip(collector.add) if encoding.strip().lower() == _GZIP else None
+    body = Body(collector.add if gunzip is None else gunzip.feed, use.abort)
+    response.deliverBody(body)
+    try:
+        await body.done
+    except Misuse as wrapped:
+        raise wrapped.cause from None
+    if gunzip is not None:
+        gunzip.finish()
+    headers = {name: (response.headers.getRawHeaders(name) or [""])[0] for name in _TOLD}
+    return response.code, headers, b"".join(collector.chunks)
+
+
+class _Collector:
+    def __init__(self, limit_bytes: int) -> None:
+        self.chunks: list[bytes] = []
+        self._left = limit_bytes
+        self._limit = limit_bytes
+
+    def add(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            raise BadGateway(f"the server's answer is larger than {self._limit} bytes")
+        self.chunks.append(data)

@@ -1,3 +1,0 @@
-"""
-HTTP requests and connections to one API server: TLS, proxies, limits.
-"""

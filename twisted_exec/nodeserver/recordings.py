@@ -1,0 +1,681 @@
+"""
+Recordings of sessions in Pods: which sessions, their files, their signatures, and their uploads.
+
+A recording is written to a file ``NAME.open``, signed each minute, renamed to ``NAME.cast`` at its end,
+uploaded to the store, and then deleted here.  A file that a killed process has left is uploaded as it is:
+it is not closed, but proven up to its newest signed head.
+
+The recording of one session in a Pod.
+
+The node server has no journal, so the text goes to a file as the session goes on.
+
+Command-line options of recordings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+import time
+from base64 import b64encode
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.usage import UsageError
+from zope.interface import implementer
+
+from twisted_exec.api.selectors import LabelSelector, parse_labels
+from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.program.options import ProgramOptions, size
+from twisted_exec.program.tasks import ShortTurns, SingleRun
+from twisted_exec.recording.chain import MILLISECOND, Info
+from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.recording.signer_files import SignerFiles
+from twisted_exec.recording.stores.interfaces import ReadText
+from twisted_exec.recording.stores.option import FORMS, store_option
+from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
+from twisted_exec.recording.writer import EchoedInput, Writer
+from twisted_exec.streaming.interfaces import (
+    INTERNAL,
+    Ending,
+    IStreamRecorder,
+    Subject,
+    TerminalSize,
+)
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.unix import private_directory
+from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.control_messages import SizeDecoder
+
+UNKNOWN_USER = "unknown"
+"""The root's API server does not name the user to a kubelet."""
+NONE, MASKED, ALL = INPUTS = ("none", "masked", "all")
+
+_NANOSECONDS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class PodSession:
+    """
+    The facts about a session.
+
+    :param id: of the session.
+    :param via: the name of the root's API server.
+    :param machine: see :class:`~twisted_exec.recording.chain.Info`.
+    :param has_terminal: the terminal of the Pod echoes input.
+    """
+
+    id: str
+    via: str
+    machine: dict[str, str]
+    has_terminal: bool
+
+    @property
+    def pod(self) -> str:
+        """Namespace and name."""
+        return f"{self.machine['namespace']}/{self.machine['name']}"
+
+
+class RecordingFile:
+    """
+    A new file to which text is appended.
+
+    :raises OSError: it cannot be created.
+    """
+
+    def __init__(self, path: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self.path = path
+        self._descriptor = os.open(path, flags, 0o600)
+
+    def write(self, text: bytes) -> None:
+        """:raises OSError: the disk is full, or the file cannot be written."""
+        view = memoryview(text)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def sync(self) -> None:
+        """Force the file to the disk, unless it is closed."""
+        if self._descriptor >= 0:
+            os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file."""
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+
+@implementer(IStreamRecorder)
+class PodRecording:
+    """
+    Records one session.
+
+    :param name: of the recording.
+    :ivar is_dirty: there is text that is not signed.
+    :ivar bytes: the size of its text.
+    """
+
+    def __init__(self, owner: PodRecordings, name: str, session: PodSession, input: str) -> None:
+        self.name, self.session = name, session
+        self._owner, self._input = owner, input
+        self._file: RecordingFile | None = None
+        self._writer: Writer
+        self._signer: Signer
+        self._offset = 0
+        self._sizes = SizeDecoder()
+        self._echo = EchoedInput()
+        self.is_dirty = False
+        self.bytes = 0
+
+    # IStreamRecorder
+
+    def begin(self) -> None:
+        """See :meth:`IStreamRecorder.begin`."""
+        now = self._owner.now()
+        try:
+            self._owner.require_space(self)
+            self._signer = self._owner.signer()
+            self._signer.require_valid(now // MILLISECOND)
+            info = Info(
+                self._owner.new_id(),
+                self.session.machine,
+                self._owner.new_id()[:16],
+                0,
+                now // MILLISECOND,
+            )
+            self._writer = Writer(info, self._signer, title=self.session.pod)
+            self._file = self._owner.created(self)
+            self._write(self._writer.begin())
+            joined = {
+                "session": self.session.id,
+                "user": UNKNOWN_USER,
+                "role": "writer",
+                "via": self.session.via,
+            }
+            self._event(Kind.JOIN, joined)
+            self._write(self._writer.sign_head(now))
+        except (OSError, UnusableCertificate) as error:
+            why = _reason(error)
+            file, self._file = self._file, None
+            self._owner.not_begun(self, why, file)
+            if self._owner.is_required:
+                raise ServiceUnavailable(
+                    f'pod "{self.session.machine["name"]}" must be recorded, and cannot be: {why}'
+                ) from None
+
+    def input(self, channel: Channel, data: bytes) -> Ending | None:
+        """See :meth:`IStreamRecorder.input`."""
+        if channel is Channel.RESIZE:
+            for size in self._sizes.feed(data):
+                if isinstance(size, TerminalSize):
+                    fields = {"rows": size.rows, "columns": size.columns}
+                    self._attempt(self._more, self._event, Kind.SIZE, fields)
+        elif self._input == ALL:
+            self._attempt(self._more, self._typed, data, False)
+        elif self._input == MASKED and self.session.has_terminal:
+            self._echo.typed(self.session.id, data, self._owner.now() / _NANOSECONDS)
+        return self._ending_if_lost()
+
+    def output(self, channel: Channel, data: bytes) -> Ending | None:
+        """See :meth:`IStreamRecorder.output`."""
+        if channel in (Channel.STDOUT, Channel.STDERR) and data:
+            self._attempt(self._more, self._printed, data)
+        return self._ending_if_lost()
+
+    def end(self, reason: str) -> None:
+        """See :meth:`IStreamRecorder.end`."""
+        if self._file is None:
+            return
+        self._attempt(self._event, Kind.LEAVE, {"session": self.session.id, "reason": reason})
+        self._attempt(self._close)
+        file, self._file = self._file, None
+        if file is not None:
+            self._owner.ended(self, file)
+
+    # Writing
+
+    def _write(self, text: bytes) -> None:
+        """:raises OSError: the disk is full, or the file cannot be written."""
+        assert self._file is not None
+        self._file.write(text)
+        self.bytes += len(text)
+        self._owner.written(self, len(text))
+
+    def _more(self, write: Callable[..., None], *arguments: Any) -> None:
+        """:raises OSError: the recording may not grow, or cannot be written."""
+        self._owner.require_space(self)
+        write(*arguments)
+
+    def _printed(self, data: bytes) -> None:
+        now = self._owner.now()
+        self._write(self._writer.output(now, self._offset, data))
+        self._offset += len(data)
+        self.is_dirty = True
+        if self._echo.is_expected:
+            for _, typed in self._echo.printed(data, now / _NANOSECONDS):
+                self._typed(typed, True)
+
+    def _typed(self, data: bytes, echoed: bool) -> None:
+        fields = {
+            "session": self.session.id,
+            "data": b64encode(data).decode("ascii"),
+            "echoed": echoed,
+        }
+        self._event(Kind.INPUT, fields)
+
+    def _event(self, kind: Kind, data: dict[str, Any]) -> None:
+        event = Event(self._offset, self._owner.now(), kind, data)
+        self._write(self._writer.event(event))
+        self.is_dirty = True
+
+    def _close(self) -> None:
+        self._renew()
+        self._write(self._writer.close(self._owner.now()))
+
+    def sign_head(self) -> None:
+        """Sign what was written."""
+        if self._file is None or not self.is_dirty:
+            return
+        self._attempt(self._sign_head)
+        if self._file is not None:
+            self._owner.sync(self._file)
+
+    def _sign_head(self) -> None:
+        self._renew()
+        self._write(self._writer.sign_head(self._owner.now()))
+        self.is_dirty = False
+
+    def _renew(self) -> None:
+        """Use the present certificate."""
+        signer = self._owner.signer()
+        if signer is not self._signer:
+            self._write(self._writer.renew(signer))
+            self._signer = signer
+
+    # Failure
+
+    def _attempt(self, write: Callable[..., None], *arguments: Any) -> None:
+        if self._file is None:
+            return
+        try:
+            write(*arguments)
+        except UnusableCertificate as error:
+            # The text goes on unsigned, and a later head covers it.
+            self._owner.in_trouble(self, str(error))
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """End the recording: a reader could not notice a gap in it."""
+        file, self._file = self._file, None
+        if file is not None:
+            self._owner.failed(self, _reason(error), file)
+
+    def _ending_if_lost(self) -> Ending | None:
+        if self._file is not None or not self._owner.is_required:
+            return None
+        return Ending(INTERNAL, "the session must be recorded, and cannot be any longer")
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+HEAD_SECONDS = 60.0
+"""Interval of signing."""
+OPEN, CLOSED = ".open", ".cast"
+
+_NAMESPACE_CHARACTERS, _POD_CHARACTERS, _COMMAND_CHARACTERS = 63, 90, 1024
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    Settings of the recordings of a node server.
+
+    :param directory: of recordings that are not stored yet.
+    :param namespaces: of the root; empty for all.
+    :param selector: labels of the root's Pods.
+    :param input: none, masked or all.
+    :param is_required: sessions that cannot be recorded are refused, or end.
+    :param limit_bytes: of the directory; 0 for half of the file system.
+    """
+
+    directory: str
+    namespaces: Collection[str] = ()
+    selector: LabelSelector = LabelSelector()
+    input: str = NONE
+    is_required: bool = False
+    limit_bytes: int = 0
+
+
+class PodRecordings:
+    """
+    The recordings of one node server.
+
+    :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
+    :param now: returns nanoseconds since the epoch.
+    :ivar bytes: the size of all recordings that are not stored yet.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Settings,
+        signer: Callable[[], Signer],
+        uploads: Uploads,
+        reactor: Any,
+        now: Callable[[], int],
+        *,
+        in_thread: Callable[[Callable[[], Any]], Deferred[Any]] | None = None,
+    ) -> None:
+        self.settings, self.signer, self._now = settings, signer, now
+        self._latest = 0
+        self._uploads, self._reactor = uploads, reactor
+        self._in_thread = in_thread or self._defer
+        self._open: dict[str, PodRecording] = {}
+        self._sizes: dict[str, int] = {}
+        self._limit_bytes, self.bytes = settings.limit_bytes, 0
+        self._jobs: set[Deferred[Any]] = set()
+        self._signing = SingleRun(self._sign_all, "signing recordings")
+        self._timer: IDelayedCall | None = None
+
+    @property
+    def is_required(self) -> bool:
+        """See :class:`Settings`."""
+        return self.settings.is_required
+
+    def now(self) -> int:
+        """Return the time in nanoseconds since the epoch; it does not go back with the host's clock."""
+        self._latest = max(self._latest, self._now())
+        return self._latest
+
+    def _defer(self, work: Callable[[], Any]) -> Deferred[Any]:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work)
+
+    # Start and stop
+
+    def check(self) -> None:
+        """
+        Check certificate and directory; called before the start.
+
+        :raises TLSConfigError: the certificate cannot be used, or the directory is not private.
+        """
+        try:
+            self.signer()
+        except UnusableCertificate as problem:
+            raise TLSConfigError(f"--recorder-certificate: {problem}") from None
+        private_directory(self.settings.directory)
+
+    def start(self) -> None:
+        """Upload what is not stored yet."""
+        if not self._limit_bytes:
+            filesystem = os.statvfs(self.settings.directory)
+            self._limit_bytes = filesystem.f_blocks * filesystem.f_frsize // 2
+        for name in sorted(os.listdir(self.settings.directory)):
+            base, suffix = os.path.splitext(name)
+            if suffix == OPEN:
+                self._log.warn("the recording {name} is not closed: its process died", name=base)
+                os.rename(self._path(base, OPEN), self._path(base, CLOSED))
+            if suffix in (OPEN, CLOSED):
+                self._grow(base, os.stat(self._path(base, CLOSED)).st_size)
+                self._upload(base)
+        self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
+
+    async def stop(self) -> None:
+        """Wait for the disk; called after all sessions have ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self._signing.ended()
+        await DeferredList(list(self._jobs))
+        await self._uploads.stop()
+
+    # Which sessions
+
+    def selects(self, pod: Object) -> bool:
+        """Return whether sessions in a Pod of the root are recorded."""
+        metadata, settings = pod["metadata"], self.settings
+        if settings.namespaces and metadata["namespace"] not in settings.namespaces:
+            return False
+        return settings.selector.matches(metadata.get("labels") or {})
+
+    def recorder(
+        self,
+        subject: Subject,
+        pod: Object,
+        container: str,
+        command: Sequence[str],
+        has_terminal: bool,
+    ) -> PodRecording | None:
+        """Return the recorder of a session in a Pod of the root; ``None`` if it is not recorded."""
+        if not self.selects(pod):
+            return None
+        metadata = pod["metadata"]
+        machine = {
+            "kind": "Pod",
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "node": subject.pool,
+            "container": container,
+            "subresource": subject.subresource,
+            "command": shlex.join(command)[:_COMMAND_CHARACTERS],
+            "reason": subject.reason,
+            "user": UNKNOWN_USER,
+        }
+        session = PodSession(
+            subject.session,
+            subject.user,
+            {key: value for key, value in machine.items() if value},
+            has_terminal,
+        )
+        return PodRecording(self, _name(metadata), session, self.settings.input)
+
+    # Called by recordings
+
+    @staticmethod
+    def new_id() -> str:
+        """Return a random id of 32 hexadecimal digits."""
+        return secrets.token_hex(16)
+
+    def created(self, recording: PodRecording) -> RecordingFile:
+        """:raises OSError: the file cannot be created."""
+        file = RecordingFile(self._path(recording.name, OPEN))
+        self._open[recording.name] = recording
+        return file
+
+    def require_space(self, recording: PodRecording) -> None:
+        """
+        Check that a recording may grow: one with much output takes at most half of what the others leave.
+
+        :raises OSError: it may not.
+        """
+        if recording.bytes >= self._limit_bytes - self.bytes:
+            raise OSError(
+                f"recordings that are not stored yet may take {self._limit_bytes} bytes (--recording-bytes), "
+                "and one of them half of what is left"
+            )
+
+    def written(self, recording: PodRecording, size: int) -> None:
+        """Count text of a recording."""
+        self._grow(recording.name, size)
+
+    def _grow(self, name: str, size: int) -> None:
+        self._sizes[name] = self._sizes.get(name, 0) + size
+        self.bytes += size
+
+    def _deleted(self, name: str) -> None:
+        self.bytes -= self._sizes.pop(name, 0)
+
+    def sync(self, file: RecordingFile) -> None:
+        """Force a file to the disk, soon."""
+        self._job(file.sync)
+
+    def ended(self, recording: PodRecording, file: RecordingFile) -> None:
+        """Handle the end of a recording, which may lack its last part."""
+        del self._open[recording.name]
+        self._finish(recording.name, file)
+
+    def in_trouble(self, recording: PodRecording, why: str) -> None:
+        """Report that a recording cannot be signed at present."""
+        self._log.error(
+            "the recording of {pod} cannot be signed: {why}", pod=recording.session.pod, why=why
+        )
+
+    def not_begun(self, recording: PodRecording, why: str, file: RecordingFile | None) -> None:
+        """Handle a recording that cannot begin."""
+        self._report(recording, why)
+        self._open.pop(recording.name, None)
+        if file is not None:
+            file.close()
+            os.unlink(file.path)
+            self._deleted(recording.name)
+
+    def failed(self, recording: PodRecording, why: str, file: RecordingFile) -> None:
+        """Handle a recording that cannot go on."""
+        self._report(recording, why)
+        self.ended(recording, file)
+
+    def _report(self, recording: PodRecording, why: str) -> None:
+        self._log.error(
+            "session {session} in {pod} cannot be recorded: {why}",
+            session=recording.session.id,
+            pod=recording.session.pod,
+            why=why,
+        )
+
+    def _finish(self, name: str, file: RecordingFile) -> None:
+        def work() -> None:
+            try:
+                file.sync()
+            finally:
+                file.close()
+            os.rename(self._path(name, OPEN), self._path(name, CLOSED))
+
+        self._job(work).addCallback(lambda is_done: self._upload(name) if is_done else None)
+
+    # Signatures
+
+    def _tick(self) -> None:
+        self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
+        self._signing.start()
+
+    async def _sign_all(self) -> None:
+        turns = ShortTurns(self._reactor)
+        for recording in list(self._open.values()):
+            await turns.breathe()
+            recording.sign_head()
+
+    # Files
+
+    def _path(self, name: str, suffix: str) -> str:
+        return os.path.join(self.settings.directory, name + suffix)
+
+    def _job(self, work: Callable[[], None]) -> Deferred[bool]:
+        """Do some work in a thread; fires with true if it succeeded."""
+        job = self._in_thread(work)
+        self._jobs.add(job)
+
+        def over(result: Any) -> bool:
+            self._jobs.discard(job)
+            if result is None:
+                return True
+            result.trap(OSError)
+            self._log.error("a recording cannot be written: {why}", why=result.getErrorMessage())
+            return False
+
+        return job.addBoth(over)
+
+    def _upload(self, name: str) -> None:
+        path = self._path(name, CLOSED)
+        stored = self._uploads.store(name, self._read(path))
+        stored.addCallback(lambda _: self._delete(name))
+
+    def _delete(self, name: str) -> None:
+        job = self._job(partial(os.unlink, self._path(name, CLOSED)))
+        job.addCallback(lambda is_done: self._deleted(name) if is_done else None)
+
+    def _read(self, path: str) -> ReadText:
+        def work(offset: int, limit: int) -> bytes:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                return os.pread(file, limit, offset)
+            finally:
+                os.close(file)
+
+        return lambda offset, limit: self._in_thread(partial(work, offset, limit))
+
+
+def _name(metadata: Object) -> str:
+    """Return a name by which people find the recording in the store."""
+    namespace = metadata["namespace"][:_NAMESPACE_CHARACTERS]
+    pod = metadata["name"][:_POD_CHARACTERS]
+    return _NOT_IN_NAMES.sub("-", f"{namespace}.{pod}.{secrets.token_hex(8)}".lower())
+
+
+FILES = ("recorder-certificate", "recorder-key", "recording-dir")
+_REQUIRED = (*FILES, "recording-store")
+_log = Logger()
+_ALL = "*"
+
+MakeRecordings = Callable[[Any, CollectorRegistry], PodRecordings]
+"""Creates the recordings from a reactor and a registry of metrics."""
+
+
+class RecordingOptions(ProgramOptions):
+    """Options of recordings; without ``--record-namespaces`` nothing is recorded."""
+
+    group = "Recordings"
+
+    optParameters = [
+        ["record-namespaces", None, "", "Record exec and attach in these namespaces; * for all."],
+        ["record-selector", None, "", "Record only in Pods with these labels: a label selector."],
+        ["record-input", None, NONE, f"Recorded input: {', '.join(INPUTS)}."],
+        [
+            "recorder-certificate",
+            None,
+            "",
+            "Certificate that signs recordings, of 'twisted-exec pki recorder'.",
+        ],
+        ["recorder-key", None, "", "Private key of that certificate."],
+        ["recording-dir", None, "", "Directory of recordings that are not stored yet."],
+        ["recording-store", None, "", f"Where recordings are stored: {FORMS}."],
+        [
+            "recording-bytes",
+            None,
+            None,
+            "Limit of recordings that are not stored yet.  [default: half of the file system]",
+            size,
+        ],
+    ]
+    optFlags = [
+        ["recording-required", None, "Refuse and end sessions that cannot be recorded."],
+    ]
+
+    def postOptions(self) -> None:
+        """:raises UsageError: an option is missing, has no use, or is not valid."""
+        super().postOptions()
+        if not self["record-namespaces"]:
+            for name in ("record-selector", *_REQUIRED, "recording-required", "recording-bytes"):
+                if self[name]:
+                    raise UsageError(f"--{name} needs --record-namespaces")
+            return
+        for name in _REQUIRED:
+            if not self[name]:
+                raise UsageError(f"--record-namespaces needs --{name}")
+        if self["record-input"] not in INPUTS:
+            raise UsageError(
+                f"--record-input {self['record-input']!r} is none of {', '.join(INPUTS)}"
+            )
+        self._recorded_pods()
+        try:
+            store_option(self["recording-store"])
+        except ValueError as problem:
+            raise UsageError(f"--recording-store: {problem}") from None
+
+    def _recorded_pods(self) -> LabelSelector:
+        """:raises UsageError: the selector is not valid."""
+        try:
+            return parse_labels(self["record-selector"])
+        except APIError as problem:
+            raise UsageError(f"--record-selector: {problem.message}") from None
+
+    def recordings(self) -> MakeRecordings | None:
+        """Return a function that creates the recordings; ``None`` without ``--record-namespaces``."""
+        if not self["record-namespaces"]:
+            return None
+        names = {each.strip() for each in self["record-namespaces"].split(",")} - {""}
+        settings = Settings(
+            os.path.abspath(self["recording-dir"]),
+            frozenset() if _ALL in names else frozenset(names),
+            self._recorded_pods(),
+            self["record-input"],
+            bool(self["recording-required"]),
+            self["recording-bytes"] or 0,
+        )
+        signer = SignerFiles(
+            self["recorder-certificate"],
+            self["recorder-key"],
+            lambda why: _log.warn("{why}", why=why),
+        )
+        make_store = store_option(self["recording-store"])
+
+        def make(reactor: Any, registry: CollectorRegistry) -> PodRecordings:
+            uploads = Uploads(make_store(reactor), reactor, UploadMetrics().register(registry))
+            return PodRecordings(settings, signer, uploads, reactor, time.time_ns)
+
+        return make

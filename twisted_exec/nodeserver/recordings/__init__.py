@@ -1,3 +1,0 @@
-"""
-Recordings of exec and attach in the Pods of leaves.
-"""

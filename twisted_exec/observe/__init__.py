@@ -1,3 +1,0 @@
-"""
-Audit, metrics and health of programs.
-"""

@@ -1,3 +1,0 @@
-"""
-ConsoleAlerts: patterns for the machine runtime, and Events about what it finds.
-"""

@@ -1,0 +1,613 @@
+"""
+Consoles at a poollet: the gate, the permissions, ConsolePolicies, and the console's location.
+
+The console route of a poollet: the gate, the permissions, and the console's location.  The route of
+logs (:mod:`twisted_exec.poollet.texts`) shares them.
+
+The poollet authorizes every session itself.  A user whom a trusted proxy forwards needs a right at
+the console of that very machine (:mod:`twisted_exec.auth.console_rights`), and the proxy needs ``create`` on ``machinepools/proxy``
+of this pool; a user without a proxy needs both.  ironcore's own API server forwards no users; it
+can be configured as a user that needs only the proxy permission.
+
+A machine is identified by its UID, not its name: for every hop, a machine created again under the
+same name is another machine.
+
+ConsolePolicies at a poollet, which evaluates none: it refuses sessions that come without an API server
+that does.
+
+These are sessions of users who connect to the poollet directly, and of an API server of another make
+that names no users.  The poollet lists the policies when such a session is opened.  From then on it
+watches them, and a change that concerns a machine is a hint for the session guard.
+
+Take-overs that a poollet denies: audit records, and Events of the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+from urllib.parse import quote
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
+from zope.interface import implementer
+
+from twisted_exec.api import selectors
+from twisted_exec.api.conditions import writers_of
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLERECORDINGS, DELETEDCONSOLES
+from twisted_exec.api.kinds.consolerecordings import CONTENT
+from twisted_exec.api.reasons import reason_headers
+from twisted_exec.api.status import (
+    APIError,
+    Conflict,
+    Forbidden,
+    GatewayTimeout,
+    NotFound,
+    ServiceUnavailable,
+    Unauthorized,
+    one_line,
+)
+from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, Decides, TakeoverRefused
+from twisted_exec.auth.credentials import UnionAuthenticator
+from twisted_exec.auth.gate import Gate, GatePolicy, ImpersonationPolicy
+from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
+from twisted_exec.auth.x509 import RequestHeaderAuthenticator
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.informers import IStore, Reflector
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.recorder import Recorder
+from twisted_exec.poollet.dialling import Dialler, Target
+from twisted_exec.poollet.machines.config import wants_power
+from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.interfaces import (
+    UID_HEADER,
+    USER_HEADER,
+    IStreamLocator,
+    Location,
+    Subject,
+)
+from twisted_exec.streaming.passage import require_upgrade
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.tls.deadlines import Late, Progress, limited
+from twisted_exec.wire.channel import TERMINAL
+from twisted_exec.wire.session_terms import FULL, Right, Terms
+
+RUNTIME_SECONDS = 4.0
+"""
+Timeout for all calls to the runtime for one console, counted from the runtime's last answer to such
+calls.  An API server waits 5 s for us, and should receive our error instead of its own timeout.
+"""
+
+CONTINUE_SECONDS = 60.0
+"""
+The same for a session that is open already, for each step.  An API server waits longer at each attempt, and
+leaves first: while this host is busy, a shorter limit would fail all attempts.
+"""
+
+PERMISSIONS = {
+    "exec": ("create", "exec"),
+    "log": ("get", "log"),
+    "screen": (Right.OBSERVE.verb, CONSOLE),
+    CONTENT: ("get", CONTENT),
+}
+"""By the subresource of a request: the verb and the subresource that its user needs."""
+
+_OTHER_RESOURCES = {
+    kind.resource.qualified: kind.resource for kind in (DELETEDCONSOLES, CONSOLERECORDINGS)
+}
+"""Objects that are not machines, whose subresource users read."""
+
+
+@dataclass(frozen=True)
+class PoolAccess:
+    """
+    The permissions that consoles and logs of a pool's machines need.
+
+    :param pool_proxy_suffices: names of users that need no permission on the machine.
+    :param strict_verbs: ``create`` on ``machines/exec`` includes no right; see
+        :mod:`twisted_exec.auth.console_rights`.
+    """
+
+    dialect: Dialect
+    pool: str
+    pool_proxy_suffices: Collection[str] = ()
+    strict_verbs: bool = False
+
+    def permissions(self, context: RequestContext) -> tuple[Attributes, ...]:
+        """
+        Return the permissions that a session needs.
+
+        The user needs the machine's console or log: opening a console is a ``create``, reading its
+        log a ``get``.  The caller, or a user without one, needs the pool.
+        """
+        if self.is_server(context):
+            return (self.proxy(context),)
+        return (self.machine(context), self.proxy(context))
+
+    def is_server(self, context: RequestContext) -> bool:
+        """Return whether the request is an API server's own, without a user."""
+        return context.caller is None and context.user.name in self.pool_proxy_suffices
+
+    def proxy(self, context: RequestContext) -> Attributes:
+        """Return the permission on the pool: the caller's, or the user's if there is no caller."""
+        dialect = self.dialect
+        return Attributes(
+            context.caller or context.user,
+            "create",
+            dialect.group,
+            dialect.version,
+            dialect.pool.plural,
+            dialect.proxy_subresource,
+            name=self.pool,
+        )
+
+    def machine(self, context: RequestContext) -> Attributes:
+        """Return the user's permission on the machine."""
+        dialect, subject = self.dialect, context.subject
+        verb, subresource = PERMISSIONS[subject.subresource]
+        resource = _OTHER_RESOURCES.get(subject.resource, dialect.workload)
+        return Attributes(
+            context.user,
+            verb,
+            resource.group,
+            resource.version,
+            resource.plural,
+            subresource,
+            subject.namespace,
+            subject.machine,
+        )
+
+
+def gate_of(
+    access: PoolAccess,
+    proxies: RequestHeaderAuthenticator | None,
+    direct: Sequence[IAuthenticator],
+    authorizer: IAuthorizer,
+    allowed_origins: Collection[bytes] = (),
+) -> Gate:
+    """
+    Create the gate of a poollet.
+
+    :param proxies: authenticates users whom a trusted proxy forwards; ``None`` for no such proxies.
+    :param direct: authenticate all other users.
+    :param allowed_origins: other web sites whose pages may send requests.
+    """
+    policy = GatePolicy(
+        impersonation=ImpersonationPolicy.REFUSED,
+        allowed_origins=allowed_origins,
+        judges=access.pool_proxy_suffices,
+        proxy_is_caller=True,
+        accepts_session=lambda session: True,
+    )
+    first = [] if proxies is None else [proxies]
+    return Gate(UnionAuthenticator([*first, *direct]), authorizer, policy)
+
+
+def proxy_of(
+    gate: Gate, proxies: RequestHeaderAuthenticator | None
+) -> Callable[[Request], Deferred[str]]:
+    """Return a function that authenticates a proxy, which may end the sessions that it opened."""
+
+    def name(request: Request) -> str:
+        credentials = gate.credential_headers.take_from(request)
+        proxy = proxies.caller(credentials) if proxies is not None else None
+        if proxy is None:
+            raise Unauthorized("only a proxy that forwards users ends sessions here")
+        return proxy.name
+
+    return lambda request: maybeDeferred(name, request)
+
+
+@implementer(IStreamLocator)
+@dataclass(frozen=True)
+class ExecLocator:
+    """
+    Finds the console of the Machine in the context's subject.
+
+    :param store: the pool's Machines, as last seen.
+    :param observed: the runtime's machines for a UID, as last listed.
+    :param denials: records denied take-overs.
+    :cvar needs_power: refuse a machine that is powered off.
+    :cvar resumes: the runtime may resume sessions.
+    :cvar under_policies: ConsolePolicies apply.
+    :cvar access_type: the kind of access to a console.
+    """
+
+    needs_power: ClassVar[bool] = True
+    resumes: ClassVar[bool] = True
+    under_policies: ClassVar[bool] = True
+    access_type: ClassVar[type[ConsoleAccess]] = ConsoleAccess
+
+    gate: Gate
+    access: PoolAccess
+    client: IKubeClient
+    runtime: IMachineRuntime
+    store: IStore
+    observed: Callable[[str], Sequence[pb.Machine]]
+    dialler: Dialler
+    clock: IReactorTime
+    policies: PoolPolicies
+    runtime_seconds: float = RUNTIME_SECONDS
+    denials: Denials | None = None
+
+    def locate(self, context: RequestContext) -> Deferred[Location]:
+        """See :meth:`IStreamLocator.locate`."""
+        return Deferred.fromCoroutine(self._locate(context))
+
+    async def _locate(self, context: RequestContext) -> Location:
+        context.learn_reason()
+        try:
+            access, terms = await self._authorize(context)
+        except TakeoverRefused as refusal:
+            await self._deny(context.subject, refusal.message)
+            raise
+        machine = await self._machine(context.subject)
+        uid = machine["metadata"]["uid"]
+        # The API server decided about another machine of this name: one copy is not up to date.
+        if context.subject.uid not in ("", uid):
+            raise self._unknown(context.subject)
+        context.learn(uid=uid)
+        is_open = context.continues_session
+        self._check(machine, is_open)
+        self._check_request(context)
+        if self.under_policies and context.caller is None:
+            server = context.user.name if self.access.is_server(context) else ""
+            session = await self.policies.open(machine, server)
+            self.gate.allow_console(context, access.under(session) if access else session)
+        return replace(await self._to(context.subject, is_open), terms=terms)
+
+    async def _authorize(self, context: RequestContext) -> tuple[ConsoleAccess | None, Terms]:
+        """Check the user's rights; return the access of a user to a console, and the terms."""
+        access = self.access
+        if access.is_server(context):
+            await self.gate.authorize_session(context, *access.permissions(context))
+            return None, FULL
+        machine, proxy = access.permissions(context)
+        console = self.access_type.of(machine, context.options, strict=access.strict_verbs)
+        right = await self.gate.authorize_console(context, console, proxy)
+        return console, console.terms(Terms(right=right))
+
+    async def _deny(self, subject: Subject, message: str) -> None:
+        """Record a take-over that this poollet denies, unless it was recorded a short time ago."""
+        if self.denials is None or not self.denials.is_due(subject):
+            return
+        machine: Object | None = None
+        with suppress(APIError):  # the record does without
+            machine = await self._machine(subject)
+        self.denials.record(subject, machine, message)
+
+    async def _to(self, subject: Subject, is_open: bool) -> Location:
+        """
+        Return the location of the console, according to the runtime at this moment.
+
+        :param is_open: for a session that is open already, which may wait until the machine is on.
+        """
+        try:
+            target = await self._in_time(Deferred.fromCoroutine(self._target(subject)), is_open)
+        except APIError:
+            await self._check_again(subject, is_open)  # a deleted Machine explains the error better
+            raise
+        await self._check_again(subject, is_open)
+        # Some runtimes invalidate a URL's token even if they refuse its request.
+        return replace(
+            self._location(subject, target),
+            again=lambda: Deferred.fromCoroutine(self._to(subject, is_open)),
+        )
+
+    def _location(self, subject: Subject, target: Target) -> Location:
+        return Location(
+            subject=subject,
+            endpoints=[(target.label, target.endpoint)],
+            path=target.path,
+            host=target.host,
+            headers=[
+                (USER_HEADER, quote(subject.user, safe="").encode("ascii")),
+                (UID_HEADER, quote(subject.uid, safe="").encode("ascii")),
+                *reason_headers(subject.reason),
+            ],
+            streams=TERMINAL,
+            resumes=self.resumes,
+        )
+
+    async def _machine(self, subject: Subject) -> Object:
+        """
+        Return the Machine; ask the API server if it is too new for our copy.
+
+        :raises NotFound: it does not exist, or is not bound to this pool.
+        """
+        dialect = self.access.dialect
+        machine = self.store.get(subject.machine, subject.namespace)
+        if machine is None:
+            try:
+                machine = await self.client.get(
+                    dialect.workload, subject.machine, subject.namespace
+                )
+            except APIError as error:
+                # A poollet has no permission for machines of other pools.
+                if error.code not in (NotFound.code, Forbidden.code):
+                    raise
+                machine = {}
+        bound = ((machine.get("spec") or {}).get(dialect.pool_reference) or {}).get("name")
+        if bound != self.access.pool:
+            raise self._unknown(subject)
+        return machine
+
+    def _unknown(self, subject: Subject) -> NotFound:
+        workload = self.access.dialect.workload
+        return NotFound(
+            workload.plural,
+            subject.machine,
+            workload.group,
+            f'{workload.qualified} "{subject.machine}" not found in pool "{self.access.pool}"',
+        )
+
+    def _check(self, machine: Object, is_open: bool) -> None:
+        """:raises Conflict: the Machine is being deleted, or is powered off."""
+        metadata = machine["metadata"]
+        name = f'{self.access.dialect.noun} "{metadata["name"]}"'
+        if metadata.get("deletionTimestamp"):
+            raise Conflict(f"{name} is being deleted")
+        if self.needs_power and not is_open and not wants_power(machine):
+            raise Conflict(f"{name} is powered off")
+
+    def _check_request(self, context: RequestContext) -> None:
+        """:raises BadRequest: the request does not fit this route."""
+        require_upgrade(context.request)
+
+    async def _check_again(self, subject: Subject, is_open: bool) -> None:
+        """
+        Check that the Machine still exists after the calls to the runtime.
+
+        It may have been deleted, or replaced under its name, while no session existed that the
+        deletion could have ended.
+
+        :raises APIError: the Machine is gone.
+        """
+        machine = await self._machine(subject)
+        if machine["metadata"]["uid"] != subject.uid:
+            raise self._unknown(subject)
+        self._check(machine, is_open)
+
+    async def _target(self, subject: Subject) -> Target:
+        """Ask the runtime for an exec URL of the machine with the subject's UID."""
+        machines = list(self.observed(subject.uid))
+        if machines:
+            try:
+                return await self._exec(machines, subject)
+            except APIError as error:
+                if error.code != NotFound.code:
+                    raise
+                # The machine listed a few seconds ago is gone: list again.
+        selector = {self.access.dialect.uid_label: subject.uid}
+        request = pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
+        listed = await self.runtime.list_machines(request)
+        return await self._exec(list(listed.machines), subject)
+
+    async def _exec(self, machines: Sequence[pb.Machine], subject: Subject) -> Target:
+        name = f'{self.access.dialect.noun} "{subject.machine}"'
+        if not machines:
+            if trouble := self._trouble(subject):  # waiting may not help
+                raise ServiceUnavailable(f"{name} is not running yet: {trouble}")
+            raise ServiceUnavailable(f"{name} is not running yet", retry_after_seconds=1)
+        if len(machines) > 1:
+            raise Conflict(f"{name} has {len(machines)} machines in the runtime")
+        return self.dialler.target(await self._url(machines[0].metadata.id, subject))
+
+    def _trouble(self, subject: Subject) -> str:
+        """Return why the runtime has not created the machine; empty if that is not known."""
+        machine = self.store.get(subject.machine, subject.namespace) or {}
+        conditions: list[Object] = (machine.get("status") or {}).get("conditions") or []
+        ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
+        return one_line(ready.get("message") or "") if ready.get("status") == "False" else ""
+
+    async def _url(self, machine_id: str, subject: Subject) -> str:
+        """Return the runtime's URL; empty if it has no console."""
+        answer = await self.runtime.exec(
+            pb.ExecRequest(machine_id=machine_id),
+            user=subject.user,
+            machine_uid=subject.uid,
+            session=subject.session,
+        )
+        return str(answer.url)
+
+    @cached_property
+    def _answers(self) -> Progress:
+        """The runtime's answers to calls for consoles."""
+        return Progress(self.clock)
+
+    async def _in_time(self, endpoint: Deferred[Target], is_open: bool = False) -> Target:
+        seconds = CONTINUE_SECONDS if is_open else self.runtime_seconds
+        try:
+            target = await limited(endpoint, self.clock, seconds, [self._answers])
+        except Late:
+            raise GatewayTimeout("the machine runtime does not answer") from None
+        self._answers.note()
+        return target
+
+
+_POLICIES = CONSOLEPOLICIES.resource
+
+
+class PoolPolicies:
+    """
+    The ConsolePolicies of a pool's machines.
+
+    :param machines: the pool's Machines, as last seen.
+    :ivar changed: is called when a policy may concern a machine that it did not concern before.
+    """
+
+    def __init__(
+        self, client: IKubeClient, clock: IReactorTime, dialect: Dialect, machines: IStore
+    ) -> None:
+        self._client, self._dialect, self._machines = client, dialect, machines
+        self.changed: Callable[[], None] = lambda: None
+        self._copy = Reflector(client, _POLICIES, clock, trim=_trim, on_change=self._policy_changed)
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether changes of policies are observed now."""
+        return self._copy.synced and not self._copy.problem
+
+    def stop(self) -> Deferred[None]:
+        """Stop watching; fires when no request is in flight."""
+        return self._copy.stop()
+
+    async def open(self, machine: Object, server: str) -> SessionPolicies:
+        """
+        Check a new session, and watch the policies from now on.
+
+        :param server: the user name of an API server that names no user; empty for a user.
+        :return: the conditions for reviews of the session.
+        :raises Forbidden: a policy applies to the machine.
+        :raises ServiceUnavailable: this poollet may not read them.
+        """
+        metadata = machine["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        session = SessionPolicies(self, namespace, name, metadata["uid"], server)
+        try:
+            listing = await self._client.list(_POLICIES, namespace)
+        except NotFound:
+            return session  # an API server without policies
+        except APIError as refused:
+            if refused.code != Forbidden.code:
+                raise
+            # RBAC answers 403 also for a group that the API server does not have.
+            if _POLICIES.group not in await self._client.groups():
+                return session
+            raise ServiceUnavailable(
+                "this poollet cannot tell whether ConsolePolicies apply: its role needs list and "
+                f"watch on {_POLICIES.qualified}; or open the console at the API server"
+            ) from None
+        self._refuse(machine, listing["items"], server)
+        self._copy.start()
+        return session
+
+    def review(self, session: SessionPolicies) -> None:
+        """:raises Forbidden: a policy applies to the machine of a session now."""
+        machine = self._machines.get(session.name, session.namespace)
+        if machine is None or machine["metadata"]["uid"] != session.uid:
+            return  # its deletion ends the session
+        self._refuse(machine, self._copy, session.server)
+
+    def machine_changed(self, before: Object | None, after: Object | None) -> None:
+        """Take note of a change of a machine."""
+        if before is None or after is None:
+            return
+        if before["metadata"].get("labels") == after["metadata"].get("labels"):
+            return
+        if any(_applies(policy, after) for policy in self._copy):
+            self.changed()
+
+    def _policy_changed(self, before: Object | None, after: Object | None) -> None:
+        if after is not None:
+            self.changed()
+
+    def _refuse(self, machine: Object, policies: Iterable[Object], server: str) -> None:
+        for policy in policies:
+            if not _applies(policy, machine):
+                continue
+            metadata = machine["metadata"]
+            policy_name = f"{metadata['namespace']}/{policy['metadata']['name']}"
+            where = "at the API server, which evaluates the policy"
+            if server:
+                where = f"through exec-apiserver: {server!r} does not evaluate the policy"
+            raise Forbidden(
+                f'{self._dialect.noun} "{metadata["name"]}" is under ConsolePolicy '
+                f'"{policy_name}": open its console {where}'
+            )
+
+
+@dataclass(frozen=True)
+class SessionPolicies:
+    """
+    The policies of the machine of one session, for its reviews.
+
+    It is :class:`~twisted_exec.auth.console_rights.Conditions`, and the access of an API server that
+    names no user.
+
+    :param server: the name of that API server; empty for a user.
+    """
+
+    policies: PoolPolicies
+    namespace: str
+    name: str
+    uid: str
+    server: str = ""
+
+    def is_strict(self) -> bool:
+        """As :meth:`~twisted_exec.auth.console_rights.Conditions.is_strict`."""
+        return False
+
+    def terms(self, right: Right) -> Terms:
+        """As :meth:`~twisted_exec.auth.console_rights.Conditions.terms`."""
+        self.policies.review(self)
+        return Terms(right=right)
+
+    async def review(self, gate: Decides, user: User) -> Terms:
+        """As :meth:`~twisted_exec.auth.console_rights.Access.review`."""
+        self.policies.review(self)
+        return FULL
+
+
+def _applies(policy: Object, machine: Object) -> bool:
+    metadata = machine["metadata"]
+    if policy["metadata"]["namespace"] != metadata["namespace"]:
+        return False
+    try:
+        selector = selectors.of_object((policy.get("spec") or {}).get("selector"))
+        return bool(selector.matches(metadata.get("labels") or {}))
+    except ValueError:
+        return True  # of a later release
+
+
+def _trim(policy: Object) -> Object:
+    """Return the part of a policy that says to which machines it applies."""
+    metadata = policy["metadata"]
+    return {
+        "metadata": {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata},
+        "spec": {"selector": (policy.get("spec") or {}).get("selector")},
+    }
+
+
+class Denials:
+    """
+    Records the take-overs.
+
+    :param sessions: of this poollet; they have the names of the users who have the floor.
+    :param seconds: returns the time, by a monotonic clock.
+    """
+
+    def __init__(
+        self, sessions: Sessions, recorder: Recorder, seconds: Callable[[], float]
+    ) -> None:
+        self._sessions, self._recorder = sessions, recorder
+        self._denials = TakeoverDenials(sessions.trail, RefusalLimit(seconds))
+
+    def is_due(self, subject: Subject) -> bool:
+        """Return whether to record this one; ask once for each."""
+        return self._denials.is_due(subject)
+
+    def record(self, subject: Subject, machine: Object | None, message: str) -> None:
+        """
+        Record a denied take-over.
+
+        :param machine: ``None`` if it is not known.
+        :param message: of the refusal.
+        """
+        if machine is None:
+            self._denials.record(subject, "", (), message)
+            return
+        writers = self._users(writers_of(machine) or ())
+        text = self._denials.record(subject, machine["metadata"]["uid"], writers, message)
+        self._recorder.record(machine, "Warning", TAKEOVER_DENIED, text)
+
+    def _users(self, sessions: Collection[str]) -> list[str]:
+        several = (self._sessions.with_id(each) for each in sessions)
+        return [session.subject.user for each in several for session in each]

@@ -1,3 +1,0 @@
-"""
-The console and log routes of the poollet, and the runtime's endpoints behind them.
-"""

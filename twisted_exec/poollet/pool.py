@@ -1,0 +1,316 @@
+"""
+Keep the MachinePool object registered, with its addresses, classes and heartbeat.
+
+Every few seconds the poollet asks the runtime for its classes.  A change goes into the status of
+the MachinePool at once.  Every ten seconds a heartbeat renews the pool's Lease and the condition
+Ready, which is True only if the runtime answered.  A deleted pool is registered
+again: its machines still run here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec import build
+from twisted_exec.api.conditions import with_conditions
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.status import APIError, Conflict, GatewayTimeout, NotFound
+from twisted_exec.api.times import timestamp
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.informers import Backoff
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.leases import Lease
+from twisted_exec.poollet.class_matching import offered_for as offered_for
+from twisted_exec.poollet.machines.conditions import READY
+from twisted_exec.program.tasks import BackgroundTask
+
+HEARTBEAT_SECONDS = 10.0
+LOOK_SECONDS = 5.0
+RUNTIME_SECONDS = 5.0
+SOON_SECONDS = 0.2
+_EARLY_SECONDS = 0.5
+"""Timers fire a little early or late; heartbeats should rather be early."""
+
+Address = tuple[str, str]
+"""Address type, as in MachinePools, and address."""
+
+
+def default_addresses(bound_host: str) -> list[Address]:
+    """
+    Return the addresses of this host, for a poollet without ``--addresses``.
+
+    :param bound_host: the listening address; all zeros or empty for all addresses.
+    :return: that address, or the host's own; then its name, as InternalDNS and as Hostname.
+    """
+    name = socket.gethostname()
+    chosen = bound_host if _is_one_address(bound_host) else _own_address()
+    addresses = [("InternalIP", chosen)] if chosen else []
+    return [*addresses, ("InternalDNS", name), ("Hostname", name)]
+
+
+def _is_one_address(host: str) -> bool:
+    try:
+        return not ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _own_address() -> str:
+    """Return the source address of packets to other networks; empty without a network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # UDP: chooses a route and sends nothing
+            host_address = str(probe.getsockname()[0])
+        except OSError:
+            return ""
+    address = ipaddress.ip_address(host_address)
+    return "" if address.is_loopback or address.is_link_local else host_address
+
+
+class Pool(BackgroundTask):
+    """
+    Keeps one MachinePool registered and up to date.
+
+    :param machines: the pool's Machines, as last seen.
+    :param classes: all MachineClasses, as last seen.
+    :param pool: returns the MachinePool as last seen.
+    :param on_runtime: called with the runtime's name at its first answer.
+    :param on_current: called when the pool's status has become up to date.
+    :param on_offer: called when the runtime's classes have changed.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        runtime: IMachineRuntime,
+        clock: IReactorTime,
+        *,
+        dialect: Dialect,
+        name: str,
+        provider_id: str,
+        machines: Callable[[], Iterable[Object]],
+        classes: Callable[[], Iterable[Object]],
+        pool: Callable[[], Object | None],
+        on_runtime: Callable[[str], None],
+        on_current: Callable[[], None] = lambda: None,
+        on_offer: Callable[[], None] = lambda: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._runtime, self._clock, self._now = client, runtime, clock, now
+        self._dialect, self.name, self._provider_id = dialect, name, provider_id
+        self._machines, self._classes, self._pool = machines, classes, pool
+        self._on_runtime, self._on_current, self._on_offer = on_runtime, on_current, on_offer
+        self.lease = Lease(client, dialect.lease_namespace, name, now)
+        self.offered: pb.StatusResponse | None = None
+        """The runtime's last answer."""
+        self._runtime_name = ""
+        self._addresses: Sequence[Address] = ()
+        self._port = 0
+        self._next_beat = 0.0
+        self._backoff = Backoff(longest_seconds=HEARTBEAT_SECONDS)
+        self._timer: IDelayedCall | None = None
+        self.problem = "the pool is not registered yet"
+        """Why the pool's status is not up to date, or empty."""
+        self.runtime_problem = "the machine runtime has not answered yet"
+        """Why the runtime does not answer, or empty."""
+
+    def start(self, addresses: Sequence[Address], port: int) -> None:
+        """
+        Register the pool and keep it up to date until :meth:`stop`.
+
+        :param port: the poollet's listening port.
+        """
+        self._addresses, self._port = addresses, port
+        self._begin(self._run())
+
+    async def retire(self) -> None:
+        """Set Ready to False, because the poollet stops.  If that fails, the pool's Lease expires."""
+        pool = self._pool()
+        if pool is None or self.problem:
+            return
+        ready = ("False", "PoolletStopped", "the poollet was stopped")
+        conditions = (pool.get("status") or {}).get("conditions") or []
+        now = timestamp(self._now())
+        status = {
+            "state": "Offline",
+            "conditions": with_conditions(conditions, {READY: ready}, now),
+        }
+        try:
+            await self._client.patch(
+                self._dialect.pool, self.name, {"status": status}, subresource="status"
+            )
+        except APIError as error:
+            self._log.info(
+                "pool {name} could not be marked as offline: {why}",
+                name=self.name,
+                why=error.message,
+            )
+
+    def poke(self) -> None:
+        """Write the status soon: something in it has changed."""
+        self._next_beat = 0.0
+        if self._timer is not None and self._timer.active():
+            left = self._timer.getTime() - self._clock.seconds()
+            if left > SOON_SECONDS:
+                self._timer.reset(SOON_SECONDS)
+
+    async def _run(self) -> None:
+        while True:
+            well = await self._look()
+            if well:
+                self._backoff.reset()
+            await self._sleep(LOOK_SECONDS if well else self._backoff.pause())
+
+    async def _sleep(self, seconds: float) -> None:
+        sleeping: Deferred[None] = Deferred(lambda _: timer.cancel())
+        timer = self._timer = self._clock.callLater(seconds, sleeping.callback, None)
+        await sleeping
+
+    async def _look(self) -> bool:
+        """Ask the runtime and write changes to the API server.  Return whether both succeeded."""
+        answered = not self.runtime_problem
+        try:
+            offered = await self._ask_runtime()
+            self._runtime_answers("")
+        except APIError as error:
+            offered = None
+            self._runtime_answers(error.message)
+        news = self._offers(offered) or answered != (offered is not None)
+        if not (news or self.problem or self._clock.seconds() >= self._next_beat):
+            return offered is not None
+        # Set first: a change during the write gets a write of its own.
+        self._next_beat = self._clock.seconds() + HEARTBEAT_SECONDS - _EARLY_SECONDS
+        try:
+            await self._write_status(offered)
+        except APIError as error:
+            self._pool_is_current(error.message)
+            return False
+        self._pool_is_current("")
+        await self.lease.renew()
+        return offered is not None
+
+    def _offers(self, offered: pb.StatusResponse | None) -> bool:
+        """Return whether the runtime's classes differ from the last answer."""
+        if offered is None or offered == self.offered:
+            return False
+        self.offered = offered
+        self._on_offer()
+        return True
+
+    async def _ask_runtime(self) -> pb.StatusResponse:
+        try:
+            if not self._runtime_name:
+                pending = self._runtime.version(pb.VersionRequest())
+                version = await pending.addTimeout(RUNTIME_SECONDS, self._clock)
+                self._runtime_name = version.runtime_name or "unknown"
+                self._on_runtime(self._runtime_name)
+            status = self._runtime.status(pb.StatusRequest())
+            return await status.addTimeout(RUNTIME_SECONDS, self._clock)
+        except TimeoutError:
+            raise GatewayTimeout("the machine runtime does not answer") from None
+
+    def _runtime_answers(self, problem: str) -> None:
+        if problem and problem != self.runtime_problem:
+            self._log.warn("pool {name}: {why}", name=self.name, why=problem)
+        self.runtime_problem = problem
+
+    def _pool_is_current(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            self._log.warn("pool {name} cannot be kept current: {why}", name=self.name, why=problem)
+        became_current = bool(self.problem) and not problem
+        self.problem = problem
+        if became_current:
+            self._log.info("pool {name} is registered", name=self.name)
+            self._on_current()
+
+    async def _write_status(self, offered: pb.StatusResponse | None) -> None:
+        pool = await self._registered()
+        patch = {"status": self._status(pool.get("status") or {}, offered)}
+        await self._client.patch(self._dialect.pool, self.name, patch, subresource="status")
+
+    async def _registered(self) -> Object:
+        """Return the MachinePool; create or complete it if necessary."""
+        pool = self._pool()
+        if pool is None:
+            try:
+                pool = await self._client.get(self._dialect.pool, self.name)
+            except APIError as error:
+                if error.code != NotFound.code:
+                    raise
+                body = {"metadata": {"name": self.name}, "spec": {"providerID": self._provider_id}}
+                return await self._client.create(self._dialect.pool, body)
+        provider_id = (pool.get("spec") or {}).get("providerID", "")
+        if not provider_id:
+            patch = {"spec": {"providerID": self._provider_id}}
+            return await self._client.patch(self._dialect.pool, self.name, patch)
+        if provider_id != self._provider_id:
+            raise Conflict(
+                f'{self._dialect.pool.qualified} "{self.name}" has providerID {provider_id}, '
+                f"not {self._provider_id}: another poollet's pool, or a wrong --provider-id"
+            )
+        return pool
+
+    def _status(self, pool: Object, offered: pb.StatusResponse | None) -> Object:
+        now = timestamp(self._now())
+        status: Object = {
+            "addresses": [{"type": kind, "address": address} for kind, address in self._addresses],
+            "daemonEndpoints": {self._dialect.endpoint_field: {"port": self._port}},
+        }
+        if offered is None:
+            ready = ("False", "RuntimeUnreachable", self.runtime_problem)
+            status["state"] = "Error"
+        else:
+            ready = ("True", "HeartbeatReceived", f"exec-poollet {build()}")
+            status["state"] = "Ready"
+            status |= self._offer(pool, offered)
+        conditions = with_conditions(pool.get("conditions") or [], {READY: ready}, now)
+        for condition in conditions:
+            if condition["type"] == READY:
+                condition["lastUpdateTime"] = now
+        status["conditions"] = conditions
+        return status
+
+    def _offer(self, pool: Object, offered: pb.StatusResponse) -> Object:
+        """Return the classes and the number of machines of each that the runtime can run."""
+        quantities = {}
+        for known_class in self._classes():
+            match = offered_for(known_class, offered)
+            if match is not None:
+                quantities[known_class["metadata"]["name"]] = match.quantity
+        prefix = self._dialect.capacity_prefix
+        used = Counter(
+            machine["spec"][self._dialect.class_reference]["name"] for machine in self._machines()
+        )
+        capacity = {prefix + name: str(number) for name, number in quantities.items()}
+        free = {
+            prefix + name: str(max(0, number - used[name])) for name, number in quantities.items()
+        }
+        listed = [{"name": name} for name in sorted(quantities)]
+        field_name = self._dialect.classes_field
+        return {
+            **({field_name: listed} if field_name else {}),
+            "capacity": _replacement_patch(pool.get("capacity") or {}, capacity),
+            "allocatable": _replacement_patch(pool.get("allocatable") or {}, free),
+        }
+
+    def _crashed(self, failure: Failure) -> None:
+        self.problem = "keeping the pool current failed; see the log"
+        self._log.failure("keeping pool {name} current failed", failure, name=self.name)
+
+
+def _replacement_patch(existing: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
+    """Return a merge patch whose result is exactly ``desired``."""
+    return {**dict.fromkeys(existing), **desired}

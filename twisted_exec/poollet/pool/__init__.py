@@ -1,3 +1,0 @@
-"""
-The MachinePool object: heartbeat, addresses, conditions and the classes that it offers.
-"""

@@ -1,0 +1,328 @@
+"""
+The ConsoleRecordings of a pool: the poollet sends them to the machine runtime and writes their statuses from its reports.
+
+Carries ConsoleRecordings to the machine runtime, and its signed heads to the API server.
+
+A status is acknowledged after it is written.  The runtime retains a recording until it learns that the
+object is deleted.
+
+ConsoleRecordings as messages of the machine runtime interface, and its statuses as those of the objects.
+
+Pure, in short turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from twisted_exec.api import times
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import CONSOLERECORDINGS
+from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, NOT_STORED, PHASES, RECORDING
+from twisted_exec.api.status import APIError, NotFound, one_line
+from twisted_exec.iri.interfaces import IConsoleRecordings
+from twisted_exec.iri.protos import console_pb2 as pb
+from twisted_exec.kube.informers import Reflector
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, Reports, RuntimeController
+from twisted_exec.program.tasks import ShortTurns
+
+MOST_RECORDINGS = 20_000
+
+_RESOURCE = CONSOLERECORDINGS.resource
+_INVALID = 422
+_OF_THE_HEAD = frozenset(("status.head", "status.epoch"))
+CHANGED = "the recording was cut, replaced or made anew on the runtime's host: what is there does not continue the head"
+_TOLD = ("phase", "message", "location")
+"""Fields of a status whose changes are Events."""
+
+
+class RecordingController(RuntimeController):
+    """
+    The recordings of one pool.
+
+    :param has_machine: returns whether a UID is that of a Machine of the pool.
+    :param synced: whether ``has_machine`` knows all.
+    :param now: seconds since the epoch.
+    :param report: records an Event about a recording: its type, reason and message.
+    """
+
+    label = "console recordings"
+    service = IConsoleRecordings
+    no_service = "the machine runtime of the pool makes no recordings"
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        runtime: object,
+        clock: Any,
+        dialect: Dialect,
+        pool: str,
+        *,
+        has_machine: Callable[[str], bool],
+        synced: Callable[[], bool],
+        now: Callable[[], float],
+        report: Callable[[Object, str, str, str], None],
+    ) -> None:
+        self._client = client
+        self._workload = dialect.workload.qualified
+        self._has_machine, self._now, self._record_event = has_machine, now, report
+        self._written: dict[str, Object] = {}
+        """The newest :data:`_TOLD` by UID; the copy may not have them yet."""
+        self._owner = f"{dialect.pool.plural}.{dialect.pool.group}/{pool}"
+        self._selector = f"spec.pool={pool}"
+        self.recordings = Reflector(
+            client,
+            _RESOURCE,
+            clock,
+            field_selector=self._selector,
+            on_change=self._changed,
+            max_objects=MOST_RECORDINGS,
+            optional=True,
+        )
+        super().__init__(runtime, clock, self.recordings, synced)
+        self._by_uid: dict[str, Object] = {}
+        self._listed: dict[str, Object] | None = None
+        """All recordings of the pool, read after the runtime's last answer; ``None`` before the first need."""
+        self._released: dict[str, str] = {}
+
+    def _changed(self, before: Object | None, after: Object | None) -> None:
+        if before is not None:
+            self._by_uid.pop(before["metadata"]["uid"], None)
+        if after is not None:
+            self._by_uid[after["metadata"]["uid"]] = after
+            self._released.pop(after["metadata"]["uid"], None)
+        elif before is not None:
+            self._written.pop(before["metadata"]["uid"], None)
+        if after is None and before is not None and self._is_own(before):
+            self._released[before["metadata"]["uid"]] = before["spec"].get("machineUID", "")
+        if _sent_part(before) != _sent_part(after):
+            self._send_soon()
+
+    def _is_own(self, recording: Object) -> bool:
+        # Pools of two kinds may have the same name.
+        resource: str = recording["spec"].get("machineResource", self._workload)
+        return resource == self._workload
+
+    def _own(self) -> list[Object]:
+        return [each for each in self.recordings if self._is_own(each)]
+
+    # Recordings to make.
+
+    async def _send(self, sent: str) -> str:
+        released = dict(self._released)
+        turns = ShortTurns(self._clock)
+        message = await request(self._owner, self._own(), released, turns)
+        if message.generation != sent:
+            await self._provider().set_recordings(message)
+        for uid in released:
+            self._released.pop(uid, None)
+        return message.generation
+
+    async def _unsupported(self) -> None:
+        for recording in self._own():
+            if not is_over(recording):
+                await self._write(
+                    recording, pb.RecordingStatus(state="Failed", message=self.no_service)
+                )
+
+    # Their statuses.
+
+    async def _list_reports(self, instance: str, acknowledged: int) -> Reports:
+        message = pb.ListRecordingsRequest(
+            owner=self._owner,
+            instance=instance,
+            acknowledged=acknowledged,
+            wait_seconds=WAIT_SECONDS,
+        )
+        self._listed = None
+        answer = await self._provider().list_recordings(message)
+        return Reports(answer.instance, answer.generation, answer.recordings)
+
+    async def _handle(self, report: pb.RecordingStatus) -> None:
+        recording = self._by_uid.get(report.uid)
+        if recording is None:
+            recording = await self._read(report)
+        if recording is not None:
+            await self._write(recording, report)
+
+    async def _read(self, report: pb.RecordingStatus) -> Object | None:
+        """
+        Read a recording that the copy does not have; release it if its object is deleted.
+
+        The copy may be late: a session begins its recording as soon as the object is created.  One list
+        serves for all reports of an answer, because it is younger than they are.
+        """
+        is_ours = report.owner == self._owner or self._has_machine(report.machine_uid)
+        if not is_ours or report.uid in self._released:
+            return None
+        if self._listed is None:
+            listed = await self._client.list(_RESOURCE, field_selector=self._selector)
+            self._listed = {each["metadata"]["uid"]: each for each in listed["items"]}
+        recording = self._listed.get(report.uid)
+        if recording is None:
+            self._released[report.uid] = report.machine_uid
+            self._send_soon()
+        return recording
+
+    async def _write(self, recording: Object, reported: pb.RecordingStatus) -> None:
+        metadata = recording["metadata"]
+        before: Object = self._written.get(metadata["uid"]) or recording.get("status", {})
+        try:
+            written = await self._client.patch(
+                _RESOURCE,
+                metadata["name"],
+                {
+                    "metadata": {"uid": metadata["uid"]},
+                    "status": status_of(reported, self._now()),
+                },
+                metadata.get("namespace", ""),
+                subresource="status",
+            )
+            after: Object = written.get("status", {})
+            for event in events_of(before, after):
+                self._record_event(recording, *event)
+            self._written[metadata["uid"]] = {key: after.get(key) for key in _TOLD}
+        except APIError as error:
+            if error.code not in (NotFound.code, _INVALID, 409):
+                raise
+            # Deleted; or the runtime reports less than it did before, which people must see.
+            level = self._log.debug if error.code == NotFound.code else self._log.error
+            level("console recording {name}: {why}", name=metadata["name"], why=error.message)
+            refused = {each.get("field") for each in error.details.get("causes", ())}
+            if error.code == _INVALID and refused & _OF_THE_HEAD:
+                await self._refused(recording, before)
+
+    async def _refused(self, recording: Object, before: Object) -> None:
+        """Write that the runtime has another recording than before; its head remains the stored one."""
+        phase = "" if before.get("phase") in (CLOSED, FAILED) else FAILED
+        if phase or before.get("message") != CHANGED:
+            uid = recording["metadata"]["uid"]
+            report = pb.RecordingStatus(uid=uid, state=phase, message=CHANGED)
+            await self._write(recording, report)
+
+
+def _sent_part(recording: Object | None) -> tuple[Any, ...] | None:
+    if recording is None:
+        return None
+    metadata = recording["metadata"]
+    is_deleted = "deletionTimestamp" in metadata
+    return metadata["uid"], recording.get("spec"), is_deleted, is_over(recording)
+
+
+_NORMAL, _WARNING = "Normal", "Warning"
+_MOST_MESSAGE = 1024
+_MOST_HEAD = 4096
+_NANOSECONDS = 10**9
+
+
+def desired(recording: Object) -> pb.WantedRecording:
+    """Return the message about one recording."""
+    metadata, spec = recording["metadata"], recording["spec"]
+    return pb.WantedRecording(
+        uid=metadata["uid"],
+        machine_uid=spec.get("machineUID", ""),
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        machine_name=spec["machine"],
+        input=spec.get("input", "masked"),
+        since=_nanoseconds(metadata.get("creationTimestamp")),
+        ended=bool(spec.get("ended")) or "deletionTimestamp" in metadata,
+        user=spec.get("user", ""),
+    )
+
+
+async def request(
+    owner: str, recordings: Iterable[Object], released: Mapping[str, str], turns: ShortTurns
+) -> pb.SetRecordingsRequest:
+    """
+    Return the message with all recordings of a pool, of which there may be thousands.
+
+    :param released: UIDs of recordings whose objects are deleted, with those of their machines.
+    """
+    message = pb.SetRecordingsRequest(owner=owner)
+    for each in sorted(recordings, key=lambda each: str(each["metadata"]["uid"])):
+        await turns.breathe()
+        if not is_over(each):
+            message.recordings.append(desired(each))
+    message.recordings.extend(
+        pb.WantedRecording(uid=uid, machine_uid=machine, input="none", released=True)
+        for uid, machine in sorted(released.items())
+    )
+    digest = hashlib.sha256(message.SerializeToString(deterministic=True))
+    message.generation = digest.hexdigest()[:32]
+    return message
+
+
+def is_over(recording: Object) -> bool:
+    """Return whether the runtime has nothing more to do for a recording, until it is deleted."""
+    return recording.get("status", {}).get("phase") in (CLOSED, FAILED)
+
+
+def status_of(reported: pb.RecordingStatus, now: float) -> Object:
+    """
+    Return the new fields of an object's status, as a merge patch.
+
+    :param now: in seconds since the epoch.
+    """
+    status: Object = {"message": one_line(reported.message)[:_MOST_MESSAGE] or None}
+    if reported.state in PHASES:
+        status["phase"] = reported.state
+    if reported.epoch:
+        status |= {
+            "epoch": reported.epoch,
+            "firstOffset": reported.first,
+            "endOffset": reported.end,
+            "head": reported.head[:_MOST_HEAD],
+        }
+        if reported.location:
+            status["location"] = one_line(reported.location)[:_MOST_MESSAGE]
+        if reported.start_time:
+            status["startTime"] = times.timestamp(reported.start_time / _NANOSECONDS)
+    if reported.state in (CLOSED, FAILED):
+        end = reported.end_time / _NANOSECONDS if reported.end_time else now
+        status["endTime"] = times.timestamp(end)
+    return status
+
+
+def events_of(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
+    """
+    Return the type, reason and message of each Event about a change of a status.
+
+    :param before: the status; empty for a new recording.
+    """
+    was, phase = before.get("phase"), after.get("phase", "")
+    message = after.get("message", "")
+    if phase != was and phase == FAILED:
+        yield _WARNING, "RecordingFailed", message or "the runtime could not make the recording"
+        return
+    if phase and not was:
+        yield (
+            _NORMAL,
+            "RecordingStarted",
+            f"the output is recorded from offset {after.get('firstOffset', 0)} on",
+        )
+    if phase != was and phase == CLOSED:
+        size = after.get("endOffset", 0) - after.get("firstOffset", 0)
+        yield _NORMAL, "RecordingClosed", f"the recording is complete: {size} bytes of output"
+    location = after.get("location", "")
+    if location and location != before.get("location"):
+        yield _NORMAL, "RecordingStored", f"the recording is at {location}"
+    if message and message != before.get("message"):
+        yield _WARNING, _trouble(phase, message), message
+
+
+def _trouble(phase: str, message: str) -> str:
+    """Return the reason of an Event about a new message."""
+    if phase == CLOSED:
+        return "RecordingNotStored" if message.startswith(NOT_STORED) else "RecordingIncomplete"
+    return "RecordingInterrupted" if phase == RECORDING else "RecordingNotStarted"
+
+
+def _nanoseconds(timestamp: str | None) -> int:
+    try:
+        return times.nanoseconds(timestamp or "")
+    except ValueError:
+        return 0

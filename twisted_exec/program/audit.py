@@ -1,0 +1,372 @@
+"""
+Audit records of sessions, as lines of JSON.
+
+Each hop writes one ``start`` and one ``end`` for every session, also for refused
+ones, so that readers can pair them.  Each line is one system call to a file opened for
+appending: lines of several processes do not mix, and a full disk truncates one line at most.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Protocol, TextIO
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.program.disk_thread import AtOnce, Files, Unanswered
+from twisted_exec.program.interfaces import IAuditSink
+
+SUBJECT_KEYS = (
+    "session",
+    "user",
+    "namespace",
+    "machine",
+    "resource",
+    "uid",
+    "subresource",
+    "pool",
+    "caller",
+    "agent",
+    "address",
+    "declared_reason",
+)
+OPTIONAL_KEYS = ("recording", "recording_uid")
+"""Keys of the subject that a record has only with a value."""
+_FACTS = {"declared_reason": "reason"}
+"""Keys whose fact has another name: ``reason`` of a record is why the session ended."""
+_OTHER = "not a regular file"
+_LONGEST_VALUE = 2048
+MOST_WAITING = 10_000
+"""Records that wait for a disk that does not answer; further ones go to the log."""
+_JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
+
+
+class AuditUnavailable(Exception):
+    """The audit file cannot be written.  ``str()`` is one line that says why."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """
+    Limit of an audit file, and number of old files.
+
+    :param max_bytes: size that the file does not exceed; 0 for no limit.
+    :param old_files: at least 1.  ``FILE.1`` is the newest.
+    """
+
+    max_bytes: int = 0
+    old_files: int = 10
+
+
+@implementer(IAuditSink)
+class JSONLinesAudit:
+    """
+    Audit records as lines of JSON.
+
+    :param target: a path, ``-`` for standard output, or an open text stream.  A
+        file is made with mode 0600, appended to, and never opened through a
+        symbolic link.  ``/dev/null`` keeps no records; no other file that is not a
+        regular one is accepted.
+    :param rotation: rotation of a file; several processes may write and rotate the same file, if
+        all have a limit.
+    :param thread: where the file is written.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        target: str | TextIO,
+        rotation: Rotation = Rotation(),
+        thread: Files | None = None,
+    ) -> None:
+        self._rotation, self._thread, self._waiting = rotation, thread or AtOnce(), 0
+        self._path = target if isinstance(target, str) else ""
+        if self._path not in ("", "-"):
+            # Absolute, because twistd changes the working directory when it becomes a daemon.
+            self._path = os.path.abspath(self._path)
+        self._stream = None if isinstance(target, str) else target
+        self._torn = False
+        self._broken = False
+        self._is_stuck = False
+
+    def check(self) -> None:
+        """
+        Check that records can be written, when the service starts.
+
+        :raises AuditUnavailable: they cannot; the message says why.
+        """
+        if self._path and self._path != "-":
+            try:
+                os.close(self._open())
+            except OSError as problem:
+                remedy = "check the path, or choose another"
+                if problem.errno == errno.EINVAL:
+                    remedy = "give a file, - for standard output, or /dev/null to keep no records"
+                raise AuditUnavailable(
+                    f"cannot write audit file {self._path!r}: {problem.strerror} ({remedy})"
+                ) from None
+
+    def record(self, event: Mapping[str, Any]) -> None:
+        """
+        Write one line.
+
+        On failure the log gets the record and the error: a full disk must not end a console
+        session.  While the disk does not answer, up to 10 000 records wait in memory.
+        """
+        line = to_line(event)
+        write = partial(self._write, line)
+        try:
+            self._thread.call(write)
+        except Unanswered as late:
+            if late.answer is None and self._waiting >= MOST_WAITING:
+                self._unwritten(line, late)
+                return
+            self._waiting += 1
+            answer = late.answer or self._thread.run(write)
+            answer.addCallbacks(self._written, partial(self._failed_late, line))
+            answer.addBoth(self._no_longer_waits)
+        except OSError as problem:
+            self._unwritten(line, problem)
+        else:
+            self._broken = False
+
+    def _written(self, _: object) -> None:
+        self._broken = False
+
+    def _failed_late(self, line: bytes, failure: Failure) -> None:
+        failure.trap(OSError)
+        self._unwritten(line, failure.value or OSError())
+
+    def _no_longer_waits(self, _: object) -> None:
+        self._waiting -= 1
+
+    def _unwritten(self, line: bytes, problem: BaseException) -> None:
+        if not self._broken:
+            self._broken = True
+            self._log.critical("audit records cannot be written: {problem}", problem=problem)
+        self._log.error("unwritten audit record: {line}", line=line.decode("ascii").rstrip())
+
+    def _write(self, line: bytes) -> None:
+        if self._stream is not None:
+            self._stream.write(line.decode("ascii"))
+            self._stream.flush()
+        elif self._path == "-":
+            _write_all(1, line)
+        else:
+            self._append(line)
+
+    def _append(self, line: bytes) -> None:
+        # Opened for each record, so that no record goes to a rotated file; sessions have only two.
+        rotates = self._rotation.max_bytes and self._path != os.devnull
+        descriptor = self._open_with_room(len(line)) if rotates else self._open()
+        try:
+            if self._torn:
+                line = b"\n" + line
+            self._torn = True
+            _write_all(descriptor, line)
+            self._torn = False
+        finally:
+            os.close(descriptor)
+
+    def _open_with_room(self, size: int) -> int:
+        """Open and lock the file, after a rotation if a line of this size would be too much."""
+        while True:
+            descriptor = self._open()
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if self._is_current(descriptor) and not self._rotate(descriptor, size):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # another process has renamed it, or this one has
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.lstat(self._path))
+        except FileNotFoundError:
+            return False
+
+    def _rotate(self, descriptor: int, size: int) -> bool:
+        """Rename the files if necessary; return whether this one was renamed."""
+        present = os.fstat(descriptor).st_size
+        if not present or present + size + 1 <= self._rotation.max_bytes:
+            return False
+        try:
+            shift_files(self._path, self._rotation.old_files)
+        except OSError as problem:
+            if not self._is_stuck:
+                self._is_stuck = True
+                self._log.error("audit file cannot be rotated: {problem}", problem=problem)
+            return False  # a file that is too large is better than a lost record
+        self._is_stuck = self._torn = False
+        return True
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(self._path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
+        except OSError as problem:
+            if problem.errno == errno.ELOOP:
+                raise OSError(errno.EINVAL, "a symbolic link") from None
+            if problem.errno == errno.ENXIO:  # a socket, or a FIFO without a reader
+                raise OSError(errno.EINVAL, _OTHER) from None
+            raise
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) and self._path != os.devnull:
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, _OTHER)
+        return descriptor
+
+
+def shift_files(path: str, old_files: int) -> None:
+    """
+    Rename ``FILE`` to ``FILE.1``, ``FILE.1`` to ``FILE.2`` and so on.
+
+    :param old_files: at least 1; the oldest is replaced.
+    """
+    for number in range(old_files - 1, 0, -1):
+        with suppress(FileNotFoundError):
+            os.replace(f"{path}.{number}", f"{path}.{number + 1}")
+    os.replace(path, f"{path}.1")
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    written = os.write(descriptor, line)
+    if written < len(line):
+        raise OSError(28, "short write")
+
+
+def to_line(event: Mapping[str, Any]) -> bytes:
+    """
+    Encode a record as one line of ASCII.
+
+    Names may come from users: the line has no control characters except its final newline, and no
+    value longer than 2048 characters.
+    """
+    bounded = {
+        key: value[:_LONGEST_VALUE] if isinstance(value, str) else value
+        for key, value in event.items()
+    }
+    text = _JSON.encode(bounded)
+    # JSON does not escape DEL, a control character for terminals.
+    return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
+
+
+class Facts(Protocol):
+    """The subject of a session: a mapping, or an object that returns facts like one."""
+
+    def get(self, fact: str, /) -> Any:
+        """Return a fact of :data:`SUBJECT_KEYS`; ``reason`` is the declared reason."""
+
+
+class Trail:
+    """
+    Writes the records of one hop.
+
+    :param hop: ``apiserver``, ``poollet`` or ``runtime``.
+    :param clock: measures the duration of sessions.
+    :param now: the time of day, timezone-aware, for the records only.
+    """
+
+    def __init__(
+        self,
+        sink: IAuditSink,
+        hop: str,
+        clock: IReactorTime,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._sink, self._hop, self._clock, self._now = sink, hop, clock, now
+
+    def start(self, subject: Facts, resumes: str = "") -> AuditSession:
+        """
+        Record the start of a session.
+
+        :param subject: values of :data:`SUBJECT_KEYS`, and of :data:`OPTIONAL_KEYS`; missing ones of the
+            former are empty, others are left out.  It is kept until the end of the session, and must not
+            change.
+        :param resumes: the id of the session that the user wants to resume.
+        """
+        self.record("start", subject, {"resumes": resumes} if resumes else {})
+        return AuditSession(self, subject)
+
+    def refused(self, subject: Facts, code: int, reason: str) -> None:
+        """
+        Record a refused session, as a start and an end.
+
+        :param code: the HTTP status of the answer.
+        """
+        self.start(subject).end(reason, code=code)
+
+    def record(self, event: str, subject: Facts, fields: Mapping[str, Any]) -> None:
+        """
+        Write a record.
+
+        :param subject: as for :meth:`start`.
+        :param fields: further keys, or other values of the same keys.
+        """
+        facts = {key: str(subject.get(_FACTS.get(key, key)) or "") for key in SUBJECT_KEYS}
+        facts |= {key: str(value) for key in OPTIONAL_KEYS if (value := subject.get(key))}
+        moment = self._now().astimezone(UTC)
+        stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._sink.record({"time": stamp, "hop": self._hop, "event": event, **facts, **fields})
+
+
+class AuditSession:
+    """A started session of a trail, created by :meth:`Trail.start`."""
+
+    def __init__(self, trail: Trail, subject: Facts) -> None:
+        self._trail, self._subject = trail, subject
+        self._began = trail._clock.seconds()
+        self._ended = False
+
+    def end(
+        self,
+        reason: str,
+        *,
+        code: int | None = None,
+        bytes_to_machine: int = 0,
+        bytes_to_user: int = 0,
+        right: str = "",
+        policy: str = "",
+        resumes: str = "",
+    ) -> None:
+        """
+        Record the end of the session; later calls do nothing.
+
+        :param reason: a constant of :mod:`twisted_exec.streaming.interfaces`, or the
+            message of a refusal.
+        :param code: the HTTP status of a refusal.
+        :param policy: the names of the ConsolePolicies that the session was held to.
+        :param right: the highest right that the session had at the console; empty if it had none.
+        :param resumes: the id of the session that this one has resumed.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        seconds = max(0.0, self._trail._clock.seconds() - self._began)
+        fields: dict[str, Any] = {
+            "bytes_to_machine": bytes_to_machine,
+            "bytes_to_user": bytes_to_user,
+            "seconds": round(seconds, 3),
+            "right": right,
+            "policy": policy,
+            "reason": reason,
+        }
+        if code is not None:
+            fields["code"] = code
+        if resumes:
+            fields["resumes"] = resumes
+        self._trail.record("end", self._subject, fields)

@@ -1,3 +1,0 @@
-"""
-An S3-compatible bucket as a store of recordings.
-"""

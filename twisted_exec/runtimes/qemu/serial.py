@@ -1,0 +1,509 @@
+"""
+The serial port of a virtual machine: one line across reconnections, over a socket, or a file and a FIFO.
+
+The serial port of a virtual machine as one line, across reconnections of its socket.
+
+QEMU's socket may be closed while the machine runs.  The owner then reconnects; until it has, input
+is paused. The line ends when the machine does.
+
+The serial port of a QEMU that outlives the runtime: a file for output, a FIFO for input.
+
+With a socket, output from while no runtime is connected would be lost.  QEMU's own option for that,
+``logfile`` of a socket, is not exact: when the client of the socket is killed, QEMU 7.2 logs the next
+byte twice.  So QEMU appends output to a file, always, and the runtime reads that file.
+
+The journal has the file's bytes up to some position.  That position is not stored.  It follows from
+the end of the journal, which is written with one system call for each piece of output: whenever a
+runtime is killed, the next one continues with the first byte that the journal lacks.  A small file
+beside the log says which offset of the journal belongs to which position of the log.
+
+What the journal has is deallocated (FALLOC_FL_PUNCH_HOLE), which changes neither the log's size nor
+its positions, so QEMU may write meanwhile.  Where the file system cannot do that, the log grows.
+Some blocks are allocated ahead, so that consoles work when the disk is full.
+
+The connection of a line to a QEMU whose output is in a file: see :mod:`twisted_exec.runtimes.qemu.serial`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet import fdesc
+from twisted.internet.abstract import FileDescriptor
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IConsumer, ITransport
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.python.filepath import FilePath
+from zope.interface import implementer
+
+from twisted_exec.console.interfaces import ILineTransport
+from twisted_exec.journal.interfaces import Kind
+
+if TYPE_CHECKING:
+    from twisted.internet.inotify import INotify
+
+
+class SerialPort(Protocol):
+    """One connection to the socket."""
+
+    transport: Any
+
+    def __init__(self, line: SerialLine) -> None:
+        self._line = line
+
+    def dataReceived(self, data: bytes) -> None:
+        self._line.received(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._line.port_lost(self)
+
+
+@implementer(ILineTransport, ITransport, IConsumer)
+class SerialLine:
+    """
+    The transport of a line's protocol.
+
+    :param lost: called after each loss of the socket; :attr:`is_open` says if to reconnect.
+    :param active: called with each input and output.
+    """
+
+    disconnecting = False
+
+    def __init__(self, lost: Callable[[], None], active: Callable[[], None] = lambda: None) -> None:
+        self._lost, self._active = lost, active
+        self._port: Any = None
+        self._protocol: Any = None
+        self._producer: Any = None
+        self._paused = False
+        self._over = False
+
+    @property
+    def is_open(self) -> bool:
+        """True until the session closed the line or the machine ended."""
+        return not self._over and not self.disconnecting
+
+    def begin(self, protocol: Any) -> None:
+        """Connect the line's protocol, before there is a connection."""
+        self._protocol = protocol
+        protocol.makeConnection(self)
+
+    def join(self, port: Any, protocol: Any = None) -> None:
+        """
+        Use a new connection for the line.
+
+        :param protocol: the line's protocol; only with the first connection.
+        """
+        self._port = port
+        if self._paused:
+            port.transport.pauseProducing()
+        if protocol is not None:
+            self._protocol = protocol
+            protocol.makeConnection(self)
+        elif self._producer is not None:
+            port.transport.registerProducer(self._producer, True)
+            self._producer.resumeProducing()
+
+    def received(self, data: bytes) -> None:
+        """Pass output of the machine on."""
+        self._active()
+        if self._protocol is not None and not self._over:
+            self._protocol.dataReceived(data)
+
+    def port_lost(self, port: Any) -> None:
+        """Pause the users' input, and report the loss."""
+        if port is not self._port:
+            return
+        self._port = None
+        if self._producer is not None and self.is_open:
+            self._producer.pauseProducing()
+        self._lost()
+
+    def end(self, reason: Failure) -> None:
+        """End the line's protocol.  Repeated calls do nothing."""
+        if not self._over and self._protocol is not None:
+            self._over = True
+            self._protocol.connectionLost(reason)
+
+    def unsent(self) -> bytes:
+        """Return input that QEMU has not got; it is lost with the connection."""
+        transport = self._port and self._port.transport
+        if not isinstance(transport, FileDescriptor):
+            return b""
+        # Twisted has no public name for what a transport has not written yet.
+        return b"".join([transport.dataBuffer[transport.offset :], *transport._tempDataBuffer])
+
+    def drop(self) -> None:
+        """Abort the connection."""
+        if self._port is not None:
+            self._port.transport.abortConnection()
+
+    # ILineTransport, ITransport and IConsumer.
+
+    def write(self, data: bytes) -> None:
+        self._active()
+        if self._port is not None:
+            self._port.transport.write(data)
+
+    def writeSequence(self, data: Any) -> None:
+        self.write(b"".join(data))
+
+    def loseConnection(self) -> None:
+        self.disconnecting = True
+        if self._port is not None:
+            self._port.transport.loseConnection()
+        else:
+            self.end(Failure(ConnectionDone()))
+
+    def getPeer(self) -> Any:
+        return self._port.transport.getPeer() if self._port is not None else None
+
+    def getHost(self) -> Any:
+        return self._port.transport.getHost() if self._port is not None else None
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        self._producer = producer
+        if self._port is not None:
+            self._port.transport.registerProducer(producer, streaming)
+
+    def unregisterProducer(self) -> None:
+        self._producer = None
+        if self._port is not None:
+            self._port.transport.unregisterProducer()
+
+    def pauseProducing(self) -> None:
+        self._paused = True
+        if self._port is not None:
+            self._port.transport.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        self._paused = False
+        if self._port is not None:
+            self._port.transport.resumeProducing()
+
+    def stopProducing(self) -> None:
+        self.loseConnection()
+
+
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+_BLOCK_BYTES = 1 << 20
+_AHEAD_BYTES = 1 << 20
+_BASE_BYTES = 256
+_MAX_CATCH_UP_BYTES = 64 << 20
+
+_fallocate: Any = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None)
+if _fallocate is not None:
+    _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+class SerialLog:
+    """
+    The files of one QEMU.
+
+    :param directory: private directory of the machine; created on demand.
+    :param journal: the machine's journal.
+    :ivar path: the log.
+    :ivar input_path: the FIFO.
+    """
+
+    _log = Logger()
+
+    def __init__(self, directory: str, journal: Any) -> None:
+        self.path = os.path.join(directory, "serial.log")
+        self.input_path = os.path.join(directory, "serial.in")
+        self._base_path = os.path.join(directory, "serial.base")
+        self._directory, self._journal = directory, journal
+        self._can_punch = _fallocate is not None
+
+    def create(self) -> None:
+        """
+        Create the files of a new QEMU.
+
+        :raises OSError: the disk is full or not writable.
+        """
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        for path in (self.path, self.input_path, self._base_path):
+            if os.path.lexists(path):
+                os.unlink(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        os.mkfifo(self.input_path, 0o600)
+        os.close(os.open(self.path, flags, 0o600))
+        os.close(os.open(self._base_path, flags, 0o600))
+        self._write_base(self._journal.end, 0, 0)
+        self._allocate()
+
+    def open_input(self) -> int:
+        """
+        Open the FIFO, for reading as well: then it neither waits for QEMU nor has an end.
+
+        :raises OSError: it was deleted.
+        """
+        flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self.input_path, flags)
+
+    def remove(self) -> None:
+        """Delete the files."""
+        for path in (self.path, self.input_path, self._base_path):
+            with suppress(OSError):
+                os.unlink(path)
+
+    @property
+    def exists(self) -> bool:
+        """False for a QEMU of an earlier release, whose serial port has a socket."""
+        return all(map(os.path.exists, (self.path, self.input_path, self._base_path)))
+
+    def size(self) -> int:
+        """Return the number of bytes that QEMU has logged; 0 if the log was deleted."""
+        try:
+            return os.stat(self.path, follow_symlinks=False).st_size
+        except OSError:
+            return 0
+
+    def read(self, position: int, limit: int) -> bytes:
+        """Return logged bytes; none if there are none or they cannot be read."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                return os.pread(descriptor, limit, position)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return b""
+
+    def position(self) -> int:
+        """Return the position of the first byte that the journal lacks."""
+        base = self._read_base()
+        journal = self._journal
+        if base is None or base["epoch"] != journal.epoch or base["journal"] > journal.end:
+            # Another journal, which has nothing of this machine.
+            return 0 if base is None else int(base["punched"])
+        read: int = journal.end - base["journal"]
+        for event in journal.events(base["journal"], journal.end, Kind.GAP):
+            if event.data["bytes"] is None:
+                read -= event.data["end"] - event.offset  # offsets that no byte has
+        return max(int(base["punched"]), int(base["log"]) + read)
+
+    def skip_excess(self) -> int:
+        """
+        Leave out the oldest bytes, if there are so many that reading them would take too long.
+
+        :return: the number of skipped bytes.
+        """
+        position, size = self.position(), self.size()
+        skipped = size - _MAX_CATCH_UP_BYTES - position
+        if skipped <= 0:
+            return 0
+        base = self._read_base()
+        self._write_base(self._journal.end, position + skipped, base["punched"] if base else 0)
+        return skipped
+
+    def tidy(self, position: int) -> None:
+        """
+        Free the disk blocks of what the journal has, and allocate others ahead.
+
+        :param position: that of the first byte that the journal lacks; the caller has counted it,
+            because :meth:`position` reads much of the journal.
+        """
+        base = self._read_base()
+        if base is None:
+            return
+        try:
+            end = position // _BLOCK_BYTES * _BLOCK_BYTES
+            # A journal whose disk fails has the newest output in memory only.
+            is_safe = not getattr(self._journal, "failure", "")
+            if self._can_punch and is_safe and end > base["punched"]:
+                self._write_base(self._journal.end, position, end)
+                self._punch(end)
+            self._allocate()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                self._log.warn("{path}: {why}", path=self.path, why=error.strerror)
+
+    def _allocate(self) -> None:
+        """:raises OSError: the disk is full."""
+        if self._can_punch:
+            self._call_fallocate(_KEEP_SIZE, self.size(), _AHEAD_BYTES)
+
+    def _punch(self, end: int) -> None:
+        self._call_fallocate(_KEEP_SIZE | _PUNCH_HOLE, 0, end)
+
+    def _call_fallocate(self, mode: int, first: int, length: int) -> None:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            if _fallocate(descriptor, mode, first, length) != 0:
+                number = ctypes.get_errno()
+                if number in (errno.EOPNOTSUPP, errno.ENOSYS):
+                    self._can_punch = False
+                    return
+                raise OSError(number, os.strerror(number))
+        finally:
+            os.close(descriptor)
+
+    def _read_base(self) -> dict[str, Any] | None:
+        try:
+            with open(self._base_path, "rb") as file:
+                base = json.loads(file.read(_BASE_BYTES))
+        except (OSError, ValueError):
+            return None
+        is_valid = isinstance(base, dict) and all(
+            isinstance(base.get(key), int) for key in ("journal", "log", "punched")
+        )
+        return base if is_valid else None
+
+    def _write_base(self, journal: int, log: int, punched: int) -> None:
+        """Write in place: one system call, also when the disk is full."""
+        base = {
+            "epoch": self._journal.epoch,
+            "journal": journal,
+            "log": log,
+            "punched": punched,
+        }
+        descriptor = os.open(self._base_path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.pwrite(descriptor, json.dumps(base).encode().ljust(_BASE_BYTES), 0)
+        finally:
+            os.close(descriptor)
+
+
+READ_BYTES = 64 << 10
+_POLL_SECONDS = 0.05
+
+
+class LogWatcher:
+    """Notices when QEMUs write; one inotify instance for all of them, because those are few."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._notifier: INotify | None = None
+        self._paths: set[str] = set()
+
+    def watch(self, path: str, changed: Callable[[], None]) -> bool:
+        """
+        Call ``changed`` whenever a file has grown.
+
+        :return: false if this host has no more inotify instances or watches, or no ``ldconfig``, by which
+            Python finds the C library.
+        """
+        try:
+            from twisted.internet.inotify import IN_MODIFY, INotify
+        except ImportError:
+            return False
+        try:
+            if self._notifier is None:
+                self._notifier = INotify(self._reactor)
+                self._notifier.startReading()
+            self._notifier.watch(FilePath(path), IN_MODIFY, callbacks=[lambda *_: changed()])
+        except Exception:  # of a private module of Twisted
+            return False
+        self._paths.add(path)
+        return True
+
+    def unwatch(self, path: str) -> None:
+        """Undo :meth:`watch`."""
+        if path not in self._paths or self._notifier is None:
+            return
+        self._paths.discard(path)
+        try:
+            self._notifier.ignore(FilePath(path))
+        except KeyError:
+            pass  # the file was deleted
+        if not self._paths:
+            notifier, self._notifier = self._notifier, None
+            notifier.loseConnection()
+
+
+class LogPort(FileDescriptor):
+    """
+    Reads the log from the journal's end on, and writes to the FIFO.
+
+    :param line: gets the output, and is told of the end.
+    :ivar position: that of the first byte of the log that was not read.
+    """
+
+    def __init__(self, log: SerialLog, line: Any, watcher: LogWatcher, reactor: Any) -> None:
+        super().__init__(reactor)
+        self._serial_log, self._line, self._watcher = log, line, watcher
+        self._descriptor = log.open_input()
+        self.position = log.position()
+        self._paused = False
+        self._later: Any = None
+        self._polls = False
+        self.connected = 1
+
+    @property
+    def transport(self) -> LogPort:
+        """The port is its own transport."""
+        return self
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._polls = not self._watcher.watch(self._serial_log.path, self.read)
+        self.read()
+
+    def read(self) -> None:
+        """Pass on what QEMU has written."""
+        if self._later is not None and self._later.active():
+            self._later.cancel()
+        self._later = None
+        if self._paused or not self.connected:
+            return
+        data = self._serial_log.read(self.position, READ_BYTES)
+        if data:
+            self.position += len(data)
+            self._line.received(data)
+        if len(data) == READ_BYTES:
+            self._later = self.reactor.callLater(0, self.read)  # type: ignore[attr-defined]
+        elif self._polls:
+            self._later = self.reactor.callLater(  # type: ignore[attr-defined]
+                _POLL_SECONDS, self.read
+            )
+
+    def finish(self) -> None:
+        """Read the rest and close: QEMU has ended."""
+        while self.connected and (data := self._serial_log.read(self.position, READ_BYTES)):
+            self.position += len(data)
+            self._line.received(data)
+        self.loseConnection()
+
+    # FileDescriptor.
+
+    def fileno(self) -> int:
+        """Return the descriptor of the FIFO."""
+        return self._descriptor
+
+    def writeSomeData(self, data: bytes) -> Any:
+        """Write input as far as the FIFO has room."""
+        return fdesc.writeToFD(self._descriptor, data)
+
+    def pauseProducing(self) -> None:
+        """Stop reading output."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        """Read output again."""
+        self._paused = False
+        self.read()
+
+    def loseConnection(self) -> None:
+        """Close now: a guest that reads nothing would never let pending input drain."""
+        if self.connected:
+            self.connectionLost(Failure(ConnectionDone()))
+
+    abortConnection = loseConnection
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Release everything."""
+        if self._later is not None and self._later.active():
+            self._later.cancel()
+        self._watcher.unwatch(self._serial_log.path)
+        super().connectionLost(reason)
+        os.close(self._descriptor)
+        self._descriptor = -1
+        self._line.port_lost(self)

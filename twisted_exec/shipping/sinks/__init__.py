@@ -1,3 +1,0 @@
-"""
-Destinations of console lines: OTLP collectors, syslog receivers, files.
-"""

@@ -1,3 +1,0 @@
-"""
-Probes of kubeconfigs: requests, what their answers mean, and when they are due.
-"""

@@ -1,3 +1,0 @@
-"""
-Provider ``clusterprofile``: clusters of an inventory, found as ClusterProfiles.
-"""

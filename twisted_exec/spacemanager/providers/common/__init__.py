@@ -1,3 +1,0 @@
-"""
-Shared code of providers: the cluster they talk to, service accounts, kubeconfigs, watches.
-"""

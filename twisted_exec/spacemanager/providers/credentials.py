@@ -1,0 +1,317 @@
+"""
+Credentials of physical spaces: kubeconfigs reduced to what may be handed out, ServiceAccounts and their tokens.
+
+A provider's kubeconfigs, reduced to what may be handed out.
+
+Verdicts on kubeconfigs from single requests are remembered, so that lists, which do not check
+them, agree.
+
+ServiceAccounts of ours in physical spaces, and their tokens, which replace the provider's own
+credentials.
+
+A user with the administrator's token is indistinguishable from the administrator.  A token of our
+account gives access to one physical space, expires by itself, and is revoked by deleting the
+account.
+
+The account is created or repaired with every token request, so everything can be retried after a
+failure.  Tokens are only kept in memory.  After a restart new ones are requested, and old ones
+stay valid until they expire, so no user is cut off.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted_exec.api.kinds import (
+    CLUSTERROLEBINDINGS,
+    NAMESPACES,
+    SERVICEACCOUNTS,
+    TOKENREQUESTS,
+)
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.spaces import MANAGED_BY, MANAGER
+from twisted_exec.api.status import AlreadyExists, APIError, BadGateway, Conflict
+from twisted_exec.api.times import seconds
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, expiry_of
+from twisted_exec.kube.kubeconfig.entries import ConfigFile, ConfigFiles
+from twisted_exec.kube.kubeconfig.loader import load_inline, written
+from twisted_exec.spacemanager.interfaces import BROKEN, Access, Physical, SpaceInfo
+from twisted_exec.spaces.kubeconfigs import unwrapped
+
+
+class KubeconfigVerdicts:
+    """The last verdict on each physical space, while its version stays the same."""
+
+    def __init__(self) -> None:
+        self._refused: dict[Physical, SpaceInfo] = {}
+
+    def note(self, info: SpaceInfo) -> SpaceInfo:
+        """Remember the verdict of a single request.  :return: the same info."""
+        if info.state == BROKEN:
+            self._refused[info.physical] = info
+        else:
+            self._refused.pop(info.physical, None)
+        return info
+
+    def applied(self, infos: Iterable[SpaceInfo]) -> Sequence[SpaceInfo]:
+        """Apply the verdicts to a complete, sorted list, and forget spaces that are not in it."""
+        by_name = {info.physical: self._of(info) for info in infos}
+        for physical in self._refused.keys() - by_name.keys():
+            del self._refused[physical]
+        return [by_name[physical] for physical in sorted(by_name)]
+
+    def _of(self, info: SpaceInfo) -> SpaceInfo:
+        refused = self._refused.get(info.physical)
+        return refused if refused is not None and refused.version == info.version else info
+
+
+def clean(content: bytes, source: str, name: str, context: str = "") -> Access:
+    """
+    Reduce a kubeconfig to one cluster, one user and one context.
+
+    :param content: the kubeconfig, possibly encoded twice.
+    :param source: name for messages.
+    :param name: name of all three in the result.
+    :param context: use this instead of the current context.
+    :raises KubeConfigError: it is not self-contained, or has no credentials.
+    """
+    content = unwrapped(content, source)
+    # Without the environment: this process's proxy settings are of no use to others.
+    return of_config(load_inline(content, source, context or None, environ={}), name)
+
+
+def combined(cluster: Mapping[str, Any], user: Mapping[str, Any], source: str, name: str) -> Access:
+    """
+    Combine a cluster and a user from different sources, each in the format of a kubeconfig.
+
+    :raises KubeConfigError: as for :func:`clean`.
+    """
+    document = {
+        "clusters": [{"name": name, "cluster": dict(cluster)}],
+        "users": [{"name": name, "user": dict(user)}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    # Values of other types, such as dates, cannot be part of a kubeconfig.
+    try:
+        content = json.dumps(document, default=str).encode()
+    except (ValueError, RecursionError):
+        raise KubeConfigError(f"{source}: it is nested too deep to be a kubeconfig") from None
+    return of_config(load_inline(content, source, environ={}), name)
+
+
+def user_of(content: bytes, source: str, context: str = "") -> Mapping[str, Any]:
+    """
+    Return the user of a kubeconfig's context, whatever its cluster.
+
+    :param context: use this instead of the current context.
+    :raises KubeConfigError: there is no such user.
+    """
+    files = ConfigFiles([ConfigFile.parse(source, unwrapped(content, source))])
+    chosen = files.context(context, True)
+    return files.find("users", "user", chosen.text("user"), f'context "{chosen.name}"').value
+
+
+def of_config(config: ClientConfig, name: str) -> Access:
+    """
+    Return the access for a parsed kubeconfig.
+
+    :raises KubeConfigError: it has no credentials.
+    """
+    if not config.has_credentials:
+        raise KubeConfigError(
+            f"{config.source}: it holds no credentials; give its user a token or a client certificate"
+        )
+    return Access(written(config, name), expiry_of(config))
+
+
+NAMESPACE = MANAGER
+"""Namespace of our accounts in each physical space."""
+
+TOKEN_SECONDS = 86400
+"""Requested lifetime of a token; the server may grant less."""
+
+ROLE = "cluster-admin"
+
+Place = Callable[[Resource], Resource]
+"""Maps a resource of the physical space to its path at the provider; for most, the identity."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """
+    A token of an account.
+
+    :param issued: seconds since the epoch by our own clock, as is ``expires``.
+    """
+
+    secret: str = field(repr=False)
+    issued: float
+    expires: float
+
+    def is_due(self, now: float) -> bool:
+        """
+        Return whether the token should be replaced: half of its lifetime has passed, or our clock
+        was ahead when it was issued.
+        """
+        return not self.issued <= now < (self.issued + self.expires) / 2
+
+
+def account_name(provider: str) -> str:
+    """Return the name of a provider's account: several managers must not share one."""
+    return f"{MANAGER}-{provider}"
+
+
+def subject(name: str) -> Object:
+    """Return the account as a subject of a binding."""
+    return {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+
+
+async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
+    """
+    Create or repair the account, with all permissions in its physical space.
+
+    :raises APIError: the account cannot be created; ``Conflict`` if its binding's name is in use.
+    """
+    labels = {MANAGED_BY: MANAGER}
+    namespace = {"metadata": {"name": NAMESPACE, "labels": labels}}
+    await _made(client, at(NAMESPACES.resource), namespace)
+    await _made(
+        client,
+        at(SERVICEACCOUNTS.resource),
+        {"metadata": {"name": name, "labels": labels}},
+        NAMESPACE,
+    )
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE}
+    binding = {
+        "metadata": {"name": name, "labels": labels},
+        "roleRef": role,
+        "subjects": [subject(name)],
+    }
+    bindings = at(CLUSTERROLEBINDINGS.resource)
+    if await _made(client, bindings, binding):
+        return
+    there = await client.get(bindings, name)
+    if there.get("roleRef") != role or subject(name) not in _subjects(there):
+        raise Conflict(
+            f'ClusterRoleBinding "{name}" exists and does not bind ClusterRole "{ROLE}" to the'
+            " ServiceAccount of the Space manager; delete it, or rename the SpaceProviderDesc"
+        )
+
+
+async def _made(client: IKubeClient, resource: Resource, obj: Object, namespace: str = "") -> bool:
+    """Create an object.  :return: false if it already exists."""
+    whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+    try:
+        await client.create(resource, whole, namespace)
+    except AlreadyExists:
+        return False
+    return True
+
+
+def _subjects(binding: Object) -> list[Object]:
+    subjects = binding.get("subjects") or []
+    keys = ("kind", "name", "namespace")
+    return [{key: each.get(key) for key in keys} for each in subjects if isinstance(each, dict)]
+
+
+async def request_token(
+    client: IKubeClient,
+    name: str,
+    at: Place,
+    now: Callable[[], float],
+    wanted_seconds: int = TOKEN_SECONDS,
+) -> Token:
+    """
+    Request a new token of the account.
+
+    :param wanted_seconds: requested lifetime; the server may grant less.
+    :raises APIError: no token was granted.
+    """
+    issued = now()
+    resource = TOKENREQUESTS.resource
+    request = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "spec": {"expirationSeconds": wanted_seconds},
+    }
+    accounts = at(SERVICEACCOUNTS.resource)
+    answer = await client.create(accounts, request, NAMESPACE, subresource="token", name=name)
+    status = answer.get("status")
+    try:
+        assert isinstance(status, dict)
+        secret, expires = status["token"], seconds(status["expirationTimestamp"])
+        assert isinstance(secret, str) and secret and secret.isascii() and secret.isprintable()
+    except (AssertionError, KeyError, TypeError, ValueError):
+        raise BadGateway(
+            f'ServiceAccount "{NAMESPACE}/{name}": what was answered to a TokenRequest is no token'
+        ) from None
+    return Token(secret, issued, expires)
+
+
+class Tokens:
+    """
+    Cached tokens, by key.
+
+    :param ask: requests a token for a key.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(
+        self, ask: Callable[[Hashable], Awaitable[Token]], now: Callable[[], float]
+    ) -> None:
+        self._ask, self._now = ask, now
+        self._kept: dict[Hashable, Token] = {}
+
+    def kept(self, what: Hashable) -> Token | None:
+        """Return the cached token unless it has expired."""
+        token = self._kept.get(what)
+        return None if token is None or token.expires <= self._now() else token
+
+    async def current(self, what: Hashable) -> Token:
+        """
+        Return a token with at least half of its lifetime left; if none can be requested, the
+        cached one.
+
+        :raises APIError: there is no valid token.
+        """
+        cached = self.kept(what)
+        if cached is not None and not cached.is_due(self._now()):
+            return cached
+        try:
+            return await self.renewed(what)
+        except APIError:
+            if cached is None:
+                raise
+            return cached
+
+    async def renewed(self, what: Hashable) -> Token:
+        """
+        Request and cache a new token.
+
+        :raises APIError: the request failed; the old token stays cached.
+        """
+        token = await self._ask(what)
+        self._kept[what] = token
+        return token
+
+    def stamp(self, what: Hashable) -> str:
+        """Return a text that changes whenever :meth:`current` would return another token."""
+        cached = self._kept.get(what)
+        if cached is None or cached.is_due(self._now()):
+            return "due"
+        return f"{cached.issued:.3f}"
+
+    def due(self) -> list[Hashable]:
+        """Return the keys whose tokens should be replaced."""
+        now = self._now()
+        return [what for what, token in self._kept.items() if token.is_due(now)]
+
+    def keep_only(self, these: Collection[Hashable]) -> None:
+        """Forget the tokens of all other keys."""
+        for what in [what for what in self._kept if what not in these]:
+            del self._kept[what]

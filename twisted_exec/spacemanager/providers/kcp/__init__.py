@@ -1,3 +1,0 @@
-"""
-Provider ``kcp``: workspaces of a kcp server.
-"""

@@ -1,0 +1,646 @@
+"""
+Provider ``kind``: clusters that the ``kind`` program creates.
+
+``kind get clusters`` decides which clusters exist, and runs for every request.  Kubeconfigs take
+three times as long, so they are fetched for single requests, and cached while the cluster accepts
+them.  kind lists clusters long before they are usable, so the provider probes their API servers.
+
+An independent run of kind creates a cluster (:mod:`.cli`), so ``create`` ends when that run has
+started.  A label of the nodes names the owner; until it is readable, a record does
+(:mod:`.records`).  The record is written first.  If a foreign cluster gets the name in between,
+our run fails, and the cluster is not ours.  If a run was interrupted, by a power failure, the
+cluster may have no readable label; it is taken for ours, because the name was free at the start.
+
+External clients reach a cluster through its published ports, which are on the host of the nodes
+unless the configuration says otherwise (``networking.apiServerAddress``).  The other viewpoint,
+``kind get kubeconfig --internal``, is a name in the nodes' own network.  It is only offered if the
+provider's Secret says that the hub is in that network; otherwise the name would lead nowhere, or
+to another server.
+
+The identity of a kind cluster, from its API server.
+
+Hints for a provider without notifications: the list of names is polled every few seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import NAMESPACES, NODES
+from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER, KIND, MANAGER, OWNER
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    BadGateway,
+    Conflict,
+    NotFound,
+    ServiceUnavailable,
+)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.loader import load_inline
+from twisted_exec.kube.transport import HTTPTransport, Request
+from twisted_exec.program.tasks import BackgroundTask, StoppingParts
+from twisted_exec.spacemanager.interfaces import (
+    BROKEN,
+    BUILDING,
+    GOING,
+    USABLE,
+    Access,
+    IHostLocal,
+    ISpaceProvider,
+    Physical,
+    ProviderContext,
+    ProviderSpec,
+    SpaceInfo,
+    SpaceRequest,
+)
+from twisted_exec.spacemanager.providers.base import Changed, CoroutineProvider, Watchers
+from twisted_exec.spacemanager.providers.cluster import mark
+from twisted_exec.spacemanager.providers.credentials import clean
+from twisted_exec.spacemanager.providers.kind_clusters import (
+    ABSENT,
+    CODE,
+    COMPLETE,
+    CONFIG,
+    CREATING,
+    DELETING,
+    FAILED,
+    GROWING,
+    KUBECONFIG,
+    LEAVING,
+    LOG,
+    MADE,
+    OTHERS,
+    Attempt,
+    ClusterState,
+    CompletedRun,
+    KindCli,
+    KindSettings,
+    Record,
+    Records,
+    check_name,
+    config_of,
+    image_of,
+    kill_group,
+    kind_settings,
+    listed_names,
+    standing,
+)
+
+PROBE_SECONDS = 5.0
+_MAX_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Identity:
+    """
+    Identity of a cluster.
+
+    :param uid: UID of the namespace ``kube-system``, which is unique among clusters.
+    :param owner: the owner in the labels of its nodes, or empty.
+    """
+
+    uid: str
+    owner: str
+
+
+class Server:
+    """One API server, with persistent connections."""
+
+    def __init__(self, config: ClientConfig, reactor: Any) -> None:
+        self._http = HTTPTransport(config, reactor, connect_seconds=PROBE_SECONDS, agent=MANAGER)
+
+    async def ready(self) -> None:
+        """
+        Check ``/readyz``: kind returns kubeconfigs long before clusters are usable.
+
+        :raises APIError: the server is unreachable or not ready.
+        """
+        await self._body("/readyz")
+
+    async def identity(self) -> Identity:
+        """
+        Read the identity of the cluster.
+
+        :raises APIError: the identity is not available now.
+        """
+        system = await self._object(NAMESPACES.resource.path(name="kube-system"))
+        nodes = (await self._object(NODES.resource.path())).get("items")
+        uid = (system.get("metadata") or {}).get("uid")
+        owners = {_mark(node) for node in nodes} if isinstance(nodes, list) else set()
+        if not uid or not isinstance(uid, str) or not owners:
+            raise BadGateway("the API server knows no Nodes yet")
+        # All nodes must have the label, because anyone may join nodes to a cluster.
+        return Identity(uid, owners.pop() if len(owners) == 1 else "")
+
+    def close(self) -> Deferred[None]:
+        """Close the connections; fires when they are closed."""
+        return self._http.close()
+
+    async def _object(self, target: str) -> dict[str, Any]:
+        try:
+            obj = json.loads(await self._body(target))
+        except (ValueError, RecursionError):
+            obj = None
+        if not isinstance(obj, dict):
+            raise BadGateway(f"the API server answers {target} with no object")
+        return obj
+
+    async def _body(self, target: str) -> bytes:
+        code, _headers, body = await self._http.collect(
+            Request("GET", target, repeatable=True),
+            timeout_seconds=PROBE_SECONDS,
+            limit_bytes=_MAX_BYTES,
+        )
+        if code != 200:
+            raise BadGateway(f"the API server answers {target} with {code}")
+        return body
+
+
+def _mark(node: Any) -> str:
+    metadata = node.get("metadata") if isinstance(node, dict) else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return str(labels.get(OWNER) or "") if isinstance(labels, dict) else ""
+
+
+POLL_SECONDS = 2.0
+
+
+class NamePoller(BackgroundTask):
+    """
+    Polls the names while there are watchers.
+
+    :param clock: provides ``IReactorTime``.
+    :param names: returns all names.
+    :param unsettled: returns clusters that may change although their names stay.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: Any,
+        names: Callable[[], Awaitable[Sequence[str]]],
+        unsettled: Callable[[], Sequence[Physical]],
+        seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._clock, self._names, self._unsettled = clock, names, unsettled
+        self._seconds = seconds
+        self._watchers = Watchers("clusters of kind", self._start, self.stop)
+        self._seen: set[str] | None = None
+
+    def add(self, changed: Changed) -> Callable[[], None]:
+        """Add a watcher.  :return: a function that removes it."""
+        return self._watchers.add(changed)
+
+    def tell(self, physical: Physical | None) -> None:
+        """Notify the watchers."""
+        self._watchers.tell(physical)
+
+    def close(self) -> Deferred[Any]:
+        """Remove all watchers; fires when polling has ended."""
+        return self._watchers.close()
+
+    def _start(self) -> None:
+        if self._running is None:
+            self._seen = None
+            self._begin(self._go_on())
+
+    async def _go_on(self) -> None:
+        while True:
+            try:
+                await self._poll()
+            except APIError:
+                pass  # lists report the problem
+            await deferLater(self._clock, self._seconds)
+
+    def _crashed(self, failure: Failure) -> None:
+        self._log.failure("asking for clusters of kind ended", failure)
+
+    async def _poll(self) -> None:
+        now = set(await self._names())
+        before, self._seen = self._seen, now
+        if before is None:
+            self.tell(None)  # one hint for everything before
+            return
+        for name in sorted(before ^ now):
+            self.tell(Physical(name))
+        for physical in self._unsettled():
+            if physical.name in before & now:
+                self.tell(physical)
+
+
+LOOK_SECONDS = 30.0
+DELETE_SECONDS = 300.0
+_STATES = {GROWING: BUILDING, FAILED: BROKEN, LEAVING: GOING}
+_TRIES = 5
+MAX_CLUSTERS, MAX_MAKING = 50, 4
+"""
+Limits for clusters that were created here, and for concurrent creations, which take a core each.
+"""
+
+
+@dataclass(frozen=True)
+class _Check:
+    """
+    The last result of checking a cluster.
+
+    :param access: valid while the API server accepts it.
+    :param stamp: changes with the access.
+    :param server: the API server, present if the access is.
+    :param problem: why the cluster was not usable, or empty.
+    """
+
+    access: Mapping[str, Access]
+    stamp: str
+    server: Server | None = None
+    identity: Identity | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """One cluster: its record, whether kind lists it, and its state."""
+
+    name: str
+    record: Record | None
+    listed: bool
+    standing: ClusterState
+
+
+@implementer(ISpaceProvider, IHostLocal)
+class KindProvider(CoroutineProvider):
+    """
+    See :class:`ISpaceProvider`.  There is one parameter, ``image``.  Lists report each cluster as
+    it was last checked.
+
+    :param reactor: provides ``IReactorTime``, ``IReactorTCP`` and ``IReactorProcess``.
+    :param now: seconds since the epoch.
+    :param poll_seconds: interval of looks for clusters that come and go, while there are watchers.
+    """
+
+    default_parent = ""
+
+    def __init__(
+        self,
+        settings: KindSettings,
+        cli: KindCli,
+        records: Records,
+        reactor: Any,
+        now: Callable[[], float],
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._settings, self._cli, self._records = settings, cli, records
+        self._reactor, self._now = reactor, now
+        self._checks: dict[str, _Check] = {}
+        self._closing = StoppingParts()
+        self._poll = NamePoller(reactor, self._listed_names, self._unsettled, poll_seconds)
+
+    def watch(self, changed: Changed) -> Callable[[], None]:
+        """See :meth:`ISpaceProvider.watch`. Poll: kind sends no notifications."""
+        return self._poll.add(changed)
+
+    def close(self) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.close`. Creations under way continue."""
+        ending = [self._poll.close(), self._cli.close()]
+        for name in list(self._checks):
+            self._learned(name, None)
+        return DeferredList([*ending, self._closing.over()]).addCallback(lambda _done: None)
+
+    # Observing.
+
+    async def _list_spaces(self) -> Sequence[SpaceInfo]:
+        names = set(self._records.names())
+        before = {name: self._read(name) for name in names}
+        listed = set(await self._listed_names())
+        for name in [name for name in self._checks if name not in listed]:
+            self._learned(name, None)
+        infos = []
+        for name in sorted(listed | names):
+            attempt, record = before.get(name) or self._read(name)
+            cluster = self._judged(name, attempt, record, name in listed)
+            if cluster.standing.which != ABSENT:
+                infos.append(self._info(cluster))
+        return infos
+
+    async def _get(self, physical: Physical) -> SpaceInfo:
+        check_name(physical)
+        cluster = await self._find(physical.name)
+        if cluster.standing.which == ABSENT:
+            raise NotFound("clusters", physical.name)
+        return self._info(await self._probed(cluster))
+
+    async def _find(self, name: str) -> _Cluster:
+        """Read the record and kind's list consistently."""
+        for _ in range(_TRIES):
+            before = self._read(name)
+            listed = name in await self._listed_names()
+            if self._read(name) == before:
+                break
+        if not listed:
+            self._learned(name, None)
+        return self._judged(name, *before, listed)
+
+    def _read(self, name: str) -> tuple[Attempt, Record | None]:
+        return self._records.attempt(name), self._records.read(name)
+
+    def _judged(self, name: str, attempt: Attempt, record: Record | None, listed: bool) -> _Cluster:
+        stands = standing(record, attempt, listed, self._now())
+        if stands.forget:
+            self._forget(name, record)
+            return _Cluster(name, None, listed, stands)
+        if stands.late and record is not None and record.group:
+            kill_group(record.group)
+        return _Cluster(name, record, listed, stands)
+
+    def _forget(self, name: str, record: Record | None) -> None:
+        """Remove a record unless another process has replaced it."""
+        if name not in self._records.names():
+            return
+        lock = self._records.lock(name)
+        if lock is None:
+            return
+        try:
+            if self._records.read(name) == record:
+                self._records.forget(name)
+        finally:
+            os.close(lock)
+
+    async def _listed_names(self) -> list[str]:
+        ran = await self._cli.run("get", "clusters", seconds=LOOK_SECONDS)
+        if ran.code:
+            raise _refused("list clusters", ran)
+        return listed_names(ran.out)
+
+    # The API server.
+
+    async def _probed(self, cluster: _Cluster) -> _Cluster:
+        """
+        Check the API server of a cluster that may have one; its owner label takes precedence over
+        the record.
+        """
+        if not cluster.listed or cluster.standing.which not in (COMPLETE, OTHERS, FAILED):
+            return cluster
+        name = cluster.name
+        check = self._checks.get(name)
+        if check is not None:
+            check = await self._ask(check)
+        if check is None or check.problem:
+            check = await self._ask(await self._fetched(name))
+        self._learned(name, check)
+        who, record = check.identity, cluster.record
+        if who is None or record is None:
+            return cluster
+        if who.owner != record.owner:
+            self._forget(name, record)
+            return _Cluster(name, None, True, ClusterState(OTHERS))
+        if cluster.standing.which == COMPLETE and record.uid != who.uid:
+            cluster = replace(cluster, record=self._complete(name, record, who.uid))
+        return cluster
+
+    def _learned(self, name: str, check: _Check | None) -> None:
+        """Remember the last check of a cluster, and close the connections of the previous one."""
+        before = self._checks.pop(name, None)
+        if check is not None:
+            self._checks[name] = check
+        server = before.server if before is not None else None
+        if server is not None and (check is None or check.server is not server):
+            self._closing.add(server.close())
+
+    def _complete(self, name: str, before: Record, uid: str) -> Record:
+        """Complete the record of a finished cluster.  :return: the current record."""
+        lock = self._records.lock(name)
+        if lock is None:
+            return before
+        try:
+            if self._records.read(name) != before:
+                return before
+            after = replace(before, state=MADE, uid=uid)
+            self._records.write(name, after)
+            return after
+        finally:
+            os.close(lock)
+
+    async def _fetched(self, name: str) -> _Check:
+        """Fetch the kubeconfigs, if they exist yet."""
+        ways = {EXTERNAL: ()} | ({IN_CLUSTER: ("--internal",)} if self._settings.internal else {})
+        access: dict[str, Access] = {}
+        stamp = hashlib.sha256()
+        for viewpoint, option in ways.items():
+            words = ("get", "kubeconfig", f"--name={name}", *option)
+            ran = await self._cli.run(*words, seconds=LOOK_SECONDS)
+            if ran.code:
+                return _Check({}, "none", problem=f"there is no kubeconfig of it yet: {ran.errors}")
+            source = f"what kind {' '.join(words)} printed"
+            try:
+                access[viewpoint] = clean(ran.out, source, f"kind-{name}")
+            except KubeConfigError as problem:
+                raise BadGateway(f"{problem}; see which program is called kind") from None
+            stamp.update(access[viewpoint].kubeconfig)
+        config = load_inline(access[EXTERNAL].kubeconfig, f'cluster "{name}"')
+        return _Check(access, stamp.hexdigest()[:16], Server(config, self._reactor))
+
+    async def _ask(self, check: _Check) -> _Check:
+        """Check the API server."""
+        if check.server is None:
+            return check
+        try:
+            await check.server.ready()
+            who = check.identity or await check.server.identity()
+        except APIError as problem:
+            return replace(check, problem=f"its API server is not ready: {problem.message}")
+        return replace(check, identity=who, problem="")
+
+    def _info(self, cluster: _Cluster) -> SpaceInfo:
+        physical, record, stands = Physical(cluster.name), cluster.record, cluster.standing
+        check = self._checks.get(cluster.name)
+        who = check.identity if check is not None else None
+        uid = who.uid if who is not None else record.uid if record is not None else ""
+        owner = record.owner if record is not None else who.owner if who is not None else None
+        if stands.which in _STATES:
+            state = _STATES[stands.which]
+            version = f"{stands.reason or state}"
+            return SpaceInfo(physical, state, stands.reason, stands.message, owner, uid, version)
+        if check is None:
+            # A completed creation of ours is usable as far as kind knows; for other clusters that is unknown.
+            state = USABLE if stands.which == COMPLETE else BUILDING
+            return SpaceInfo(physical, state, owner=owner, uid=uid)
+        if check.problem:
+            reason, version = "NotReady", f"{check.stamp}-not"
+            return SpaceInfo(physical, BUILDING, reason, check.problem, owner, uid, version)
+        return SpaceInfo(
+            physical, USABLE, owner=owner, uid=uid, version=check.stamp, access=check.access
+        )
+
+    def _unsettled(self) -> list[Physical]:
+        """Return the clusters that may change although their names stay."""
+        return [Physical(name) for name, check in self._checks.items() if check.problem]
+
+    # Changing.
+
+    async def _create(self, physical: Physical, request: SpaceRequest) -> None:
+        check_name(physical, new=True)
+        mark(request.owner)
+        name = physical.name
+        image = image_of(self._settings, name, request.parameters)
+        cluster = await self._probed(await self._find(name))
+        if cluster.standing.which == OTHERS:
+            self._adopt(cluster, request.owner)
+            return
+        record = cluster.record
+        if record is not None and record.owner != request.owner:
+            raise AlreadyExists("clusters", name)
+        if cluster.standing.which == LEAVING:
+            raise Conflict(f'cluster "{name}" is being deleted; it can be made when it is gone')
+        if cluster.standing.which in (ABSENT, FAILED):
+            self._check_room(name)
+            await self._begin(cluster, request.owner, image)
+
+    def _check_room(self, name: str) -> None:
+        """Keep the users who may create Spaces from filling the manager's host."""
+        others = [each for each in self._records.names() if each != name]
+        making = [each for each in others if self._records.attempt(each).busy]
+        if len(others) >= MAX_CLUSTERS:
+            what = f"there are {len(others)} already; delete one"
+        elif len(making) >= MAX_MAKING:
+            what = f"{len(making)} others are being made; it is begun when one of them is done"
+        else:
+            return
+        raise ServiceUnavailable(f'cluster "{name}" cannot be made yet: {what}')
+
+    def _adopt(self, cluster: _Cluster, owner: str) -> None:
+        """Adopt an unrecorded cluster with our label: its records are another manager's, or lost."""
+        check = self._checks.get(cluster.name)
+        who = check.identity if check is not None else None
+        if who is None or who.owner != owner:
+            raise AlreadyExists("clusters", cluster.name)
+        lock = self._locked(cluster.name)
+        try:
+            self._records.write(cluster.name, Record(owner, MADE, self._now(), uid=who.uid))
+        finally:
+            os.close(lock)
+
+    async def _begin(self, cluster: _Cluster, owner: str, image: str) -> None:
+        name = cluster.name
+        lock = self._records.lock(name)
+        if lock is None:
+            raise Conflict(f'cluster "{name}" is being worked on; it is tried again')
+        try:
+            if self._records.read(name) != cluster.record:
+                raise Conflict(f'cluster "{name}" was changed meanwhile; it is tried again')
+            if cluster.standing.which == FAILED:
+                await self._removed(name)
+            self._started(name, owner, image, lock)
+        finally:
+            os.close(lock)
+
+    def _started(self, name: str, owner: str, image: str, lock: int) -> None:
+        """Record and start the creation, without awaiting anything in between."""
+        self._learned(name, None)
+        self._records.clear(name)
+        self._records.put(name, CONFIG, config_of(self._settings, owner))
+        record = Record(owner, CREATING, self._now())
+        self._records.write(name, record)
+        words = [
+            "create",
+            "cluster",
+            f"--name={name}",
+            f"--config={self._records.path(name, CONFIG)}",
+            f"--kubeconfig={self._records.path(name, KUBECONFIG)}",
+            *([f"--image={image}"] if image else []),
+        ]
+        code, log = self._records.path(name, CODE), self._records.path(name, LOG)
+        try:
+            group = self._cli.make(words, code, log, lock, lambda: self._poll.tell(Physical(name)))
+        except APIError:
+            self._records.forget(name)
+            raise
+        self._records.write(name, replace(record, group=group))
+
+    async def _delete(self, physical: Physical, owner: str) -> None:
+        check_name(physical)
+        name = physical.name
+        cluster = await self._probed(await self._find(name))
+        if cluster.standing.which == ABSENT:
+            return
+        whose = self._owner(cluster)
+        if whose is None:
+            raise ServiceUnavailable(
+                f'the owner of cluster "{name}" is unknown: there is no record of it, and its API server does not answer;'
+                " it is deleted when that answers, if it belongs to this Space"
+            )
+        if whose != owner or not owner:
+            raise Conflict(
+                f'cluster "{name}" does not bear the mark of this Space, so it is not deleted; delete it by kind if'
+                " it is to go"
+            )
+        lock = await self._broken_off(cluster)
+        try:
+            record = cluster.record or Record(owner, DELETING, self._now())
+            self._records.write(name, replace(record, state=DELETING))
+            await self._removed(name)
+            self._learned(name, None)
+            self._records.forget(name)
+        finally:
+            os.close(lock)
+
+    def _owner(self, cluster: _Cluster) -> str | None:
+        """Return the owner; ``None`` if it is currently unknown."""
+        if cluster.record is not None:
+            return cluster.record.owner
+        check = self._checks.get(cluster.name)
+        return check.identity.owner if check is not None and check.identity is not None else None
+
+    async def _broken_off(self, cluster: _Cluster) -> int:
+        """Kill the creating run.  :return: the lock."""
+        name, record = cluster.name, cluster.record
+        for _ in range(50):
+            lock = self._records.lock(name)
+            if lock is not None:
+                if self._records.read(name) in (record, None):
+                    return lock
+                os.close(lock)
+                break
+            if record is not None and record.state == CREATING and record.group:
+                kill_group(record.group)
+            await deferLater(self._reactor, 0.02)
+        raise Conflict(f'cluster "{name}" is being worked on; it is tried again')
+
+    def _locked(self, name: str) -> int:
+        lock = self._records.lock(name)
+        if lock is None:
+            raise Conflict(f'cluster "{name}" is being worked on; it is tried again')
+        return lock
+
+    async def _removed(self, name: str) -> None:
+        # A kubeconfig file of its own each time: a killed run leaves kind's lock next to the file.
+        file = self._records.path(name, f"{KUBECONFIG}-{os.urandom(4).hex()}")
+        words = ("delete", "cluster", f"--name={name}", f"--kubeconfig={file}")
+        ran = await self._cli.run(*words, seconds=DELETE_SECONDS)
+        if ran.code:
+            raise _refused(f'delete cluster "{name}"', ran)
+
+
+def _refused(what: str, ran: CompletedRun) -> APIError:
+    detail = ran.errors or f"exit code {ran.code}"
+    return ServiceUnavailable(
+        f"kind cannot {what}: {detail}; see that docker, podman or nerdctl answers where the manager runs"
+    )
+
+
+def make(spec: ProviderSpec, around: ProviderContext) -> ISpaceProvider:
+    """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
+    settings = kind_settings(spec)
+    records = Records(os.path.join(around.directory, KIND, spec.name))
+    return KindProvider(settings, KindCli(around.reactor), records, around.reactor, around.now)

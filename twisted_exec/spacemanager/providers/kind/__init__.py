@@ -1,3 +1,0 @@
-"""
-Provider ``kind``: clusters that the ``kind`` program creates on this host.
-"""

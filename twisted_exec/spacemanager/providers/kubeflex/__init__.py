@@ -1,3 +1,0 @@
-"""
-Provider ``kubeflex``: ControlPlane objects of KubeFlex.
-"""

@@ -1,0 +1,397 @@
+"""
+Registry of all providers: a view of each SpaceProviderDesc, its namespace, and its status.
+
+Each provider has a worker of its own that compares and acts, so missed events do not matter.
+ProviderRegistry do not wait for each other: the copy of each list is updated independently.
+
+Namespaces of providers: created for a SpaceProviderDesc, and deleted after it once they are empty.
+
+A namespace that existed before is used as it is, and never deleted.  Neither is one that contains
+other programs' objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import MACHINES, NAMESPACES, SECRETS, SERVICEACCOUNTS
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.spaces import (
+    MANAGED_BY,
+    MANAGER,
+    PROVIDER_LABEL,
+    PROVIDERS,
+    SPACES,
+    namespace_of,
+)
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
+from twisted_exec.api.times import timestamp
+from twisted_exec.kube.informers import Listeners, Reflector, WorkQueue
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.recorder import Recorder
+from twisted_exec.program.tasks import StoppingParts
+from twisted_exec.spacemanager.descs import events_for, is_ours, namespace_for, status_of
+from twisted_exec.spacemanager.interfaces import (
+    IProviders,
+    IProviderView,
+    ISpaces,
+    Physical,
+    ProviderCondition,
+)
+from twisted_exec.spacemanager.views import ProviderEnvironment, ProviderView
+
+LOOK_SECONDS = 30.0
+"""Interval for checking every provider, because unreadable objects cause no events."""
+SETTLE_SECONDS = 1.0
+"""Delay before the number of Spaces is updated, because many change at once."""
+
+
+@implementer(IProviders)
+class ProviderRegistry(Service):
+    """
+    All providers, and the controller of SpaceProviderDescs.
+
+    :ivar spaces: the Spaces; set before the service starts.
+    """
+
+    _log = Logger()
+    spaces: ISpaces
+
+    def __init__(self, environment: ProviderEnvironment, host: str = "") -> None:
+        context = environment.around
+        self._environment, self._client, self._clock = environment, context.hub, context.reactor
+        self._now = context.now
+        self.descs = Reflector(
+            self._client, PROVIDERS, self._clock, trim=_trimmed, on_change=self._desc_changed
+        )
+        self.namespaces = ProviderNamespaces(self._client, self._clock, self._look)
+        self.recorder = Recorder(
+            self._client,
+            self._clock,
+            about=PROVIDERS,
+            component=MANAGER,
+            host=host,
+            now=context.now,
+        )
+        self._views: dict[str, ProviderView] = {}
+        self._queue: WorkQueue[str] = WorkQueue(self._keep, self._clock, self._tell_failure)
+        self._followers = Listeners("the providers of spaces")
+        self._stopping = StoppingParts()
+        self._looking: IDelayedCall | None = None
+        self._counting: dict[str, IDelayedCall] = {}
+        self._unfollow: Callable[[], None] = lambda: None
+
+    @property
+    def synced(self) -> bool:
+        """See :class:`IProviders`."""
+        return self.descs.synced
+
+    def get(self, name: str) -> IProviderView | None:
+        """See :meth:`IProviders.get`."""
+        return self._views.get(name)
+
+    def all(self) -> Sequence[IProviderView]:
+        """See :meth:`IProviders.all`."""
+        return list(self._views.values())
+
+    def follow(self, changed: Callable[[str, Physical | None], None]) -> Callable[[], None]:
+        """See :meth:`IProviders.follow`."""
+        return self._followers.add(changed)
+
+    def startService(self) -> None:
+        """Watch SpaceProviderDescs, and start the workers."""
+        super().startService()
+        self._unfollow = self.spaces.follow(self._space_changed)
+        self.namespaces.start()
+        self.descs.start()
+        for reflector in (self.descs, self.namespaces.reflector):
+            reflector.when_synced().addCallback(lambda _: self._look_at_all())
+        self._looking = self._clock.callLater(LOOK_SECONDS, self._look_now_and_then)
+
+    def stopService(self) -> Deferred[None]:
+        """Release all providers; fires when no call is under way.  Their spaces continue to exist."""
+        super().stopService()
+        self._unfollow()
+        for call in (self._looking, *self._counting.values()):
+            if call is not None and call.active():
+                call.cancel()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        ending: list[Deferred[Any]] = [
+            self._queue.stop(),
+            self.descs.stop(),
+            self.namespaces.stop(),
+            self.recorder.stop(),
+        ]
+        for each in ending:
+            await each
+        for view in self._views.values():
+            self._stopping.add(Deferred.fromCoroutine(view.stop()))
+        await self._stopping.over()
+        self._views.clear()
+
+    def _look_now_and_then(self) -> None:
+        self._look_at_all()
+        self._looking = self._clock.callLater(LOOK_SECONDS, self._look_now_and_then)
+
+    def _look_at_all(self) -> None:
+        names = {each["metadata"]["name"] for each in self.descs}
+        for name in sorted({*names, *self._views, *self.namespaces.made_for()}):
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        if self.running and self.descs.synced and self.namespaces.synced:
+            self._queue.add(name)
+
+    def _desc_changed(self, before: Object | None, after: Object | None) -> None:
+        name = (after or before or {})["metadata"]["name"]
+        if after is not None and name not in self._views:
+            # At once: without a view, others conclude that there is no such provider.
+            self._views[name] = self._take(after)
+            self._followers.tell(name, None)
+        if before is None or after is None or _desired(before) != _desired(after):
+            self._look(name)
+
+    def _space_changed(self, before: Object | None, after: Object | None) -> None:
+        if before is not None and after is not None:
+            return
+        name = str(((after or before or {}).get("spec") or {}).get("SpaceProviderDescName") or "")
+        if name and name not in self._counting:
+            self._counting[name] = self._clock.callLater(SETTLE_SECONDS, self._count, name)
+
+    def _count(self, name: str) -> None:
+        del self._counting[name]
+        self._look(name)
+
+    async def _keep(self, name: str) -> None:
+        """Reconcile one provider."""
+        desc, view = self.descs.get(name), self._views.get(name)
+        if view is not None and (desc is None or desc["metadata"]["uid"] != view.uid):
+            await self._let_go(view)
+            view = None
+        if desc is None:
+            if self.spaces.synced and not self.spaces.of_provider(name):
+                await self.namespaces.clear(name)
+            return
+        if view is None:
+            view = self._views[name] = self._take(desc)
+            self._followers.tell(name, None)
+        # First: discovered spaces become objects in this namespace at once.
+        trouble = await self.namespaces.ensure(name)
+        view.become(desc)
+        await view.renew()
+        await self._write(view, view.desc, trouble or view.synced)
+
+    def _take(self, desc: Object) -> ProviderView:
+        name = desc["metadata"]["name"]
+
+        def changed(physical: Physical | None) -> None:
+            self._followers.tell(name, physical)
+            if physical is None:
+                self._look(name)
+
+        return ProviderView(desc, self._environment, changed, lambda: self._look(name))
+
+    async def _let_go(self, view: ProviderView) -> None:
+        """Close a view; a new SpaceProviderDesc of the same name starts fresh."""
+        del self._views[view.name]
+        self._log.info("provider {name}: closed", name=view.name)
+        self._followers.tell(view.name, None)
+        stopping: Deferred[None] = Deferred.fromCoroutine(view.stop())
+        # Again: only now is everything stopped that ran with the provider.
+        stopping.addCallback(lambda _: self._followers.tell(view.name, None))
+        self._stopping.add(stopping)
+        over: Deferred[None] = Deferred()  # the worker may be cancelled, the closing may not
+        stopping.addBoth(lambda _: over.callback(None))
+        await over
+
+    async def _write(self, view: ProviderView, desc: Object, synced: ProviderCondition) -> None:
+        count = len(self.spaces.of_provider(view.name))
+        moment = timestamp(self._now())
+        status = status_of(desc, view.looks, synced, view.listed, count, moment)
+        before = desc.get("status") or {}
+        if all(before.get(key) == value for key, value in status.items()):
+            return
+        # The patch replaces the list of conditions: the version protects concurrently added ones.
+        version = desc["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "status": status}
+        try:
+            await self._client.patch(PROVIDERS, view.name, patch, subresource="status")
+        except APIError as error:
+            if error.code in (Conflict.code, NotFound.code):
+                return  # the watch brings the new version, and with it a retry
+            raise
+        for type, reason, message in events_for(
+            before.get("conditions") or [], status["conditions"]
+        ):
+            self.recorder.record(desc, type, reason, message)
+
+    def _tell_failure(self, name: str, error: APIError, failures: int) -> None:
+        if failures == 1:
+            self._log.warn("provider {name}: {why}", name=name, why=error.message)
+
+
+def _desired(desc: Object) -> object:
+    """
+    Return everything but the status.  A former leader may still write other values there; reacting
+    to each would never end.
+    """
+    return desc["metadata"].get("uid"), desc["metadata"].get("deletionTimestamp"), desc.get("spec")
+
+
+def _trimmed(desc: Object) -> Object:
+    desc["metadata"].pop("managedFields", None)
+    return desc
+
+
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+BLOCKING = (
+    SPACES,
+    SECRETS.resource,
+    CONFIGMAPS,
+    SERVICEACCOUNTS.resource,
+    Resource("", "v1", "pods", "Pod"),
+    Resource("", "v1", "services", "Service"),
+    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    MACHINES.resource,
+    Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    Resource("", "v1", "resourcequotas", "ResourceQuota"),
+    Resource("", "v1", "limitranges", "LimitRange"),
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("apps", "v1", "statefulsets", "StatefulSet"),
+    Resource("batch", "v1", "cronjobs", "CronJob"),
+)
+"""Resources that prevent the deletion of a namespace, unless the manager owns the objects."""
+
+_IN_EVERY_NAMESPACE = {
+    (CONFIGMAPS.plural, "kube-root-ca.crt"),
+    (CONFIGMAPS.plural, "openshift-service-ca.crt"),
+    (SERVICEACCOUNTS.resource.plural, "default"),
+}
+"""Objects that a cluster creates in every namespace."""
+
+
+class ProviderNamespaces:
+    """
+    The namespaces of providers.
+
+    :param changed: called with the name of a provider whose namespace has changed.
+    """
+
+    _log = Logger()
+
+    def __init__(self, client: IKubeClient, clock: Any, changed: Callable[[str], None]) -> None:
+        self._client, self._notify = client, changed
+        self._reported: dict[str, str] = {}
+        self.reflector = Reflector(
+            client, NAMESPACES.resource, clock, trim=_trimmed_to_metadata, on_change=self._changed
+        )
+
+    def start(self) -> None:
+        """Start watching namespaces."""
+        self.reflector.start()
+
+    def stop(self) -> Deferred[None]:
+        """Stop watching; fires when the watch has ended."""
+        return self.reflector.stop()
+
+    @property
+    def synced(self) -> bool:
+        return self.reflector.synced
+
+    def made_for(self) -> list[str]:
+        """Return the providers with existing namespaces of ours."""
+        labels = [each["metadata"].get("labels") or {} for each in self.reflector]
+        return [each[PROVIDER_LABEL] for each in labels if each.get(PROVIDER_LABEL)]
+
+    async def ensure(self, provider: str) -> ProviderCondition | None:
+        """
+        Create a provider's namespace if it is missing.
+
+        :return: the condition Synced if the namespace is not usable, else ``None``.
+        """
+        namespace = self.reflector.get(namespace_of(provider))
+        if namespace is not None and namespace["metadata"].get("deletionTimestamp"):
+            message = f"namespace {namespace_of(provider)} is being deleted; it is created anew afterwards"
+            return ProviderCondition("False", "NamespaceGoing", message)
+        if namespace is None:
+            try:
+                await self._client.create(NAMESPACES.resource, namespace_for(provider))
+            except APIError as error:
+                if error.reason != AlreadyExists.reason:
+                    message = (
+                        f"namespace {namespace_of(provider)} cannot be created: {error.message}"
+                    )
+                    return ProviderCondition("False", "NamespaceCannotBeMade", message)
+        return None
+
+    async def clear(self, provider: str) -> None:
+        """Delete a removed provider's namespace if it is ours and empty."""
+        name = namespace_of(provider)
+        namespace = self.reflector.get(name)
+        if namespace is None or not is_ours(namespace, provider):
+            return
+        if namespace["metadata"].get("deletionTimestamp"):
+            return
+        left = await self._left(name)
+        if left:
+            self._tell(name, left)
+            return
+        try:
+            await self._client.delete(NAMESPACES.resource, name, uid=namespace["metadata"]["uid"])
+        except APIError as error:
+            if error.code not in (NotFound.code, Conflict.code):
+                raise
+        self._reported.pop(name, None)
+        self._log.info("deleted namespace {name}: its provider is gone", name=name)
+
+    async def _left(self, namespace: str) -> str:
+        """Return what prevents the deletion of a namespace, or empty."""
+        for resource in BLOCKING:
+            try:
+                listed = await self._client.list(resource, namespace, trim=_trimmed_to_metadata)
+            except APIError as error:
+                if error.code == NotFound.code:  # no such kind here
+                    continue
+                return f"{resource.plural} in it cannot be listed: {error.message}"
+            for each in listed["items"]:
+                if not _is_deletable(resource, each):
+                    return f"there is {resource.kind} {each['metadata']['name']} in it"
+        return ""
+
+    def _tell(self, name: str, left: str) -> None:
+        if self._reported.get(name) != left:
+            self._reported[name] = left
+            message = "keeping namespace {name} of a removed provider: {why}"
+            self._log.info(message, name=name, why=left)
+
+    def _changed(self, before: Object | None, after: Object | None) -> None:
+        name = (after or before or {})["metadata"]["name"]
+        prefix = namespace_of("")
+        if name.startswith(prefix):
+            self._notify(name.removeprefix(prefix))
+
+
+def _is_deletable(resource: Resource, obj: Object) -> bool:
+    """Return whether an object may be deleted with its namespace: it is ours, or in every namespace."""
+    metadata = obj["metadata"]
+    if (resource.plural, metadata["name"]) in _IN_EVERY_NAMESPACE:
+        return True
+    is_space = resource == SPACES
+    return not is_space and (metadata.get("labels") or {}).get(MANAGED_BY) == MANAGER
+
+
+def _trimmed_to_metadata(obj: Object) -> Object:
+    keys = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
+    metadata = {key: obj["metadata"][key] for key in keys if key in obj["metadata"]}
+    return {"metadata": metadata}

@@ -1,0 +1,301 @@
+"""
+Probes of kubeconfigs: requests that show whether a kubeconfig gives access to an API server.
+
+Sources: ``pkg/registry/authentication/selfsubjectreview`` of Kubernetes; for older servers without
+this review, an access review.
+
+Schedule of the probes of Spaces' kubeconfigs, with their last results.
+
+New kubeconfigs are probed at once, within a limit per provider, so that a provider whose spaces
+all time out does not delay others.  Healthy ones are probed again regularly, spread over time;
+others soon, with back-off.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, DeferredSemaphore
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.conditions import ConditionValue
+from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS, SELFSUBJECTREVIEWS
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.spaces import VIEWPOINTS
+from twisted_exec.api.status import APIError, one_line
+from twisted_exec.kube.informers import Backoff, Key
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.transport import HTTPTransport, Request
+from twisted_exec.spacemanager import PROGRAM
+from twisted_exec.spacemanager.spaces.observation import (
+    ProbeResult,
+    may_verdict,
+    ready_verdict,
+    unreachable,
+    unusable,
+    version_of,
+    who_verdict,
+)
+from twisted_exec.spacemanager.spaces.secrets import digest
+from twisted_exec.spaces import kubeconfigs
+
+SECONDS = 8.0
+"""Timeout per request; a probe has at most four, on one connection."""
+_LIMIT_BYTES = 64 << 10
+
+Contents = Mapping[str, bytes]
+"""Kubeconfigs by viewpoint."""
+Probe = Callable[[Contents, str], Awaitable[ProbeResult]]
+"""Probes kubeconfigs, given a name for messages.  Never fails."""
+
+
+def digest_of(contents: Contents) -> str:
+    """Return a digest that identifies the kubeconfigs."""
+    return digest(b"\0".join(part for each in sorted(contents.items()) for part in _parts(*each)))
+
+
+def _parts(viewpoint: str, content: bytes) -> tuple[bytes, bytes]:
+    return viewpoint.encode(), content
+
+
+def prober(reactor: Any) -> Probe:
+    """Return the real probe."""
+
+    async def probe(contents: Contents, what: str) -> ProbeResult:
+        stamp, worst = digest_of(contents), None
+        for viewpoint in VIEWPOINTS:
+            if viewpoint in contents:
+                source = f"{what} ({viewpoint})"
+                result = await _probe(contents[viewpoint], source, stamp, reactor)
+                if result.answers:
+                    return result
+                worst = worst or result
+        return worst or unreachable(stamp, "there is no kubeconfig")
+
+    return probe
+
+
+async def _probe(content: bytes, source: str, stamp: str, reactor: Any) -> ProbeResult:
+    try:
+        config = kubeconfigs.config_of(content, source)
+    except KubeConfigError as error:
+        return unusable(stamp, str(error))
+    transport = HTTPTransport(
+        config, reactor, connect_seconds=SECONDS, agent=PROGRAM, peer="the physical space"
+    )
+    try:
+        return await _request_all(transport, stamp)
+    except (APIError, KubeConfigError) as error:
+        message = error.message if isinstance(error, APIError) else str(error)
+        return unreachable(stamp, one_line(message)[:300])
+    finally:
+        transport.close()  # the connection is idle now
+
+
+async def _request_all(transport: HTTPTransport, stamp: str) -> ProbeResult:
+    valid = await _who(transport)
+    if valid[0] != "True":
+        unknown = ("Unknown", "NotProbed", "without access, readiness is unknown")
+        return ProbeResult(stamp, valid, unknown if valid[0] == "False" else valid)
+    ready = ready_verdict((await _get(transport, "/readyz"))[0])
+    return ProbeResult(stamp, valid, ready, version_of(*await _get(transport, "/version")))
+
+
+async def _who(transport: HTTPTransport) -> ConditionValue:
+    verdict = who_verdict(*await _review(transport, SELFSUBJECTREVIEWS.resource, {}))
+    if verdict is not None:
+        return verdict
+    review = {"spec": {"nonResourceAttributes": {"path": "/version", "verb": "get"}}}
+    return may_verdict(*await _review(transport, SELFSUBJECTACCESSREVIEWS.resource, review))
+
+
+async def _review(
+    transport: HTTPTransport, resource: Resource, more: Mapping[str, Any]
+) -> tuple[int, bytes]:
+    review = {"apiVersion": resource.api_version, "kind": resource.kind, **more}
+    body = json.dumps(review).encode()
+    return await _ask(transport, Request("POST", resource.path(), body, repeatable=True))
+
+
+async def _get(transport: HTTPTransport, target: str) -> tuple[int, bytes]:
+    return await _ask(transport, Request("GET", target, repeatable=True))
+
+
+async def _ask(transport: HTTPTransport, request: Request) -> tuple[int, bytes]:
+    code, _, answer = await transport.collect(
+        request, timeout_seconds=SECONDS, limit_bytes=_LIMIT_BYTES
+    )
+    return code, answer
+
+
+PROBE_SECONDS = 600.0
+"""Interval between probes of a healthy Space."""
+FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
+"""Limits of the back-off between probes of any other Space."""
+AT_ONCE = 8
+"""Limit for concurrent probes of one provider's Spaces."""
+
+
+@dataclass
+class _Entry:
+    """
+    State of the probes of one Space.
+
+    :ivar repeat: another probe follows the one under way at once.
+    """
+
+    digest: str
+    contents: Contents
+    what: str
+    provider: str
+    backoff: Backoff
+    in_no_hurry: bool = False
+    was_away: bool = False
+    repeat: bool = False
+    result: ProbeResult | None = None
+    timer: IDelayedCall | None = None
+    running: Deferred[None] | None = None
+
+
+class ProbeSchedule:
+    """
+    ProbeSchedule the kubeconfigs of Spaces.
+
+    :param changed: called with a Space whose result has changed.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        probe: Probe,
+        clock: Any,
+        changed: Callable[[Key], None],
+        rng: random.Random | None = None,
+    ) -> None:
+        self._probe, self._clock, self._changed = probe, clock, changed
+        self._random = rng or random.Random()
+        self._entries: dict[Key, _Entry] = {}
+        self._slots: dict[str, DeferredSemaphore] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def look(
+        self,
+        key: Key,
+        contents: Contents,
+        what: str,
+        provider: str,
+        *,
+        was_well: bool = False,
+        is_away: bool = False,
+    ) -> ProbeResult | None:
+        """
+        Return the last result for a Space's kubeconfigs; for new ones ``None``, and a probe is
+        scheduled.
+
+        :param what: name of the Space for messages.
+        :param was_well: an earlier leader found them healthy, so the first probe is not urgent.  It
+            does not matter for a kubeconfig that replaces another: nothing has proved that yet.
+        :param is_away: there is no provider, or it reports that the physical space is not usable.
+            When it becomes usable again, old results are discarded.
+        """
+        if not contents:
+            self.forget(key)
+            return None
+        stamp, entry = digest_of(contents), self._entries.get(key)
+        if entry is not None and entry.digest == stamp:
+            if entry.in_no_hurry and not was_well:
+                entry.in_no_hurry = False  # no longer healthy
+                self.again(key)
+            if entry.was_away and not is_away:
+                entry.result = None
+                self.again(key)
+            entry.was_away = is_away
+            return entry.result
+        was_well = was_well and entry is None
+        self.forget(key)
+        backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, self._random)
+        entry = self._entries[key] = _Entry(stamp, contents, what, provider, backoff)
+        entry.in_no_hurry = was_well
+        self._begin_in(key, entry, self._random.uniform(0.0, PROBE_SECONDS) if was_well else 0.0)
+        return None
+
+    def is_refused(self, key: Key) -> bool:
+        """Return whether a Space's credentials were rejected."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.result is not None and entry.result.is_refused
+
+    def again(self, key: Key) -> None:
+        """Probe a Space now; if a probe is under way, it may be too early, and another one follows."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        if entry.timer is not None:
+            entry.timer.reset(0.0)
+        else:
+            entry.repeat = True
+
+    def forget(self, key: Key) -> None:
+        """Stop probing a Space."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._end(entry)
+
+    def stop(self) -> Deferred[Any]:
+        """Stop all probes.  Fires when none is under way."""
+        ending = [entry.running for entry in self._entries.values() if entry.running is not None]
+        for key in list(self._entries):
+            self.forget(key)
+        return DeferredList(ending)
+
+    def _end(self, entry: _Entry) -> None:
+        if entry.timer is not None:
+            entry.timer.cancel()
+            entry.timer = None
+        if entry.running is not None:
+            entry.running.cancel()
+
+    def _begin_in(self, key: Key, entry: _Entry, seconds: float) -> None:
+        entry.timer = self._clock.callLater(seconds, self._begin, key, entry)
+
+    def _begin(self, key: Key, entry: _Entry) -> None:
+        entry.timer, entry.in_no_hurry = None, False
+        slots = self._slots.setdefault(entry.provider, DeferredSemaphore(AT_ONCE))
+        running: Deferred[None] = slots.run(lambda: Deferred.fromCoroutine(self._once(key, entry)))
+        entry.running = running
+        running.addErrback(self._failed, key, entry).addBoth(self._over, entry)
+
+    async def _once(self, key: Key, entry: _Entry) -> None:
+        if self._entries.get(key) is not entry:
+            return  # forgotten while it waited for its turn
+        result = await self._probe(entry.contents, entry.what)
+        before, entry.result = entry.result, result
+        if result.lives and result.ready[0] == "True":
+            entry.backoff.reset()
+            pause = PROBE_SECONDS * self._random.uniform(0.9, 1.1)
+        else:
+            pause = entry.backoff.pause()
+        repeat, entry.repeat = entry.repeat, False
+        self._begin_in(key, entry, 0.0 if repeat else pause)
+        if result != before:
+            self._changed(key)
+
+    def _failed(self, failure: Failure, key: Key, entry: _Entry) -> None:
+        if failure.check(CancelledError) or self._entries.get(key) is not entry:
+            return
+        self._log.failure("probing space {key} failed", failure, key="/".join(key))
+        self._begin_in(key, entry, PROBE_SECONDS)
+
+    def _over(self, _: object, entry: _Entry) -> None:
+        entry.running = None
+        slots = self._slots.get(entry.provider)
+        if slots is not None and slots.tokens == slots.limit:
+            del self._slots[entry.provider]  # or deleted providers would accumulate

@@ -1,0 +1,511 @@
+"""
+View of one provider: its SpaceProviderDesc, its Secret, the provider itself, and the copy of its
+list.
+
+The provider is recreated when its configuration has changed, such as its Secret; the old instance
+is closed first.  The old list stays until the new instance returns one.  With an unusable Secret
+the current instance stays in use; without a Secret it is closed.
+
+A provider with bounded calls: each has a timeout, is counted, and only fails with an ``APIError``.
+
+Identity of the place of physical spaces that are on a manager's host.
+
+The physical spaces of a provider such as ``local`` or ``kind`` only exist for one host and
+``--state-dir``.  If a manager elsewhere became the leader, all of them would seem to be missing,
+and would be created a second time, empty.  So the first manager that uses such a provider records
+its place in the ``status``, and managers elsewhere report the place instead of using the provider.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.kinds.secrets import SECRETS
+from twisted_exec.api.spaces import PROVIDERS
+from twisted_exec.api.status import APIError, GatewayTimeout, InternalError
+from twisted_exec.kube.informers import Reflector
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.program.tasks import StoppingParts
+from twisted_exec.spacemanager.descs import (
+    NOT_YET,
+    InvalidDesc,
+    ProviderConditions,
+    SecretRef,
+    filter_of,
+    not_asked,
+    prefix_of,
+    secret_ref,
+    spec_of,
+)
+from twisted_exec.spacemanager.interfaces import (
+    IHostLocal,
+    IProviderView,
+    IRotatesCredentials,
+    ISpaceProvider,
+    MakeProvider,
+    Physical,
+    ProviderCondition,
+    ProviderContext,
+    ProviderSpec,
+    SpaceInfo,
+    SpaceRequest,
+)
+from twisted_exec.spacemanager.listing import ProviderCopy
+from twisted_exec.tls.pki import write_private
+
+FOLLOWED = ProviderCondition("True", "Followed", "the spec is in force")
+NOT_READ = ProviderCondition("Unknown", "SecretNotRead", "its Secret has not been read yet")
+
+
+@dataclass(frozen=True)
+class ProviderEnvironment:
+    """
+    Resources for the creation of providers.
+
+    :param makers: makers of providers, by type.
+    """
+
+    around: ProviderContext
+    makers: Mapping[str, MakeProvider]
+    counting: CallMetrics
+
+
+@implementer(IProviderView)
+class ProviderView:
+    """
+    See :class:`IProviderView`.
+
+    :param changed: called with a changed physical space; ``None`` for any.
+    :param secret_changed: called when :meth:`renew` is due.
+    :ivar looks: conditions from the provider's last request.
+    :ivar synced: condition Synced, as far as it is about the SpaceProviderDesc and its Secret.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        desc: Object,
+        environment: ProviderEnvironment,
+        changed: Callable[[Physical | None], None],
+        secret_changed: Callable[[], None],
+    ) -> None:
+        self.name: str = desc["metadata"]["name"]
+        self.uid: str = desc["metadata"]["uid"]
+        self.desc, self._prefix = desc, prefix_of(desc)
+        self._passes = filter_of(self._prefix)
+        self._environment, self._changed, self._secret_changed = (
+            environment,
+            changed,
+            secret_changed,
+        )
+        self._clock: Any = environment.around.reactor
+        self._ref: SecretRef | None = None
+        self._secret: Reflector | None = None
+        self._spec: ProviderSpec | None = None
+        self._failed: ProviderSpec | None = None
+        self._provider: Bounded | None = None
+        self._copy: ProviderCopy | None = None
+        self.synced = NOT_READ
+        self._stopping = StoppingParts()
+        self._stopped = False
+
+    @property
+    def provider(self) -> ISpaceProvider | None:
+        """See :class:`IProviderView`."""
+        return self._provider
+
+    @property
+    def looks(self) -> ProviderConditions:
+        if self._copy is not None:
+            return self._copy.looks
+        if self.synced.status == "False":
+            return not_asked(self.synced.reason, self.synced.message)
+        return NOT_YET
+
+    @property
+    def reachable(self) -> ProviderCondition:
+        """See :class:`IProviderView`."""
+        return self.looks.reachable
+
+    @property
+    def credentials(self) -> ProviderCondition:
+        """See :class:`IProviderView`."""
+        return self.looks.credentials
+
+    @property
+    def listed(self) -> bool:
+        """See :class:`IProviderView`."""
+        return self._copy is not None and self._copy.listed
+
+    def spaces(self) -> Mapping[Physical, SpaceInfo]:
+        """See :meth:`IProviderView.spaces`."""
+        return self._copy.spaces() if self._copy is not None else {}
+
+    def passes(self, physical: Physical) -> bool:
+        """See :meth:`IProviderView.passes`; the parent is ignored."""
+        return self._passes(physical.name)
+
+    def gone(self, physical: Physical) -> bool:
+        """See :meth:`IProviderView.gone`."""
+        return self._copy is not None and self._copy.gone(physical)
+
+    def look_again(self, physical: Physical | None = None) -> None:
+        """See :meth:`IProviderView.look_again`."""
+        if self._copy is not None:
+            self._copy.look_again(physical)
+
+    def become(self, desc: Object) -> None:
+        """Take a new version of the SpaceProviderDesc; :meth:`renew` updates the provider."""
+        self.desc = desc
+        if prefix_of(desc) != self._prefix:
+            self._prefix = prefix_of(desc)
+            self._passes = filter_of(self._prefix)
+            self._changed(None)
+
+    async def renew(self) -> None:
+        """Recreate the provider if its configuration has changed."""
+        try:
+            await self._follow_secret(secret_ref(self.desc))
+            if self._secret is not None and not self._secret.synced:
+                self.synced = self._unread(self._secret)
+                return
+            spec = spec_of(self.desc, self._environment.makers, self._read())
+            if spec != self._spec:
+                await self._make(spec)
+        except InvalidDesc as problem:
+            await self._cannot(problem)
+        else:
+            self.synced = FOLLOWED
+
+    async def stop(self) -> None:
+        """Close the provider; physical spaces are unaffected."""
+        self._stopped = True
+        await self._follow_secret(None)
+        await self._let_go()
+        await self._stopping.over()
+
+    def _unread(self, secret: Reflector) -> ProviderCondition:
+        if not secret.problem:
+            return NOT_READ
+        why = f"secret {self._ref} cannot be read: {secret.problem}"
+        return ProviderCondition("False", "SecretNotRead", why)
+
+    def _read(self) -> Object | None:
+        if self._secret is None or self._ref is None:
+            return None
+        return self._secret.get(self._ref.name, self._ref.namespace)
+
+    async def _follow_secret(self, ref: SecretRef | None) -> None:
+        if ref == self._ref:
+            return
+        self._ref, before, self._secret = ref, self._secret, None
+        if before is not None:
+            await before.stop()
+        if ref is None or self._stopped:
+            return
+        self._secret = Reflector(
+            self._environment.around.hub,
+            SECRETS.resource,
+            self._clock,
+            namespace=ref.namespace,
+            field_selector=f"metadata.name={ref.name}",
+            on_change=lambda before, after: self._secret_changed(),
+        )
+        self._secret.start()
+        # A missing Secret causes no change event.
+        self._secret.when_synced().addCallback(lambda _: self._secret_changed())
+
+    async def _make(self, spec: ProviderSpec) -> None:
+        make, around = self._environment.makers[spec.type], self._environment.around
+        before = self.spaces()
+        try:
+            provider = make(spec, around)
+        except APIError as error:
+            raise InvalidDesc("AdaptorCannotBeMade", error.message) from None
+        except Exception:
+            if spec != self._failed:  # it is retried periodically
+                self._log.failure("provider {name}: creating the provider failed", name=self.name)
+            self._failed = spec
+            why = "the provider cannot be created; see the log of the manager"
+            raise InvalidDesc("AdaptorFailed", why) from None
+        if IHostLocal.providedBy(provider):
+            try:
+                await self._claim()
+            except (APIError, InvalidDesc):
+                await bounded(provider, self.name, self._clock).close()
+                raise
+        await self._let_go()
+        if self._stopped:
+            await bounded(provider, self.name, self._clock).close()
+            return
+        instance = bounded(provider, self.name, self._clock, self._environment.counting)
+        copy = ProviderCopy(self.name, instance, self._clock, self._changed, before)
+        instance.listener = copy
+        self._spec, self._provider, self._copy = spec, instance, copy
+        self._log.info("provider {name}: in use ({type})", name=self.name, type=spec.type)
+        self._changed(None)
+        copy.start()
+
+    async def _claim(self) -> None:
+        """
+        Record this host as the place of the physical spaces, before any request.
+
+        :raises InvalidDesc: another place is recorded.
+        :raises APIError: the status cannot be written.
+        """
+        here, recorded = self._environment.around.place, recorded_place(self.desc)
+        if recorded and not is_same(here, recorded):
+            raise InvalidDesc(
+                "KeptElsewhere",
+                f"its physical spaces are at {location_of(recorded)}, and this manager's are at {location_of(here)}: let "
+                "the manager there lead, or move that directory here (--state-dir); to abandon them, remove "
+                f"status.{PLACE}",
+            )
+        if recorded:
+            return
+        version = self.desc["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "status": {PLACE: here}}
+        hub = self._environment.around.hub
+        self.desc = await hub.patch(PROVIDERS, self.name, patch, subresource="status")
+
+    async def _cannot(self, problem: InvalidDesc) -> None:
+        if problem.why != self.synced.message:
+            self._log.warn("provider {name}: {why}", name=self.name, why=problem.why)
+        self.synced = ProviderCondition("False", problem.reason, problem.why)
+        keeps = problem.reason in ("SecretCannotBeUsed", "AdaptorCannotBeMade", "AdaptorFailed")
+        if not keeps and self._provider is not None:
+            await self._let_go()
+            self._changed(None)
+
+    async def _let_go(self) -> None:
+        """Close the provider, if there is one, and discard its list."""
+        instance, copy = self._provider, self._copy
+        self._provider = self._copy = self._spec = None
+        if instance is None or copy is None:
+            return
+        self._stopping.add(Deferred.fromCoroutine(_closed(instance, copy)))
+        over: Deferred[None] = Deferred()  # the waiting may be cancelled, the closing may not
+        self._stopping.over().addCallback(lambda _: over.callback(None))
+        await over
+
+
+async def _closed(instance: Bounded, copy: ProviderCopy) -> None:
+    await copy.stop()
+    await instance.close()
+
+
+LIST, NAMES, GET = "list_spaces", "list_names", "get"
+CREATE, DELETE, ROTATE, CLOSE = "create", "delete", "rotate", "close"
+SECONDS = {
+    LIST: 60.0,
+    NAMES: 60.0,
+    GET: 30.0,
+    CREATE: 120.0,
+    DELETE: 120.0,
+    ROTATE: 60.0,
+    CLOSE: 30.0,
+}
+"""Timeouts of calls."""
+
+T = TypeVar("T")
+
+
+class CallMetrics(Protocol):
+    """Counts calls."""
+
+    def called(self, provider: str, call: str, seconds: float, code: int) -> None:
+        """
+        Count a finished call.
+
+        :param code: 0 for success, 499 for a cancelled call, otherwise the code of the error.
+        """
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def called(self, provider: str, call: str, seconds: float, code: int) -> None:
+        """See :class:`CallMetrics`."""
+
+
+class CreationListener(Protocol):
+    """Is notified of creations: while one is under way, lists without the physical space prove nothing."""
+
+    def making(self, physical: Physical) -> None:
+        """Handle the start of a creation."""
+
+    def made(self, physical: Physical) -> None:
+        """Handle the end of a creation, successful or not."""
+
+
+@implementer(ISpaceProvider)
+class Bounded:
+    """
+    A provider with bounded calls.
+
+    :param provider: the real provider.
+    :param name: name of the SpaceProviderDesc, for messages.
+    :ivar listener: notified of creations.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, provider: ISpaceProvider, name: str, clock: IReactorTime, counting: CallMetrics
+    ) -> None:
+        self._provider, self._name, self._clock = provider, name, clock
+        self._counting = counting
+        self.listener: CreationListener | None = None
+
+    @property
+    def default_parent(self) -> str:
+        """See :class:`ISpaceProvider`."""
+        return str(self._provider.default_parent)
+
+    def create(self, physical: Physical, request: SpaceRequest) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.create`."""
+        listener = self.listener
+        if listener is None:
+            return self._call(CREATE, lambda: self._provider.create(physical, request))
+        listener.making(physical)
+
+        def over(result: T) -> T:
+            listener.made(physical)
+            return result
+
+        return self._call(CREATE, lambda: self._provider.create(physical, request)).addBoth(over)
+
+    def delete(self, physical: Physical, owner: str) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.delete`."""
+        return self._call(DELETE, lambda: self._provider.delete(physical, owner))
+
+    def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
+        """See :meth:`ISpaceProvider.list_spaces`."""
+        return self._call(LIST, self._provider.list_spaces)
+
+    def list_names(self) -> Deferred[Sequence[Physical]]:
+        """See :meth:`ISpaceProvider.list_names`."""
+        return self._call(NAMES, self._provider.list_names)
+
+    def get(self, physical: Physical) -> Deferred[SpaceInfo]:
+        """See :meth:`ISpaceProvider.get`."""
+        return self._call(GET, lambda: self._provider.get(physical))
+
+    def watch(self, changed: Callable[[Physical | None], None]) -> Callable[[], None]:
+        """See :meth:`ISpaceProvider.watch`; an error is only logged."""
+        try:
+            end: Callable[[], None] = self._provider.watch(changed)
+        except Exception:
+            self._log.failure("provider {name}: its watch failed", name=self._name)
+            return lambda: None
+        return end
+
+    def close(self) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.close`."""
+        closing = self._call(CLOSE, self._provider.close)
+        return closing.addErrback(lambda _: None)  # already logged
+
+    def _call(self, call: str, ask: Callable[[], Deferred[Any]]) -> Deferred[Any]:
+        began = self._clock.seconds()
+        calling: Deferred[Any] = maybeDeferred(ask)
+        calling.addTimeout(SECONDS[call], self._clock)
+        calling.addErrback(self._failed, call)
+        return calling.addBoth(self._ended, call, began)
+
+    def _failed(self, failure: Failure, call: str) -> Failure:
+        if failure.check(APIError, CancelledError):
+            return failure
+        if failure.check(TimeoutError):
+            why = (
+                f'provider "{self._name}" gave no answer ({call}) within {SECONDS[call]:g} seconds'
+            )
+            return Failure(GatewayTimeout(f"{why}; see whether it runs and is reached from here"))
+        self._log.failure(
+            "provider {name}: unexpected failure of {call}",
+            failure,
+            name=self._name,
+            call=call,
+        )
+        message = f'provider "{self._name}" failed ({call}); see the log of the manager'
+        return Failure(InternalError(message))
+
+    def _ended(self, result: T, call: str, began: float) -> T:
+        code = 0
+        if isinstance(result, Failure):
+            code = result.value.code if isinstance(result.value, APIError) else 499
+        self._counting.called(self._name, call, self._clock.seconds() - began, code)
+        return result
+
+
+@implementer(IRotatesCredentials)
+class BoundedRotating(Bounded):
+    """A bounded provider that can rotate credentials."""
+
+    def rotate(self, physical: Physical) -> Deferred[None]:
+        """See :meth:`IRotatesCredentials.rotate`."""
+        return self._call(ROTATE, lambda: IRotatesCredentials(self._provider).rotate(physical))
+
+
+def bounded(
+    provider: ISpaceProvider, name: str, clock: IReactorTime, counting: CallMetrics | None = None
+) -> Bounded:
+    """Wrap a provider; the result provides the same interfaces."""
+    kind = BoundedRotating if IRotatesCredentials.providedBy(provider) else Bounded
+    return kind(provider, name, clock, counting or NoMetrics())
+
+
+PLACE = "place"
+"""Field of a SpaceProviderDesc's ``status``, and file in a state directory."""
+_LONGEST = 1024
+
+
+def place_of(directory: str) -> str:
+    """
+    Return the place of a state directory: an ID, created on first use, and for people its current
+    host and path.
+
+    :param directory: absolute path of an existing directory.
+    :raises TLSConfigError: the directory is not writable.
+    :raises OSError: the recorded ID is unreadable.
+    """
+    path = os.path.join(directory, PLACE)
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            identity = _id(file.read(_LONGEST))
+    except FileNotFoundError:
+        identity = ""
+    if not identity:
+        identity = str(uuid.uuid4())
+        write_private(path, f"{identity}\n".encode())
+    return f"{identity} {socket.gethostname()}:{directory}"
+
+
+def recorded_place(desc: Mapping[str, Any]) -> str:
+    """Return the recorded place of a provider's physical spaces, or empty."""
+    return str((desc.get("status") or {}).get(PLACE) or "")[:_LONGEST]
+
+
+def is_same(first: str, second: str) -> bool:
+    """Return whether two places have the same ID, even if the directory was moved."""
+    return _id(first) == _id(second)
+
+
+def location_of(place: str) -> str:
+    """Return the human-readable part: host and path at the time."""
+    return place.partition(" ")[2].strip() or place
+
+
+def _id(place: str) -> str:
+    return place.partition(" ")[0].strip()

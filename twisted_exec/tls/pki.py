@@ -1,0 +1,792 @@
+"""
+A small certificate authority, and the directory of certificates that it issues and renews.
+
+A small certificate authority, and the directory of certificates that it issues.
+
+A small certificate authority: P-256 keys, PEM texts, private files.
+
+It issues only what the programs need: server certificates for DNS names and IP
+addresses, client certificates with a user (common name) and groups
+(organizations), as Kubernetes reads them, and certificates that sign recordings.  Keys are handed out as PEM only.
+
+A PKI directory: three authorities and their certificates, under fixed names.
+
+============================  ==================================================
+``ca.crt``, ``.key``          CA of serving certificates and recorders
+``client-ca.crt``, ``.key``   CA of users and poollets, for the API server
+``requestheader-ca.crt``,     CA of proxies that may forward the identity of a user
+``.key``
+``apiserver.crt``, ``.key``   the API server's serving certificate
+``apiserver-forwarding.*``    the API server's client certificate for poollets
+``poollet-POOL.*``            a poollet's serving certificate
+``poollet-POOL-client.*``     a poollet's client certificate for the API server
+``runtime-NAME.*``            a runtime's serving certificate
+``recorder-NAME.*``           a certificate that signs recordings
+``user-USER.*``               a person's client certificate
+``service-account.key``       key that signs tokens of ServiceAccounts
+============================  ==================================================
+
+The three authorities must differ: otherwise the holder of the user CA could issue itself a
+certificate that forwards any identity.  ``twisted-exec pki`` and the standalone program create the
+same directory with this module.
+
+Renewal of certificates that expire soon, and replacement of authorities.
+
+A renewed certificate has the same names and usages, a new key, and is signed by the current
+authority.
+
+An authority is replaced in steps, so that every host trusts every certificate in between.
+*Renewed*, it signs with a new key, and its file holds the new certificate followed by the previous
+ones: hosts with the new file trust both.  Kubeconfigs contain that file, and users cannot be asked
+to replace theirs at one moment: so the API server's certificate is issued anew only when every
+kubeconfig trusts both.  After all certificates are issued anew and every host has them, the
+previous authorities are *retired*: removed from the file.  Expired ones disappear at the next
+renewal.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pem import server_name
+from twisted_exec.tls.unix import private_directory
+from twisted_exec.tls.usages import DOCUMENT_SIGNING
+
+__path__: list[str] = []  # for the old path tls.pki.directory, see _moved
+
+
+_CA_LIFE = timedelta(days=3650)
+_LEAF_LIFE = timedelta(days=365)
+_CLOCK_SKEW = timedelta(minutes=5)
+LONGEST_COMMON_NAME = 64
+"""Limit of names in X.520, enforced by cryptography and OpenSSL."""
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A certificate and its private key, as PEM."""
+
+    certificate_pem: bytes
+    key_pem: bytes = field(repr=False)
+
+    def write(self, certificate_path: str, key_path: str, *, replace: bool = False) -> None:
+        """
+        Write both files, mode 0600, the key first.
+
+        :raises TLSConfigError: a file exists and ``replace`` is false, or cannot be written.
+        """
+        if not replace:
+            for path in (certificate_path, key_path):
+                if os.path.lexists(path):
+                    raise TLSConfigError(f"{path!r} exists already")
+        write_private(key_path, self.key_pem)
+        write_private(certificate_path, self.certificate_pem)
+
+
+class Authority:
+    """One certificate authority, in memory."""
+
+    def __init__(self, certificate: x509.Certificate, key: pem.PrivateKey) -> None:
+        self._certificate, self._key = certificate, key
+
+    @classmethod
+    def create(cls, common_name: str, *, now: datetime | None = None) -> Authority:
+        """Create a self-signed authority, valid for ten years."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _subject(common_name, ())
+        builder = _builder(name, name, key.public_key(), now, _CA_LIFE)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        builder = builder.add_extension(_key_usage(ca=True), True)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(identifier, False)
+        return cls(builder.sign(key, hashes.SHA256()), key)
+
+    @classmethod
+    def load(
+        cls,
+        certificate_pem: bytes,
+        key_pem: bytes,
+        *,
+        certificate_what: str = "the CA certificate",
+        key_what: str = "the CA key",
+    ) -> Authority:
+        """
+        Load an authority from its PEM texts.
+
+        :param certificate_what: name of the certificate in errors.
+        :param key_what: name of the key in errors.
+        :raises TLSConfigError: one is malformed, they do not match, or the certificate is not a
+            CA's.
+        """
+        certificate = pem.certificates(certificate_pem, certificate_what)[0]
+        key = pem.private_key(key_pem, key_what)
+        if certificate.public_key() != key.public_key():
+            raise TLSConfigError(f"{key_what} does not belong to {certificate_what}")
+        try:
+            basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+        except (x509.ExtensionNotFound, ValueError):
+            raise TLSConfigError(f"{certificate_what} is not a CA's") from None
+        if not basic.value.ca:
+            raise TLSConfigError(f"{certificate_what} is not a CA's")
+        return cls(certificate, key)
+
+    def has_issued(self, certificate: x509.Certificate) -> bool:
+        """Return whether a certificate is signed with this authority's key."""
+        return pem.has_issued(self._certificate, certificate)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The CA certificate, for clients and servers to trust."""
+        return pem.pem_of([self._certificate])
+
+    @property
+    def key_pem(self) -> bytes:
+        """The CA's private key."""
+        return pem.pem_of_key(self._key)
+
+    def issue_server(
+        self,
+        names: Sequence[str],
+        *,
+        common_name: str = "",
+        now: datetime | None = None,
+        life: timedelta = _LEAF_LIFE,
+    ) -> Issued:
+        """
+        Issue a server's certificate.
+
+        :param names: DNS names and IP addresses, one or more.
+        :param common_name: the subject, such as a poollet's pool; empty for the first of ``names``.
+        :raises TLSConfigError: a name is malformed, or the common name is too long.
+        """
+        if not names:
+            raise TLSConfigError("a server certificate needs a name: a DNS name or an IP address")
+        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+        subject = _subject(common_name or names[0][:LONGEST_COMMON_NAME], ())
+        return self._issue(
+            subject, ExtendedKeyUsageOID.SERVER_AUTH, now=now, life=life, names=alternatives
+        )
+
+    def issue_client(
+        self,
+        user: str,
+        groups: Sequence[str] = (),
+        *,
+        now: datetime | None = None,
+        life: timedelta = _LEAF_LIFE,
+    ) -> Issued:
+        """
+        Issue a client's certificate: common name ``user``, one organization per group.
+
+        :raises TLSConfigError: the user or a group is empty or longer than 64 characters.
+        """
+        subject = _subject(user, groups)
+        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, now=now, life=life)
+
+    def issue_recorder(
+        self, name: str, *, now: datetime | None = None, life: timedelta = _LEAF_LIFE
+    ) -> Issued:
+        """
+        Issue a certificate that signs recordings, and cannot open or serve connections.
+
+        :raises TLSConfigError: the name is empty or longer than 64 characters.
+        """
+        return self._issue(_subject(name, ()), DOCUMENT_SIGNING, now=now, life=life)
+
+    def certify(
+        self,
+        key: CertificatePublicKeyTypes,
+        user: str,
+        groups: Sequence[str],
+        names: Sequence[str] = (),
+        *,
+        now: datetime,
+        life: timedelta,
+    ) -> bytes:
+        """
+        Issue a certificate for another party's public key; return it as PEM.
+
+        It expires no later than the authority's own certificate.
+
+        :param names: DNS names and IP addresses of a server; empty for a client's certificate.
+        :raises TLSConfigError: the authority has expired, or a name is malformed.
+        """
+        life = min(life, self._certificate.not_valid_after_utc - now)
+        if life <= timedelta(0):
+            raise TLSConfigError("the CA's own certificate has expired: issue a new one")
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
+        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+        subject = _subject(user, groups)
+        certificate = self._certified(
+            key, subject, usage, now=now, life=life, names=alternatives if names else None
+        )
+        return pem.pem_of([certificate])
+
+    def _issue(
+        self,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        *,
+        now: datetime | None,
+        life: timedelta,
+        names: x509.SubjectAlternativeName | None = None,
+    ) -> Issued:
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._certified(
+            key.public_key(), subject, usage, now=now, life=life, names=names
+        )
+        return Issued(pem.pem_of([certificate]), pem.pem_of_key(key))
+
+    def _certified(
+        self,
+        public: CertificatePublicKeyTypes,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        *,
+        now: datetime | None,
+        life: timedelta,
+        names: x509.SubjectAlternativeName | None,
+    ) -> x509.Certificate:
+        builder = _builder(subject, self._certificate.subject, public, now, life)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        builder = builder.add_extension(_key_usage(ca=False), True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(issuer, False)
+        if names is not None:
+            builder = builder.add_extension(names, False)
+        algorithm = hashes.SHA256() if _wants_hash(self._key) else None
+        return builder.sign(self._key, algorithm)
+
+
+def request_server(common_name: str, organizations: Sequence[str], names: Sequence[str]) -> Issued:
+    """
+    Return a new key with a request (PKCS #10) for a server's certificate in place of the
+    certificate.
+
+    :param names: DNS names and IP addresses, one or more.
+    :raises TLSConfigError: a name is malformed or too long.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+    builder = x509.CertificateSigningRequestBuilder(_subject(common_name, organizations))
+    request = builder.add_extension(alternatives, False).sign(key, hashes.SHA256())
+    return Issued(request.public_bytes(Encoding.PEM), pem.pem_of_key(key))
+
+
+def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
+    """
+    Return a new key with a request (PKCS #10) for a client's certificate in place of the
+    certificate.
+
+    :raises TLSConfigError: a name is too long.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder(_subject(common_name, organizations))
+    request = builder.sign(key, hashes.SHA256())
+    return Issued(request.public_bytes(Encoding.PEM), pem.pem_of_key(key))
+
+
+def new_key_pem() -> bytes:
+    """Return a new private key as PEM, to sign something other than certificates."""
+    return pem.pem_of_key(ec.generate_private_key(ec.SECP256R1()))
+
+
+def _wants_hash(key: pem.PrivateKey) -> bool:
+    return not type(key).__name__.startswith("Ed")
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: CertificatePublicKeyTypes,
+    now: datetime | None,
+    life: timedelta,
+) -> x509.CertificateBuilder:
+    start = now or datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start - _CLOCK_SKEW)
+        .not_valid_after(start + life)
+    )
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _subject(common_name: str, organizations: Sequence[str]) -> x509.Name:
+    for text in (common_name, *organizations):
+        if not 1 <= len(text) <= LONGEST_COMMON_NAME:
+            raise TLSConfigError(
+                f"a certificate can name {text!r} only if it has 1 to "
+                f"{LONGEST_COMMON_NAME} characters; it has {len(text)}"
+            )
+        if pem.has_controls(text):
+            raise TLSConfigError(f"a certificate cannot name {text!r}: it has control characters")
+    # One RDN per organization, as Go writes and reads them.
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
+    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _general_name(text: str) -> x509.GeneralName:
+    wildcard = "*." if text.startswith("*.") else ""
+    name = server_name(text.removeprefix(wildcard))
+    if isinstance(name, str):
+        return x509.DNSName(wildcard + name)
+    if wildcard:
+        raise TLSConfigError(f"{text!r} is no DNS name or IP address")
+    return x509.IPAddress(name)
+
+
+def write_private(path: str, content: bytes) -> None:
+    """
+    Write a file of mode 0600 so that a reader sees the old content or all of the new.
+
+    :raises TLSConfigError: it cannot be written.
+    """
+    try:
+        # mkstemp creates the file with mode 0600, whatever the umask.
+        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=os.path.dirname(path) or ".")
+        try:
+            with open(descriptor, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as problem:
+        why = os.strerror(problem.errno or 0)
+        raise TLSConfigError(f"cannot write {path!r}: {why}") from None
+
+
+SERVING, CLIENT, FORWARDING = "ca", "client-ca", "requestheader-ca"
+APISERVER = "apiserver"
+"""File name of the API server's serving certificate."""
+FORWARDING_USER = "exec-apiserver"
+"""Common name of our API server where it forwards identities."""
+
+AUTHORITIES = {
+    SERVING: "twisted-exec serving CA",
+    CLIENT: "twisted-exec user CA",
+    FORWARDING: "twisted-exec forwarding CA",
+}
+"""File names of the authorities, with their common names."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Paths of a certificate and its key."""
+
+    certificate: str
+    key: str
+
+    @property
+    def exists(self) -> bool:
+        """Return whether one of the files exists."""
+        return os.path.lexists(self.certificate) or os.path.lexists(self.key)
+
+
+class PKI:
+    """
+    The certificates in one directory, from :func:`create_pki` or :func:`open_pki`.
+
+    Every ``issue`` method writes a certificate and a key (mode 0600) and
+    returns their paths; it raises :class:`TLSConfigError` when they exist and
+    ``replace`` is false.  The certificates are valid from ``now`` on, by default the present.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def pair(self, name: str) -> Pair:
+        """Return the paths under a name, whether they exist or not."""
+        stem = os.path.join(self.directory, name)
+        return Pair(f"{stem}.crt", f"{stem}.key")
+
+    @property
+    def serving_ca(self) -> str:
+        """Path of the CA that clients trust."""
+        return self.pair(SERVING).certificate
+
+    @property
+    def client_ca(self) -> str:
+        """Path of the CA of users."""
+        return self.pair(CLIENT).certificate
+
+    @property
+    def forwarding_ca(self) -> str:
+        """Path of the CA of proxies that may forward identities."""
+        return self.pair(FORWARDING).certificate
+
+    def issue_apiserver(
+        self, names: Sequence[str], *, replace: bool = False, now: datetime | None = None
+    ) -> tuple[Pair, Pair]:
+        """
+        Issue the API server's two certificates.
+
+        :param names: DNS names and IP addresses that clients use.
+        :return: the serving pair and the forwarding pair.
+        """
+        serving = self.authority(SERVING).issue_server(names, now=now)
+        forwarding = self.authority(FORWARDING).issue_client(FORWARDING_USER, now=now)
+        first, second = self._write_all(
+            (APISERVER, serving), ("apiserver-forwarding", forwarding), replace=replace
+        )
+        return first, second
+
+    def issue_poollet(
+        self,
+        pool: str,
+        names: Sequence[str],
+        *,
+        dialect: Dialect = DEFAULT,
+        replace: bool = False,
+        now: datetime | None = None,
+    ) -> tuple[Pair, Pair]:
+        """
+        Issue a poollet's two certificates.
+
+        :param pool: name of its pool, about 24 characters at most (X.509 limits the common name).
+        :param names: DNS names and IP addresses at which API servers reach it.
+        :param dialect: determines the poollet's user name.
+        :return: the serving pair and the client pair.
+        """
+        user = dialect.pool_identity(_file_name(pool, "pool"))
+        if len(user) > LONGEST_COMMON_NAME:
+            room = LONGEST_COMMON_NAME - len(dialect.pool_identity_prefix)
+            raise TLSConfigError(
+                f"pool name {pool!r} has {len(pool)} characters; a certificate has room for {room}"
+            )
+        serving = self.authority(SERVING).issue_server(names, common_name=user, now=now)
+        client = self.authority(CLIENT).issue_client(user, [dialect.pool_identity_group], now=now)
+        first, second = self._write_all(
+            (f"poollet-{pool}", serving), (f"poollet-{pool}-client", client), replace=replace
+        )
+        return first, second
+
+    def issue_runtime(self, runtime: str, names: Sequence[str], *, replace: bool = False) -> Pair:
+        """
+        Issue a runtime's serving certificate, for its stream server and its gRPC server.
+
+        :param runtime: name of its files.
+        :param names: DNS names and IP addresses at which poollets reach it.
+        """
+        name = f"runtime-{_file_name(runtime, 'runtime')}"
+        issued = self.authority(SERVING).issue_server(names)
+        return self._write_all((name, issued), replace=replace)[0]
+
+    def issue_recorder(
+        self, recorder: str, *, replace: bool = False, now: datetime | None = None
+    ) -> Pair:
+        """
+        Issue a certificate that signs recordings.
+
+        :param recorder: name of its files, and its common name, which verifiers print.
+        """
+        name = f"recorder-{_file_name(recorder, 'recorder')}"
+        issued = self.authority(SERVING).issue_recorder(recorder, now=now)
+        return self._write_all((name, issued), replace=replace)[0]
+
+    def issue_user(
+        self,
+        user: str,
+        groups: Sequence[str],
+        *,
+        replace: bool = False,
+        now: datetime | None = None,
+    ) -> Pair:
+        """Issue a person's client certificate."""
+        name = f"user-{_file_name(user, 'user')}"
+        issued = self.authority(CLIENT).issue_client(user, groups, now=now)
+        return self._write_all((name, issued), replace=replace)[0]
+
+    @property
+    def account_key(self) -> str:
+        """Path of the key that signs tokens of ServiceAccounts."""
+        return os.path.join(self.directory, "service-account.key")
+
+    def make_account_key(self) -> None:
+        """
+        Create that key if it is missing.  A new key would invalidate all tokens, so it is never
+        replaced.
+
+        :raises TLSConfigError: it cannot be written.
+        """
+        if not os.path.lexists(self.account_key):
+            write_private(self.account_key, new_key_pem())
+
+    def authority(self, name: str) -> Authority:
+        """
+        Return one of the three authorities.
+
+        :raises TLSConfigError: the directory does not have it.
+        """
+        pair = self.pair(name)
+        return Authority.load(
+            read_file(pair.certificate, "CA certificate"),
+            read_file(pair.key, "CA key"),
+            certificate_what=f"CA certificate {pair.certificate!r}",
+            key_what=f"CA key {pair.key!r}",
+        )
+
+    def _write_all(self, *named: tuple[str, Issued], replace: bool) -> tuple[Pair, ...]:
+        pairs = tuple(self.pair(name) for name, _issued in named)
+        existing = [pair.certificate for pair in pairs if pair.exists]
+        if existing and not replace:
+            raise TLSConfigError(f"{existing[0]!r} exists already: give --force to replace it")
+        for pair, (_name, issued) in zip(pairs, named, strict=True):
+            issued.write(pair.certificate, pair.key, replace=True)
+        return pairs
+
+
+def create_pki(directory: str, *, replace: bool = False, now: datetime | None = None) -> PKI:
+    """
+    Create a private directory with three new authorities.
+
+    :raises TLSConfigError: it holds authorities already and ``replace`` is
+        false, or it cannot be made private.
+    """
+    pki = PKI(private_directory(directory))
+    named = [(name, Authority.create(title, now=now)) for name, title in AUTHORITIES.items()]
+    issued = [(name, Issued(each.certificate_pem, each.key_pem)) for name, each in named]
+    pki._write_all(*issued, replace=replace)
+    pki.make_account_key()
+    return pki
+
+
+def open_pki(directory: str) -> PKI:
+    """
+    Open a directory that :func:`create_pki` created.
+
+    :raises TLSConfigError: it is not one.
+    """
+    pki = PKI(os.path.abspath(directory))
+    for name in AUTHORITIES:
+        if not os.path.isfile(pki.pair(name).certificate):
+            raise TLSConfigError(
+                f"{directory!r} is no PKI directory ({name}.crt is missing): "
+                f"make one with 'twisted-exec pki init {directory}'"
+            )
+    return pki
+
+
+def write_kubeconfig(
+    path: str,
+    *,
+    server: str,
+    ca_pem: bytes,
+    certificate_pem: bytes,
+    key_pem: bytes,
+    user: str,
+    cluster: str = "twisted-exec",
+    namespace: str = "default",
+    replace: bool = False,
+) -> None:
+    """
+    Write a kubeconfig with embedded certificates, mode 0600, atomically.
+
+    :param server: ``https://HOST:PORT``.
+    :param key_pem: embedded as :func:`.pem_of_key` writes keys, whatever its form.
+    :raises TLSConfigError: the key is malformed; or the file exists and ``replace`` is false, or
+        cannot be written.
+    """
+    if os.path.lexists(path) and not replace:
+        raise TLSConfigError(f"{path!r} exists already: give --force to replace it")
+    key_pem = pem.pem_of_key(pem.private_key(key_pem, f"the key of {user!r}"))
+    context = f"{user}@{cluster}"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": cluster,
+                "cluster": {"server": server, "certificate-authority-data": _base64(ca_pem)},
+            }
+        ],
+        "users": [
+            {
+                "name": user,
+                "user": {
+                    "client-certificate-data": _base64(certificate_pem),
+                    "client-key-data": _base64(key_pem),
+                },
+            }
+        ],
+        "contexts": [
+            {
+                "name": context,
+                "context": {"cluster": cluster, "user": user, "namespace": namespace},
+            }
+        ],
+        "current-context": context,
+    }
+    # JSON is valid YAML, and the standard library writes it safely.
+    write_private(path, json.dumps(document, indent=2).encode() + b"\n")
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _file_name(name: str, what: str) -> str:
+    """Check that a name can be part of a file name, so that no path leaves the directory."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:@-]*", name):
+        raise TLSConfigError(
+            f"{what} name {name!r}: letters, digits and . _ : @ - only, and a letter or digit first"
+        )
+    return name
+
+
+def renew_authority(pki: PKI, name: str, now: datetime) -> None:
+    """
+    Give an authority a new key; certificates of the old key stay trusted until it is retired.
+
+    :param name: a key of :data:`~twisted_exec.tls.pki.AUTHORITIES`.
+    :raises TLSConfigError: its files cannot be used or written.
+    """
+    pair = pki.pair(name)
+    before = [each for each in _bundle(pair) if each.not_valid_after_utc > now]
+    renewed = Authority.create(AUTHORITIES[name], now=now)
+    write_private(pair.key, renewed.key_pem)
+    write_private(pair.certificate, renewed.certificate_pem + pem.pem_of(before))
+
+
+def retire_authority(pki: PKI, name: str) -> bool:
+    """
+    Remove the previous certificates of an authority from its file.
+
+    :return: whether there were any.
+    """
+    pair = pki.pair(name)
+    newest, *before = _bundle(pair)
+    if before:
+        write_private(pair.certificate, pem.pem_of([newest]))
+    return bool(before)
+
+
+def is_being_replaced(pki: PKI) -> bool:
+    """Return whether a previous authority is still trusted."""
+    return any(len(_bundle(pki.pair(name))) > 1 for name in AUTHORITIES)
+
+
+def is_of_previous(pki: PKI, pair: Pair) -> bool:
+    """
+    Return whether a previous authority has signed a certificate.
+
+    :raises TLSConfigError: it is malformed, or not from an authority of this directory.
+    """
+    certificate = _bundle(pair)[0]
+    issuer = _issuer(pki, certificate, pair)
+    return not pem.has_issued(_bundle(pki.pair(issuer))[0], certificate)
+
+
+def renew(
+    pki: PKI, now: datetime, within: timedelta | None, *, waiting: Pair | None = None
+) -> list[Pair]:
+    """
+    Renew certificates that expire soon, or that a previous authority has signed.
+
+    :param within: time to the expiry; ``None`` renews all.
+    :param waiting: a certificate of a previous authority that clients trust, and the new one not
+        yet.  It is renewed only if it expires soon.
+    :return: the renewed certificates.
+    :raises TLSConfigError: a certificate is malformed, or not from an authority of this directory.
+    """
+    done = []
+    for pair in pairs(pki):
+        certificate = _bundle(pair)[0]
+        issuer = _issuer(pki, certificate, pair)
+        is_due = pair != waiting and (within is None or is_of_previous(pki, pair))
+        if is_due or certificate.not_valid_after_utc < now + (within or timedelta()):
+            _again(pki.authority(issuer), certificate, pair, now).write(
+                pair.certificate, pair.key, replace=True
+            )
+            done.append(pair)
+    return done
+
+
+def pairs(pki: PKI) -> Iterator[Pair]:
+    """Return the certificates of the directory, other than the authorities', in order of their names."""
+    for name in sorted(os.listdir(pki.directory)):
+        stem, extension = os.path.splitext(name)
+        if extension == ".crt" and stem not in AUTHORITIES and not name.startswith("."):
+            yield pki.pair(stem)
+
+
+def _again(
+    authority: Authority, certificate: x509.Certificate, pair: Pair, now: datetime
+) -> Issued:
+    """Issue a certificate with the names and usages of another and a new key."""
+    common, groups = (
+        [str(each.value) for each in certificate.subject.get_attributes_for_oid(oid)]
+        for oid in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
+    )
+    try:
+        usages = _usages(certificate)
+        if DOCUMENT_SIGNING in usages:
+            return authority.issue_recorder(common[0], now=now)
+        if ExtendedKeyUsageOID.SERVER_AUTH in usages:
+            return authority.issue_server(_names(certificate), common_name=common[0], now=now)
+        return authority.issue_client(common[0], groups, now=now)
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError, IndexError):
+        raise TLSConfigError(
+            f"{pair.certificate!r} does not say what it is for, and whose it is"
+        ) from None
+
+
+def _names(certificate: x509.Certificate) -> list[str]:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return [str(each.value) for each in names.value]
+
+
+def _usages(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
+    return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+
+
+def _bundle(pair: Pair) -> list[x509.Certificate]:
+    return pem.certificates(read_file(pair.certificate), f"certificate {pair.certificate!r}")
+
+
+def _issuer(pki: PKI, certificate: x509.Certificate, pair: Pair) -> str:
+    for name in AUTHORITIES:
+        if any(pem.has_issued(each, certificate) for each in _bundle(pki.pair(name))):
+            return name
+    raise TLSConfigError(
+        f"{pair.certificate!r} is of none of this directory's authorities: issue it with the "
+        "command for its kind, and --force"
+    )

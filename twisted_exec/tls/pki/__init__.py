@@ -1,3 +1,0 @@
-"""
-A small certificate authority, and the directory of certificates that it issues.
-"""

@@ -1,3 +1,0 @@
-"""
-Console sessions on the wire: control messages, and the streams of a console over SPDY.
-"""
