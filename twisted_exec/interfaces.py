@@ -102,7 +102,6 @@ from twisted_exec.apiserver.interfaces import (
     IReservation,
     Opening,
 )
-from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.interfaces import (
     Attributes,
     Decision,
@@ -111,6 +110,7 @@ from twisted_exec.auth.interfaces import (
     IProxyAuthenticator,
     IRulesAuthorizer,
     IVisibility,
+    PresentedCredentials,
     User,
 )
 from twisted_exec.auth.rbac import IRuleSource

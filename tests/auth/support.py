@@ -14,7 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
 from tests.tls.support import authority, server_identity, write
-from twisted_exec.auth.credentials import PresentedCredentials, presented
+from twisted_exec.auth.credentials import presented
+from twisted_exec.auth.interfaces import PresentedCredentials
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.pki import Issued

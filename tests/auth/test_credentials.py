@@ -17,11 +17,10 @@ from twisted_exec.api.users import with_authenticated
 from twisted_exec.auth.credentials import (
     NO_HEADERS,
     CredentialHeaders,
-    PresentedCredentials,
     RequestAuthenticator,
     UnionAuthenticator,
 )
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.wire.upgrade import HeaderSet
 

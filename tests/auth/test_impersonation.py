@@ -10,9 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.gate import Impersonation, impersonation
-from twisted_exec.auth.interfaces import Attributes, User
+from twisted_exec.auth.interfaces import Attributes, PresentedCredentials, User
 
 ADMIN = User("admin", ("system:masters",))
 

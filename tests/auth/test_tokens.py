@@ -17,8 +17,8 @@ from tests.auth.support import CredentialsCase
 from tests.retained import objects
 from tests.tls.support import client_identity
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
-from twisted_exec.auth.credentials import LONGEST_TOKEN_BYTES, NO_HEADERS, UnionAuthenticator
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.credentials import NO_HEADERS, UnionAuthenticator
+from twisted_exec.auth.interfaces import LONGEST_TOKEN_BYTES, IAuthenticator, User
 from twisted_exec.auth.tokens import (
     BearerAuthenticator,
     IAudienceAuthenticator,

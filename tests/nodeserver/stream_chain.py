@@ -17,12 +17,13 @@ from zope.interface import implementer
 from tests.audits import AuditList
 from tests.chain import KUBELET_CLIENT, LISTEN, reactor, until
 from tests.streaming.raw import Raw
-from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
+from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.interfaces import (
     Attributes,
     Decision,
     IAuthenticator,
     IAuthorizer,
+    PresentedCredentials,
     User,
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig

@@ -14,9 +14,9 @@ from zope.interface import implementer
 
 from tests.contracts.session_guard import POOL, Permissions, SessionGuardContract, Tokens
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
+from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
 from twisted_exec.poollet.consoles import PoolAccess, gate_of
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import REVOKED, Subject

@@ -6,18 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.kinds.consolepolicies import RECORDED_INPUT
 from twisted_exec.auth.interfaces import User
-from twisted_exec.wire.session_terms import Right, Terms
-
-if TYPE_CHECKING:
-    from twisted_exec.apiserver.consoles.policy_evaluation import Demand
+from twisted_exec.wire.session_terms import Right, Terms, parse_recording
 
 CREATE = "create"
 UPDATE = "update"
@@ -233,3 +231,50 @@ class IAPIServer(IService):
 
     def when_ready() -> Deferred[None]:
         """Fires when the server accepts requests; fails if it cannot start."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """
+    The recording that a session needs.
+
+    :param input: an element of :data:`RECORDED_INPUT`.
+    :param is_required: there is no session, and no input, without it.
+    :param retention_days: ``None`` for the default of a recording.
+    :param policies: the names of the policies that demand it.
+    """
+
+    input: str
+    is_required: bool
+    retention_days: int | None = None
+    policies: tuple[str, ...] = ()
+
+    def stricter(self, other: Demand) -> Demand:
+        """Return a demand that satisfies both."""
+        days = [each for each in (self.retention_days, other.retention_days) if each is not None]
+        return Demand(
+            max(self.input, other.input, key=RECORDED_INPUT.index),
+            self.is_required or other.is_required,
+            max(days, default=None),
+            tuple(sorted({*self.policies, *other.policies})),
+        )
+
+    def is_met_by(self, recording: str) -> bool:
+        """
+        Return whether a recording has as much input as this demand.
+
+        :param recording: see :attr:`~twisted_exec.wire.session_terms.Terms.recording`.
+        """
+        if not recording:
+            return False
+        _, recorded = parse_recording(recording)
+        return RECORDED_INPUT.index(recorded) >= RECORDED_INPUT.index(self.input)
+
+    def rule(self, namespace: str) -> str:
+        """Return the start of a message: the policies, and that they require a recording."""
+        if not self.policies:
+            return "you asked for a recording of this console"
+        names = ", ".join(f"{namespace}/{each}" for each in self.policies)
+        if len(self.policies) == 1:
+            return f"ConsolePolicy {names} requires a recording of this console"
+        return f"ConsolePolicies {names} require a recording of this console"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -21,7 +20,15 @@ from twisted.web.iweb import IRequest
 from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import Unauthorized
-from twisted_exec.auth.interfaces import IAuthenticator, IProxyAuthenticator, User
+from twisted_exec.auth.interfaces import (
+    IMPERSONATION_HEADERS,
+    LONGEST_TOKEN_BYTES,
+    NO_CREDENTIALS,
+    IAuthenticator,
+    IProxyAuthenticator,
+    PresentedCredentials,
+    User,
+)
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.http.upgrade_server import header_pairs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
@@ -30,84 +37,8 @@ from twisted_exec.tls.server import PeerCertificate, peer_certificate
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import HeaderSet, subprotocol_token
 
-LONGEST_TOKEN_BYTES = 32 << 10
-
 NO_HEADERS = HeaderSet()
 """Of an authenticator that reads the client certificate or the bearer token only."""
-
-IMPERSONATION_HEADERS = HeaderSet.of(prefixes=["Impersonate-"])
-"""As whom the user asks to act, see :mod:`twisted_exec.auth.gate`."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PresentedCredentials:
-    """
-    The credentials that a client presented, not verified yet.
-
-    It outlives the request: a review of a session authenticates the same credentials again.  The
-    certificate is a copy, because a transport that is lost forgets its own while the last bytes of
-    the session are still on their way.
-
-    :param certificate: of the client; its private key is proven, by the TLS handshake.
-    :param token: the bearer token.  Authenticators use :meth:`bearer_token`.
-    :param token_problem: why the bearer token cannot be read; empty when it can, or there is none.
-    :param token_in_header: the request has ``Authorization: Bearer``, which no page of another site
-        can make a browser send.
-    :param headers: those that the server's authenticators declare, and of impersonation.
-    :param address: the host that the connection comes from; empty when that is not known.
-    """
-
-    certificate: PeerCertificate | None = None
-    token: bytes | None = None
-    token_problem: str = ""
-    token_in_header: bool = False
-    headers: Headers = field(default_factory=Headers)
-    address: str = ""
-
-    def __repr__(self) -> str:
-        """Without secrets: which credentials there are, not what they are."""
-        certificate = None if self.certificate is None else self.certificate.common_name
-        names = sorted(name.decode("latin-1") for name, _ in self.headers.getAllRawHeaders())
-        has_token = self.token is not None
-        return f"<PresentedCredentials {certificate=} {has_token=} headers={names} {self.address}>"
-
-    def bearer_token(self) -> bytes | None:
-        """
-        The bearer token, or ``None`` when there is none.
-
-        :raises Unauthorized: there are several, or it is too long or malformed.
-        """
-        if self.token_problem:
-            raise Unauthorized(self.token_problem)
-        return self.token
-
-    def key(self) -> object:
-        """Return a key that equal credentials share; ``None`` if other headers are part of them."""
-        if self.token_problem or any(True for _ in self.headers.getAllRawHeaders()):
-            return None
-        certificate = b"" if self.certificate is None else self.certificate.digest
-        return certificate, self.token, self.address
-
-    @property
-    def impersonates(self) -> bool:
-        """True if any header requests impersonation, even a malformed one."""
-        names = (name.lower() for name, _ in self.headers.getAllRawHeaders())
-        return any(name.startswith(b"impersonate-") for name in names)
-
-    @property
-    def sent_unasked(self) -> bool:
-        """
-        Return whether a browser may have added some of this to the request of a page of any site.
-
-        A certificate or a cookie, for example; but a page has to know a bearer token.
-        """
-        declared = (
-            name not in IMPERSONATION_HEADERS for name, _ in self.headers.getAllRawHeaders()
-        )
-        return self.certificate is not None or any(declared)
-
-
-NO_CREDENTIALS = PresentedCredentials()
 
 
 class CredentialHeaders:

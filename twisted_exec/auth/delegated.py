@@ -50,12 +50,13 @@ from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.api.users import with_authenticated
 from twisted_exec.auth import jwt
 from twisted_exec.auth.cache import AnswerCache
-from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
+from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.interfaces import (
     Attributes,
     Decision,
     IAuthenticator,
     IAuthorizer,
+    PresentedCredentials,
     User,
 )
 from twisted_exec.auth.rbac import subjects

@@ -53,19 +53,16 @@ from twisted_exec.api.users import (
     with_authenticated,
 )
 from twisted_exec.auth.console_rights import Access, ConsoleAccess, highest_right
-from twisted_exec.auth.credentials import (
-    NO_CREDENTIALS,
-    CredentialHeaders,
-    PresentedCredentials,
-    files_of,
-)
+from twisted_exec.auth.credentials import CredentialHeaders, files_of
 from twisted_exec.auth.interfaces import (
+    NO_CREDENTIALS,
     Attributes,
     Decision,
     IAuthenticator,
     IAuthorizer,
     IProxyAuthenticator,
     IVisibility,
+    PresentedCredentials,
     User,
 )
 from twisted_exec.auth.x509 import is_certified_by

@@ -66,9 +66,9 @@ from twisted_exec.api.users import with_authenticated
 from twisted_exec.auth import jwt
 from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.auth.cel import EvaluationFailed, Expressions, Missing
-from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
+from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.expressions import Evaluator, TooManyEvaluations
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
 from twisted_exec.auth.jwt import (
     ALGORITHMS,
     InvalidToken,

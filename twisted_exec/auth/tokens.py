@@ -63,8 +63,8 @@ from twisted_exec.api.kinds.secrets import (
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound, Unauthorized
 from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX, with_authenticated
-from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials, files_of
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.credentials import NO_HEADERS, files_of
+from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
 from twisted_exec.auth.jwt import (
     ALGORITHMS,
     InvalidToken,

@@ -35,8 +35,13 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import Unauthorized, one_line
 from twisted_exec.api.users import with_authenticated
-from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
-from twisted_exec.auth.interfaces import IAuthenticator, IProxyAuthenticator, User
+from twisted_exec.auth.credentials import NO_HEADERS
+from twisted_exec.auth.interfaces import (
+    IAuthenticator,
+    IProxyAuthenticator,
+    PresentedCredentials,
+    User,
+)
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import OutsideValidity, TLSConfigError, VerificationError
 from twisted_exec.tls.files import Reloading

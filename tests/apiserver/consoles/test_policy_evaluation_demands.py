@@ -10,7 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import CONSOLEPOLICIES
 from twisted_exec.api.schema import set_defaults
-from twisted_exec.apiserver.consoles.policy_evaluation import Demand, Policy, demand_of, parsed
+from twisted_exec.apiserver.consoles.policy_evaluation import Policy, demand_of, parsed
+from twisted_exec.apiserver.interfaces import Demand
 
 
 def policy(name: str, **recording: Any) -> Policy:

@@ -17,7 +17,7 @@ from tests.tls.support import authority
 from twisted_exec.api.kinds import SECRETS, SERVICEACCOUNTS
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.apiserver.identity.credentials import Accounts, Credentials, Identities
-from twisted_exec.auth.credentials import PresentedCredentials
+from twisted_exec.auth.interfaces import PresentedCredentials
 from twisted_exec.storage.memory import MemoryStorage
 
 ISSUER = "https://exec.example"

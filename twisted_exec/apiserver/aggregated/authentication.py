@@ -35,8 +35,13 @@ from zope.interface import implementer
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, ServiceUnavailable
-from twisted_exec.auth.credentials import PresentedCredentials, files_of
-from twisted_exec.auth.interfaces import IAuthenticator, IProxyAuthenticator, User
+from twisted_exec.auth.credentials import files_of
+from twisted_exec.auth.interfaces import (
+    IAuthenticator,
+    IProxyAuthenticator,
+    PresentedCredentials,
+    User,
+)
 from twisted_exec.auth.x509 import HeaderNames, RequestHeaderAuthenticator, X509Authenticator
 from twisted_exec.kube.informers import Backoff, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object

@@ -40,13 +40,13 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.apiserver.consoles.policies import SessionConditions
-from twisted_exec.apiserver.consoles.policy_evaluation import Demand
 from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarded_headers
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings, session_demand
 from twisted_exec.apiserver.controllers.event_recorder import WARNING, Reports
 from twisted_exec.apiserver.interfaces import (
     Admitted,
     Applicant,
+    Demand,
     IConsolePolicies,
     IOpeningAdmission,
     IReservation,

@@ -40,7 +40,6 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.consoles.policy_evaluation import (
-    Demand,
     Policy,
     approvals,
     demand_of,
@@ -51,6 +50,7 @@ from twisted_exec.apiserver.consoles.policy_evaluation import (
 from twisted_exec.apiserver.interfaces import (
     Admitted,
     Applicant,
+    Demand,
     IConsolePolicies,
     IReservation,
     Strictness,

@@ -16,7 +16,7 @@ from typing import Any
 
 from twisted_exec.api import fields, selectors
 from twisted_exec.api.kinds import Object, consolepolicies
-from twisted_exec.api.kinds.consolepolicies import NONE, ONCE, RECORDED_INPUT, REQUIRED, STRICT
+from twisted_exec.api.kinds.consolepolicies import NONE, ONCE, REQUIRED, STRICT
 from twisted_exec.api.kinds.consolerequests import (
     APPROVED,
     DELETED,
@@ -32,8 +32,8 @@ from twisted_exec.api.patterns import Pattern, PatternError, Search
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX
-from twisted_exec.apiserver.interfaces import Applicant
-from twisted_exec.wire.session_terms import FULL, Right, Terms, parse_recording, stricter
+from twisted_exec.apiserver.interfaces import Applicant, Demand
+from twisted_exec.wire.session_terms import FULL, Right, Terms, stricter
 
 _NAMED_POLICIES = 3
 """Policies that the terms of a session name; the header of terms has a limit."""
@@ -401,53 +401,6 @@ def _named(machine: Object) -> str:
 
 def _open(machine: Object, options: str) -> str:
     return f"kubectl console {options} {_named(machine)}"
-
-
-@dataclass(frozen=True)
-class Demand:
-    """
-    The recording that a session needs.
-
-    :param input: an element of :data:`RECORDED_INPUT`.
-    :param is_required: there is no session, and no input, without it.
-    :param retention_days: ``None`` for the default of a recording.
-    :param policies: the names of the policies that demand it.
-    """
-
-    input: str
-    is_required: bool
-    retention_days: int | None = None
-    policies: tuple[str, ...] = ()
-
-    def stricter(self, other: Demand) -> Demand:
-        """Return a demand that satisfies both."""
-        days = [each for each in (self.retention_days, other.retention_days) if each is not None]
-        return Demand(
-            max(self.input, other.input, key=RECORDED_INPUT.index),
-            self.is_required or other.is_required,
-            max(days, default=None),
-            tuple(sorted({*self.policies, *other.policies})),
-        )
-
-    def is_met_by(self, recording: str) -> bool:
-        """
-        Return whether a recording has as much input as this demand.
-
-        :param recording: see :attr:`~twisted_exec.wire.session_terms.Terms.recording`.
-        """
-        if not recording:
-            return False
-        _, recorded = parse_recording(recording)
-        return RECORDED_INPUT.index(recorded) >= RECORDED_INPUT.index(self.input)
-
-    def rule(self, namespace: str) -> str:
-        """Return the start of a message: the policies, and that they require a recording."""
-        if not self.policies:
-            return "you asked for a recording of this console"
-        names = ", ".join(f"{namespace}/{each}" for each in self.policies)
-        if len(self.policies) == 1:
-            return f"ConsolePolicy {names} requires a recording of this console"
-        return f"ConsolePolicies {names} require a recording of this console"
 
 
 def demand_of(policies: Iterable[Policy]) -> Demand | None:

@@ -27,8 +27,8 @@ from twisted_exec.api.kinds.consolerecordings import (
 )
 from twisted_exec.api.status import APIError, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.api.times import seconds, timestamp
-from twisted_exec.apiserver.consoles.policy_evaluation import Demand
 from twisted_exec.apiserver.controllers.event_recorder import OURSELVES
+from twisted_exec.apiserver.interfaces import Demand
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.auth.gate import Gate

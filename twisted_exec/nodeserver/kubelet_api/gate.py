@@ -29,9 +29,15 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.credentials import PresentedCredentials, check_declared, files_of
+from twisted_exec.auth.credentials import check_declared, files_of
 from twisted_exec.auth.gate import Gate, GatePolicy, ImpersonationPolicy
-from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.interfaces import (
+    Attributes,
+    IAuthenticator,
+    IAuthorizer,
+    PresentedCredentials,
+    User,
+)
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.wire.upgrade import HeaderSet
