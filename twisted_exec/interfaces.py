@@ -103,7 +103,6 @@ from twisted_exec.apiserver.interfaces import (
     Opening,
 )
 from twisted_exec.auth.interfaces import (
-    Attributes,
     Decision,
     IAuthenticator,
     IAuthorizer,
@@ -114,6 +113,7 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.rbac import IRuleSource
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.console.interfaces import (
     IConsoleRecorder,
     ILineTransport,

@@ -9,7 +9,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.apiserver.auditing import DEFAULT_POLICY, Level, load, parse
-from twisted_exec.auth.interfaces import Attributes, User
+from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.config_file import ConfigError
 
 JANE = User("jane", ("dev", "system:authenticated"))

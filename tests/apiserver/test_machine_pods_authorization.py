@@ -16,8 +16,8 @@ from tests.apiserver.support import MACHINES, PODS, RBAC, APITestCase
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.machine_pods import PodNames, PodsAuthorizer
-from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
-from twisted_exec.auth.rules import Rule
+from twisted_exec.auth.interfaces import Decision, IRulesAuthorizer, User
+from twisted_exec.auth.rules import Attributes, Rule
 
 COMPUTE = ("compute.ironcore.dev",)
 REVIEWS = "/apis/authorization.k8s.io/v1"

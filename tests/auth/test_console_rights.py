@@ -14,8 +14,8 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.auth.console_rights import VERBS, ConsoleAccess, ConsoleVerbs
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
-from twisted_exec.auth.rules import Rule
+from twisted_exec.auth.interfaces import Decision, IAuthorizer, User
+from twisted_exec.auth.rules import Attributes, Rule
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import CONSOLE as INPUT
 from twisted_exec.wire.stream_options import StreamOptions

@@ -34,13 +34,8 @@ from twisted_exec.auth.delegated import (
     DelegatedAuthorizer,
     review_spec,
 )
-from twisted_exec.auth.interfaces import (
-    Attributes,
-    Decision,
-    IAuthenticator,
-    IAuthorizer,
-    User,
-)
+from twisted_exec.auth.interfaces import Decision, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.tokens import ITokenAuthenticator
 
 JANE = User("jane", ("dev", "system:authenticated"), "u-1", {"scopes": ("a",)})

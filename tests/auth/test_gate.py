@@ -28,7 +28,8 @@ from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.gate import Evidence, Gate, GatePolicy, ImpersonationPolicy
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator
+from twisted_exec.auth.interfaces import Decision, IAuthenticator
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
 from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator

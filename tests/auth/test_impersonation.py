@@ -11,7 +11,8 @@ from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import BadRequest
 from twisted_exec.auth.gate import Impersonation, impersonation
-from twisted_exec.auth.interfaces import Attributes, PresentedCredentials, User
+from twisted_exec.auth.interfaces import PresentedCredentials, User
+from twisted_exec.auth.rules import Attributes
 
 ADMIN = User("admin", ("system:masters",))
 

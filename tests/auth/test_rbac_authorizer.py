@@ -15,7 +15,7 @@ from zope.interface.verify import verifyObject
 from tests.retained import instances
 from twisted_exec.api.dialects import DIALECTS, IRONCORE
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
-from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
+from twisted_exec.auth.interfaces import IAuthorizer, User
 from twisted_exec.auth.rbac import (
     IRuleSource,
     Policy,
@@ -24,7 +24,7 @@ from twisted_exec.auth.rbac import (
     Rule,
     bootstrap_objects,
 )
-from twisted_exec.auth.rules import EVERYTHING
+from twisted_exec.auth.rules import ALL_RULES, Attributes
 
 GROUP = IRONCORE.group
 AUTHENTICATED = "system:authenticated"
@@ -364,7 +364,7 @@ class EscalationTests(RBACCase):
             rules = self.successResultOf(self.authorizer.rules_for(User("jane"), namespace))
             self.assertEqual(rules, expected)
         masters = User("root", ("system:masters",))
-        self.assertEqual(self.successResultOf(self.authorizer.rules_for(masters, "a")), EVERYTHING)
+        self.assertEqual(self.successResultOf(self.authorizer.rules_for(masters, "a")), ALL_RULES)
 
     def test_rules_of(self) -> None:
         """The rules that a binding would grant."""
@@ -386,7 +386,7 @@ class EscalationTests(RBACCase):
         failure = self.failureResultOf(self.confirm("jane", "a", many), Forbidden)
         self.assertIn("user 'jane' is attempting to grant", str(failure.value))
         self.assertIn("and 35 more", str(failure.value))
-        self.failureResultOf(self.confirm("jane", "a", *EVERYTHING), Forbidden)
+        self.failureResultOf(self.confirm("jane", "a", *ALL_RULES), Forbidden)
 
 
 class BootstrapTests(RBACCase):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.auth.interfaces import Attributes, User
-from twisted_exec.auth.rules import EVERYTHING, Rule, uncovered
+from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.rules import ALL_RULES, Attributes, Rule, uncovered
 
 NOBODY = User("nobody")
 
@@ -181,15 +181,15 @@ class UncoveredTests(SynchronousTestCase):
 
     def test_everything(self) -> None:
         """Only everything covers everything."""
-        self.assertEqual(uncovered(EVERYTHING, EVERYTHING), [])
-        self.assertEqual(uncovered(EVERYTHING[:1], EVERYTHING), [EVERYTHING[1]])
+        self.assertEqual(uncovered(ALL_RULES, ALL_RULES), [])
+        self.assertEqual(uncovered(ALL_RULES[:1], ALL_RULES), [ALL_RULES[1]])
 
     def test_bomb(self) -> None:
         """A role with too many combinations is refused immediately."""
         many = tuple(f"x{number}" for number in range(1000))
         with self.assertRaises(BadRequest):
             uncovered([rule("get", "machines")], [Rule(many, many, many, many)])
-        self.assertEqual(uncovered(EVERYTHING, [Rule(many, many, many, many)]), [])
+        self.assertEqual(uncovered(ALL_RULES, [Rule(many, many, many, many)]), [])
 
     def test_too_many_rules(self) -> None:
         """... and so is a role with too many rules, even if the rules allow nothing."""

@@ -15,15 +15,8 @@ from zope.interface.verify import verifyObject
 from twisted_exec.api.kinds import MACHINES, Object
 from twisted_exec.api.selectors import parse_fields
 from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable
-from twisted_exec.auth.interfaces import (
-    Attributes,
-    Decision,
-    IAuthorizer,
-    IRulesAuthorizer,
-    IVisibility,
-    User,
-)
-from twisted_exec.auth.rules import Rule
+from twisted_exec.auth.interfaces import Decision, IAuthorizer, IRulesAuthorizer, IVisibility, User
+from twisted_exec.auth.rules import Attributes, Rule
 
 JANE = User("jane", ("dev", "system:authenticated"))
 _MACHINES = MACHINES.resource

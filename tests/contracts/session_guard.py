@@ -20,13 +20,13 @@ from tests.auth.support import FakeRequest
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.interfaces import (
-    Attributes,
     Decision,
     IAuthenticator,
     IAuthorizer,
     PresentedCredentials,
     User,
 )
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,

@@ -21,7 +21,8 @@ from zope.interface.verify import verifyObject
 
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.identity.signers import ISigner, subject_of
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer
+from twisted_exec.auth.interfaces import Decision, IAuthorizer
+from twisted_exec.auth.rules import Attributes
 
 SERVER = ("digital signature", "server auth")
 CLIENT = ("digital signature", "client auth")

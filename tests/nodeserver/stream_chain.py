@@ -19,13 +19,13 @@ from tests.chain import KUBELET_CLIENT, LISTEN, reactor, until
 from tests.streaming.raw import Raw
 from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.interfaces import (
-    Attributes,
     Decision,
     IAuthenticator,
     IAuthorizer,
     PresentedCredentials,
     User,
 )
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess

@@ -75,7 +75,8 @@ from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watch import Watches
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, GatePolicy, users_of
-from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.kube.leases import LeaderServices
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits

@@ -46,8 +46,8 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLE, PODS, Object, image_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired
-from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
-from twisted_exec.auth.rules import ALL, Rule
+from twisted_exec.auth.interfaces import Decision, IRulesAuthorizer, User
+from twisted_exec.auth.rules import ALL, Attributes, Rule
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.base import ReadOnlyStorage
 from twisted_exec.storage.history import History, Key, key_of, table_of, versioned

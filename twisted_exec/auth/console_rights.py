@@ -19,7 +19,8 @@ from twisted_exec.api.kinds import PODS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.auth.credentials import files_of
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
+from twisted_exec.auth.interfaces import Decision, IAuthorizer, User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions

@@ -52,7 +52,6 @@ from twisted_exec.auth import jwt
 from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.interfaces import (
-    Attributes,
     Decision,
     IAuthenticator,
     IAuthorizer,
@@ -60,6 +59,7 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.rbac import subjects
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object

@@ -56,7 +56,6 @@ from twisted_exec.auth.console_rights import Access, ConsoleAccess, highest_righ
 from twisted_exec.auth.credentials import CredentialHeaders, files_of
 from twisted_exec.auth.interfaces import (
     NO_CREDENTIALS,
-    Attributes,
     Decision,
     IAuthenticator,
     IAuthorizer,
@@ -65,6 +64,7 @@ from twisted_exec.auth.interfaces import (
     PresentedCredentials,
     User,
 )
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.x509 import is_certified_by
 from twisted_exec.streaming.context import RequestContext, on_record
 from twisted_exec.streaming.http.pages import adopt_page

@@ -13,9 +13,9 @@ from twisted.web.http_headers import Headers
 from zope.interface import Attribute, Interface
 
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.selectors import EVERYTHING, FieldSelector
 from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.api.users import User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -33,31 +33,6 @@ __all__ = [
 if TYPE_CHECKING:
     from twisted_exec.auth.rules import Rule
     from twisted_exec.tls.server import PeerCertificate
-
-
-@dataclass(frozen=True)
-class Attributes:
-    """
-    The action that an authorizer decides about: on a resource, or on a path.
-
-    :param verb: a Kubernetes verb (``get``, ``create`` ...), or for a path the
-        HTTP method in lower case.
-    :param field_selector: of a list, a watch or a deletecollection; selects everything otherwise.
-    :param strict: of a verb of ``machines/console``: ``create`` on ``machines/exec`` does not include
-        it.
-    """
-
-    user: User
-    verb: str
-    group: str = ""
-    version: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
-    field_selector: FieldSelector = EVERYTHING
-    strict: bool = False
 
 
 class IVisibility(Interface):

@@ -63,8 +63,8 @@ from twisted_exec.api.users import (
     UNAUTHENTICATED,
 )
 from twisted_exec.auth.console_rights import CONSOLE
-from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
-from twisted_exec.auth.rules import EVERYTHING, Rule, uncovered
+from twisted_exec.auth.interfaces import Decision, IRulesAuthorizer, User
+from twisted_exec.auth.rules import ALL_RULES, Attributes, Rule, uncovered
 from twisted_exec.tls.pki import FORWARDING_USER
 
 __all__ = [
@@ -131,7 +131,7 @@ class RBACAuthorizer:
         Check for privilege escalation: users must not grant more than they have.
 
         For writing a role, ``rules`` are its rules, or
-        :data:`~twisted_exec.auth.rules.EVERYTHING` for one with an ``aggregationRule``;
+        :data:`~twisted_exec.auth.rules.ALL_RULES` for one with an ``aggregationRule``;
         for writing a binding, those of :meth:`rules_of`.
 
         :return: fires with ``None``; fails with :class:`Forbidden` and the missing rules.
@@ -208,7 +208,7 @@ class Policy:
     def rules_for(self, user: User, namespace: str) -> tuple[Rule, ...]:
         """Return a user's rules in a namespace (empty: cluster-wide only), each once."""
         if MASTERS in user.groups:
-            return EVERYTHING
+            return ALL_RULES
         grants = self._grants(user, namespace)
         return tuple(dict.fromkeys(rule for grant in grants for rule in grant.rules))
 
@@ -424,7 +424,7 @@ _CREATE_REVIEWS = (
 )
 
 _SYSTEM_ROLES = [
-    _role("cluster-admin", *EVERYTHING),
+    _role("cluster-admin", *ALL_RULES),
     _gathering("admin"),
     _gathering("edit", part_of="admin"),
     _gathering("view", part_of="edit"),

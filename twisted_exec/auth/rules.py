@@ -1,5 +1,5 @@
 """
-RBAC rules: matching, and covering of rules by others.
+Attributes of requests, and RBAC rules: matching, and covering of rules by others.
 
 Pure functions on plain values.  Source:
 ``k8s.io/kubernetes/pkg/apis/rbac/v1/evaluation_helpers.go`` for matching,
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from twisted_exec.api.selectors import EVERYTHING, FieldSelector
 from twisted_exec.api.status import BadRequest
-from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.api.users import User
 
 ALL = "*"
 _MOST_COMBINATIONS = 10_000
@@ -97,7 +98,7 @@ class Rule:
 
 _KEYS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 
-EVERYTHING = (
+ALL_RULES = (
     Rule((ALL,), (ALL,), (ALL,)),
     Rule((ALL,), non_resource_urls=(ALL,)),
 )
@@ -181,3 +182,28 @@ def _names_cover(own: Sequence[str], required: Sequence[str]) -> bool:
 
 def _url_covers(own: str, required: str) -> bool:
     return own == required or (own.endswith(ALL) and required.startswith(own.rstrip(ALL)))
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """
+    The action that an authorizer decides about: on a resource, or on a path.
+
+    :param verb: a Kubernetes verb (``get``, ``create`` ...), or for a path the
+        HTTP method in lower case.
+    :param field_selector: of a list, a watch or a deletecollection; selects everything otherwise.
+    :param strict: of a verb of ``machines/console``: ``create`` on ``machines/exec`` does not include
+        it.
+    """
+
+    user: User
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    field_selector: FieldSelector = EVERYTHING
+    strict: bool = False

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == [completion.COMPLETE]:
-        return completion.answer(arguments[1:])
+        return completion.answer(arguments[1:], make_parser)
     options = make_parser().parse_args(arguments)
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
@@ -75,5 +75,5 @@ def make_parser() -> argparse.ArgumentParser:
     web.register(commands)
     doctor.register(commands)
     completion.register(commands)
-    man.register(commands)
+    man.register(commands, make_parser)
     return parser

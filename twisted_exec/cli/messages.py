@@ -96,3 +96,7 @@ def painter(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
     """
     wants_colours = not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
     return painted if wants_colours and stream.isatty() else plain
+
+
+FAILED_CODE = 125
+"""Exit code of a script whose session failed; a command's own code could not be told from 1."""

@@ -20,7 +20,8 @@ from twisted_exec.api.kinds.sessions import log_path
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
 from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, users_of
-from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer
+from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb

@@ -54,8 +54,9 @@ from twisted_exec.api.status import (
 from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, Decides, TakeoverRefused
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate, GatePolicy, ImpersonationPolicy
-from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.x509 import RequestHeaderAuthenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb

@@ -15,8 +15,8 @@ from twisted_exec.apiserver.aggregated.authentication import CONFIGMAPS
 from twisted_exec.apiserver.aggregated.control_plane import cluster_rules, namespaced_rules
 from twisted_exec.apiserver.controllers.leader_election import LEASE
 from twisted_exec.apiserver.service import APIServer
-from twisted_exec.auth.interfaces import Attributes, User
-from twisted_exec.auth.rules import Rule
+from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.rules import Attributes, Rule
 from twisted_exec.storage.memory import MemoryStorage
 
 OF_THE_HOST = (

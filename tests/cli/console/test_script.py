@@ -11,9 +11,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.console.test_shell import Terminal
 from twisted_exec.api.patterns import Pattern, Search
-from twisted_exec.cli.console.options import FAILED_CODE, scripted_outcome
+from twisted_exec.cli.console.options import scripted_outcome
 from twisted_exec.cli.console.script import EXPECT_SECONDS, Expect, ScriptSink, unescaped
 from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 

@@ -47,8 +47,8 @@ from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.credentials import files_of
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
 from twisted_exec.auth.gate import Gate, GatedRoutes
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer, User
-from twisted_exec.auth.rules import Rule
+from twisted_exec.auth.interfaces import Decision, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.rules import Attributes, Rule
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.program.health import Health
 from twisted_exec.program.metrics import state_gauge

@@ -67,7 +67,8 @@ from twisted_exec.apiserver.consoles.policy_evaluation import Policy
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.auth.console_rights import CONSOLE
 from twisted_exec.auth.gate import forbidden, hidden
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
+from twisted_exec.auth.interfaces import Decision, IAuthorizer, User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.recording.chain import Head, InvalidRecording, decode_head
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of

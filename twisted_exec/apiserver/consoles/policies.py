@@ -55,7 +55,7 @@ from twisted_exec.apiserver.interfaces import (
     IReservation,
     Strictness,
 )
-from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of

@@ -32,7 +32,7 @@ from twisted_exec.apiserver.interfaces import Demand
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
 from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of

@@ -62,7 +62,8 @@ from twisted_exec.apiserver.identity.signers import (
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import Target, Verbs
-from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
+from twisted_exec.auth.interfaces import IAuthorizer, User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.storage.follower import log_failure
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 from twisted_exec.tls.errors import TLSConfigError

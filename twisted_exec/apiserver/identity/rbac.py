@@ -16,9 +16,8 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
-from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.auth.rbac import IRuleSource, RBACAuthorizer, RBACObjects
-from twisted_exec.auth.rules import EVERYTHING, Rule
+from twisted_exec.auth.rules import ALL_RULES, Attributes, Rule
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.interfaces import Event, IStorage
@@ -118,7 +117,7 @@ class Escalation:
             return
         rules = [Rule.from_object(rule) for rule in role.get("rules", [])]
         if role.get("aggregationRule") or (change.old or {}).get("aggregationRule"):
-            rules += EVERYTHING  # it could aggregate any rule, if not today then tomorrow
+            rules += ALL_RULES  # it could aggregate any rule, if not today then tomorrow
         await self._authorizer.confirm_covered(change.user, _namespace(role), rules)
 
     async def _admit_binding(self, change: Change, binding: Object) -> None:

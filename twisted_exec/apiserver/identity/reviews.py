@@ -28,8 +28,8 @@ from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.console_rights import CONSOLE, OPENS_PODS, VERBS
 from twisted_exec.auth.gate import Gate, GatedRoutes
-from twisted_exec.auth.interfaces import Attributes, IRulesAuthorizer, User
-from twisted_exec.auth.rules import Rule
+from twisted_exec.auth.interfaces import IRulesAuthorizer, User
+from twisted_exec.auth.rules import Attributes, Rule
 from twisted_exec.auth.tokens import IAudienceAuthenticator
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json

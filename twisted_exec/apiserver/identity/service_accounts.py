@@ -31,8 +31,8 @@ from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import root_of, warning_headers
 from twisted_exec.apiserver.serving.verbs import Target
 from twisted_exec.auth.gate import Gate, GatedRoutes
-from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.auth.jwt import ALGORITHMS, SigningKey
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.tokens import BOUND, TokenIssuer
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch
 from twisted_exec.streaming.context import RequestContext

@@ -74,7 +74,8 @@ from twisted_exec.api.kinds.certificates import (
 from twisted_exec.api.kinds.validation import address_of
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.users import MASTERS, NODE_SERVERS
-from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
+from twisted_exec.auth.interfaces import IAuthorizer, User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError

@@ -63,7 +63,8 @@ from twisted_exec.apiserver.identity.signers import (
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
 from twisted_exec.apiserver.restriction.visibility import FixedVisibility
-from twisted_exec.auth.interfaces import Attributes, Decision, IVisibility, User
+from twisted_exec.auth.interfaces import Decision, IVisibility, User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import IStorage
 

@@ -30,7 +30,8 @@ from twisted_exec.apiserver.restriction.exposed import ExposedRestriction
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
 from twisted_exec.apiserver.restriction.visibility import intersection
 from twisted_exec.auth.credentials import files_of
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, IVisibility, User
+from twisted_exec.auth.interfaces import Decision, IAuthorizer, IVisibility, User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.tls.files import Replaceable

@@ -19,7 +19,8 @@ from twisted_exec.api.yaml_text import yaml_bytes
 from twisted_exec.apiserver.serving.fairness import CHEAP, cost_of_json
 from twisted_exec.apiserver.serving.query import YAML, Query, prefers_yaml
 from twisted_exec.apiserver.serving.verbs import Target
-from twisted_exec.auth.interfaces import Attributes, User
+from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import accepts_gzip, respond_pieces
 from twisted_exec.streaming.http.site import Request

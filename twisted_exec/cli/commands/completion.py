@@ -46,6 +46,9 @@ _BREAKS = "=:"
 """Characters at which bash splits words (``COMP_WORDBREAKS``), other than space and quotes."""
 
 
+MakeParser = Callable[[], argparse.ArgumentParser]
+
+
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``completion`` to a program's commands.  Its options have ``run(options) -> int``."""
     parser = subparsers.add_parser(
@@ -64,17 +67,18 @@ def _print_script(options: argparse.Namespace) -> int:
     return 0
 
 
-def answer(arguments: Sequence[str]) -> int:
+def answer(arguments: Sequence[str], make_parser: MakeParser) -> int:
     """
     Print candidates for a script.
 
     :param arguments: ``--bash POINT WORD -- LINE``, or ``--describe -- PROGRAM WORD...``.
+    :param make_parser: makes the parser of ``twisted-exec``.
     """
     if arguments[:1] == ["--bash"]:
         _, point, word, _, line = arguments
-        return _answer_bash(line[: int(point)], word)
+        return _answer_bash(line[: int(point)], word, make_parser)
     _, _, program, *words = arguments
-    completion = _completion(program, words)
+    completion = _completion(program, words, make_parser)
     for text, summary in completion.words:
         print(f"{text}\t{summary}" if summary else text)
     if completion.is_path:
@@ -82,14 +86,14 @@ def answer(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _answer_bash(line: str, word: str) -> int:
+def _answer_bash(line: str, word: str, make_parser: MakeParser) -> int:
     """
     Print candidates for bash, which replaces only ``word``.
 
     :param line: the command line up to the cursor.
     """
     program, *words = _split(line)
-    completion = _completion(program.rpartition("/")[2], words)
+    completion = _completion(program.rpartition("/")[2], words, make_parser)
     last = words[-1] if words else ""
     # bash's word may be only the end of ours: that behind the last = or :.
     size = max((last.rfind(mark) for mark in _BREAKS), default=-1) + 1
@@ -125,18 +129,21 @@ def _split(line: str) -> list[str]:
     return [*words, word]
 
 
-def _completion(program: str, words: Sequence[str]) -> Completion:
+def _completion(program: str, words: Sequence[str], make_parser: MakeParser) -> Completion:
     if program == "kubectl-console":
-        from twisted_exec.cli.console.options import make_parser
-    else:
-        from twisted_exec.cli.main import make_parser
+        return _console_completion(words)
+    return complete(make_parser(), words, RealValues())
+
+
+def _console_completion(words: Sequence[str]) -> Completion:
+    from twisted_exec.cli.console.options import make_parser
 
     return complete(make_parser(), words, RealValues())
 
 
 def main() -> int:
     """Run ``kubectl_complete-console``: the arguments are those of ``kubectl console``."""
-    completion = _completion("kubectl-console", sys.argv[1:])
+    completion = _console_completion(sys.argv[1:])
     for text, summary in completion.words:
         print(f"{text}\t{summary}" if summary else text)
     print(_PATHS if completion.is_path else _NO_PATHS)

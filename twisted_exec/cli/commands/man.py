@@ -24,8 +24,15 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 Page = Callable[[], str]
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``man`` to a program's commands.  Its options have ``run(options) -> int``."""
+def register(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+    make_parser: Callable[[], argparse.ArgumentParser],
+) -> None:
+    """
+    Add ``man`` to a program's commands.  Its options have ``run(options) -> int``.
+
+    :param make_parser: makes the parser of ``twisted-exec``.
+    """
     parser = subparsers.add_parser(
         "man",
         help="print or write manual pages",
@@ -44,11 +51,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="DIR",
         help="write all pages into man1 and man8 of this directory, such as ~/.local/share/man",
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=partial(_run, make_parser))
 
 
-def _run(options: argparse.Namespace) -> int:
-    pages = _pages()
+def _run(make_parser: Callable[[], argparse.ArgumentParser], options: argparse.Namespace) -> int:
+    pages = _pages(make_parser)
     if options.directory:
         try:
             for path in _write(pages, options.directory):
@@ -81,16 +88,15 @@ def _write(pages: dict[str, Page], directory: str) -> Iterator[str]:
         yield path
 
 
-def _pages() -> dict[str, Page]:
+def _pages(make_parser: Callable[[], argparse.ArgumentParser]) -> dict[str, Page]:
     """Return all pages by file name."""
     from twisted.application.service import IServiceMaker
     from twisted.plugin import getPlugins
 
-    from twisted_exec.cli import main
     from twisted_exec.cli.console import options as console
 
     pages: dict[str, Page] = {
-        "twisted-exec.1": lambda: _command_page(main.make_parser(), "twisted-exec"),
+        "twisted-exec.1": lambda: _command_page(make_parser(), "twisted-exec"),
         "kubectl-console.1": lambda: _command_page(console.make_parser(), "kubectl-console"),
     }
     for maker in sorted(getPlugins(IServiceMaker), key=lambda maker: str(maker.tapname)):

@@ -28,7 +28,7 @@ from twisted_exec.cli.machine_options import (
     machine_name,
     possible_dialects,
 )
-from twisted_exec.cli.messages import one_line
+from twisted_exec.cli.messages import FAILED_CODE, one_line
 from twisted_exec.cli.options import (
     add_cluster_options,
     add_space_options,
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.script import Script
     from twisted_exec.cli.console.session import Outcome
 
-
-FAILED_CODE = 125
-"""Exit code of a script whose session failed; a command's own code could not be told from 1."""
 
 EPILOG = """\
 With --expect, --send and --run: 0 if everything was matched and sent, or the

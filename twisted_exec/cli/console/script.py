@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Protocol
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.patterns import Search
-from twisted_exec.cli.console.options import FAILED_CODE
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome, Timers
+from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import RoleNotices
 from twisted_exec.wire.escape_sequences import Stripper
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE

@@ -31,13 +31,8 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.auth.credentials import check_declared, files_of
 from twisted_exec.auth.gate import Gate, GatePolicy, ImpersonationPolicy
-from twisted_exec.auth.interfaces import (
-    Attributes,
-    IAuthenticator,
-    IAuthorizer,
-    PresentedCredentials,
-    User,
-)
+from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, PresentedCredentials, User
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.wire.upgrade import HeaderSet
