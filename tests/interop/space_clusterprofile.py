@@ -18,7 +18,7 @@ from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld
 from tests.interop.space_clusters import RealClusterWorld, reactor
 from tests.interop.space_kubeflex import CRD_FILES
-from tests.spacemanager.providers.test_contract import ProfileWorld
+from tests.spacemanager.providers.test_clusterprofile_contract import ProfileWorld
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
 from twisted_exec.api.status import APIError

@@ -12,7 +12,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spacemanager.providers.cluster_world import kubeconfig
-from tests.spacemanager.providers.test_contract import ProfileWorld, cluster, provider
+from tests.spacemanager.providers.test_clusterprofile_contract import (
+    ProfileWorld,
+    cluster,
+    provider,
+)
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
 from twisted_exec.api.spaces import CLUSTERPROFILE, EXTERNAL, IN_CLUSTER, MANAGED_BY, MANAGER
