@@ -269,6 +269,18 @@ class GuestTests(QemuCase):
         run.send_break(250)
         await line.until(b"B")
 
+    async def test_keys_after_break(self) -> None:
+        """A key that follows BREAK arrives behind it, also if QEMU stands still meanwhile."""
+        run = self.run_of(self.driver())
+        line = await self.line(run)
+        await line.until(b"ok")
+        for count in range(1, 6):
+            os.kill(self.leaders[0].pid, signal.SIGSTOP)
+            run.send_break(1)
+            line.transport.write(b"x")
+            os.kill(self.leaders[0].pid, signal.SIGCONT)
+            await line.until(b"Bx." * count)
+
     async def test_shut_down(self) -> None:
         """A guest that heeds the power button ends by itself, and is not said to have been cut."""
         run = self.run_of(self.driver(shutdown_seconds=30.0))

@@ -57,6 +57,24 @@ class SerialLineTests(SynchronousTestCase):
         self.socket.dataReceived(b"b")
         self.assertEqual((self.port.value(), self.protocol.got), (b"a", b"b"))
 
+    def test_break(self) -> None:
+        """Input waits until QEMU has carried out all BREAKs, and is unsent until then."""
+        typist = Typist()
+        self.line.registerProducer(typist, True)
+        self.line.break_begins()
+        self.line.break_begins()
+        self.line.write(b"a")
+        self.line.break_ends()
+        self.line.write(b"b")
+        self.assertEqual(
+            (self.port.value(), self.line.unsent(), typist.flows[-1]), (b"", b"ab", False)
+        )
+        self.line.break_ends()
+        self.line.write(b"c")
+        self.assertEqual(
+            (self.port.value(), self.line.unsent(), typist.flows[-1]), (b"abc", b"", True)
+        )
+
     def test_again(self) -> None:
         """A new connection continues with the same protocol; input waits in between."""
         typist = Typist()

@@ -518,8 +518,13 @@ class QemuRun:
         """See :meth:`IBreakable.send_break`; QEMU decides on the length."""
         if self._control is not None and not self._exit.is_off:
             self._idle.active()
+            line = self._line
+            if line is not None:
+                line.break_begins()
             sending = self._control.execute("chardev-send-break", id="serial0")
             sending.addErrback(lambda failure: failure.trap(QMPError))
+            if line is not None:
+                sending.addBoth(lambda _: line.break_ends())
 
     def _port_lost(self) -> None:
         """Find out if the machine has ended or only the socket was closed."""

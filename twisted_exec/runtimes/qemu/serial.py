@@ -84,6 +84,8 @@ class SerialLine:
         self._producer: Any = None
         self._paused = False
         self._over = False
+        # Input that waits for BREAKs, and how many of these QEMU has not carried out yet.
+        self._held, self._breaks = b"", 0
 
     @property
     def is_open(self) -> bool:
@@ -136,9 +138,35 @@ class SerialLine:
         """Return input that QEMU has not got; it is lost with the connection."""
         transport = self._port and self._port.transport
         if not isinstance(transport, FileDescriptor):
-            return b""
+            return self._held
         # Twisted has no public name for what a transport has not written yet.
-        return b"".join([transport.dataBuffer[transport.offset :], *transport._tempDataBuffer])
+        unwritten = [transport.dataBuffer[transport.offset :], *transport._tempDataBuffer]
+        return b"".join([*unwritten, self._held])
+
+    def break_begins(self) -> None:
+        """
+        Hold input back until :meth:`break_ends`.
+
+        BREAK takes another way than input (QMP), so QEMU could read a key that follows it first.  That
+        would be a wrong command where BREAK and the key are one, as Linux' SysRq, and a UART without a
+        FIFO even loses the key.
+        """
+        self._breaks += 1
+        if self._producer is not None:
+            self._producer.pauseProducing()
+
+    def break_ends(self) -> None:
+        """QEMU has carried out a BREAK, or refused it."""
+        self._breaks -= 1
+        if self._breaks:
+            return
+        held, self._held = self._held, b""
+        if self._port is None:
+            return  # input is lost with the connection
+        if held:
+            self._port.transport.write(held)
+        if self._producer is not None:
+            self._producer.resumeProducing()
 
     def drop(self) -> None:
         """Abort the connection."""
@@ -149,7 +177,9 @@ class SerialLine:
 
     def write(self, data: bytes) -> None:
         self._active()
-        if self._port is not None:
+        if self._breaks:
+            self._held += data
+        elif self._port is not None:
             self._port.transport.write(data)
 
     def writeSequence(self, data: Any) -> None:
