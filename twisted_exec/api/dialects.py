@@ -7,8 +7,8 @@ onmetal-api's ``api/compute/v1alpha1``, ``poollet/machinepoollet/api/v1alpha1`` 
 spheric's ``api/core/v1alpha1`` and ``spherelet/api/v1alpha1``.
 
 :data:`SPHERIC_MACHINES` is spheric as its design document for machine exec describes it, although
-    its programs have since renamed machines to instances.  Details that the document leaves open
-    are as in ironcore, under spheric's domain.
+its programs have since renamed machines to instances.  Details that the document leaves open
+are as in ironcore, under spheric's domain.
 """
 
 from __future__ import annotations

@@ -1,33 +1,29 @@
 """
 Sets of fields in the format of ``metadata.managedFields``, and the structured merge of values.
 
-Sets of fields in the format of ``metadata.managedFields`` (``FieldsV1``).
-
-A set is a tree.  Each key is one step of a path: ``f:NAME`` is a field, ``k:{"KEY":VALUE}`` an
-item of a list whose items have keys, ``v:VALUE`` an item of a list that is a set, ``i:INDEX`` an
-item by position.  A path is in the set if its node is empty or contains ``"."``; any other node
-only leads to longer paths.
+A set of fields (``FieldsV1``) is a tree.  Each key is one step of a path: ``f:NAME`` is a field,
+``k:{"KEY":VALUE}`` an item of a list whose items have keys, ``v:VALUE`` an item of a list that is a
+set, ``i:INDEX`` an item by position.  A path is in the set if its node is empty or contains
+``"."``; any other node only leads to longer paths.
 
 The tree is plain JSON data and the only representation of a set here: sets in the store need no
 decoding, and a set that a write leaves alone is not even walked.  So sets from outside go through
-:func:`decode` first, which normalises the keys; after that, equal steps are equal strings.  No
-function changes its arguments, and results share their unchanged parts.
+:func:`decode` first, which normalises the keys; after that, equal steps are equal strings.
 
-Source: ``sigs.k8s.io/structured-merge-diff/v4/fieldpath``.
-
-Structured merge: comparing and merging values field by field, according to a schema.
-
-The schema decides which values are atomic and which have parts with owners of their own.  Scalars
-are atomic, and so are lists and objects that the schema declares ``atomic``.  Without a
-declaration a list is atomic and an object is not.  A list of type ``map`` has items that are
-identified by keys; a list of type ``set`` consists of scalars.  In values without a schema,
-objects have parts and lists are atomic.
+The structured merge compares and merges values field by field, according to a schema.  The schema
+decides which values are atomic and which have parts with owners of their own.  Scalars are atomic,
+and so are lists and objects that the schema declares ``atomic``.  Without a declaration a list is
+atomic and an object is not.  A list of type ``map`` has items that are identified by keys; a list
+of type ``set`` consists of scalars.  In values without a schema, objects have parts and lists are
+atomic.
 
 Values are plain JSON data that fit their schemas.  :data:`ABSENT` is a missing value, as opposed
-to ``null``, which is present and empty.  No function changes its arguments, and results share
-parts with them.
+to ``null``, which is present and empty.
 
-Source of the rules: ``sigs.k8s.io/structured-merge-diff/v4/typed``.
+No function changes its arguments, and results share unchanged parts with them.
+
+Sources: ``sigs.k8s.io/structured-merge-diff/v4/fieldpath`` for sets, and
+``sigs.k8s.io/structured-merge-diff/v4/typed`` for the rules of the merge.
 """
 
 from __future__ import annotations

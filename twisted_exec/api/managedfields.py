@@ -1,18 +1,5 @@
 """
-Field management: the entries of ``metadata.managedFields``, and their changes by each write.
-
-Field management and server-side apply: ``metadata.managedFields`` and the structured merge.
-
-Entries of ``metadata.managedFields``: the fields of each manager, and their times.
-
-There is one entry per manager, operation, API version and subresource (for an apply, whatever the
-version).  In the store and in memory the field sets have the same representation
-(:mod:`twisted_exec.api.fieldset`), so that an entry that a write leaves alone is
-neither decoded nor copied.
-
-Source: ``k8s.io/apimachinery/pkg/util/managedfields/internal``.
-
-Field management: ``metadata.managedFields`` after each write.
+Field management and server-side apply: ``metadata.managedFields`` after each write.
 
 Every write has a *manager*, the program behind it.  An **update** (create, replace, patch) takes
 the fields that it changes from their owners.  An **apply** lists all the fields that its manager
@@ -24,20 +11,21 @@ Fields that belong to the object rather than to a writer (name, UID, versions) a
 Neither are fields that a write does not reach: the status through the main resource, and
 everything else through the status.
 
-Pure: objects and times in, objects and entries out.  Sources:
+``metadata.managedFields`` has one entry per manager, operation, API version and subresource (for an
+apply, whatever the version), with the manager's fields and their times.  In the store and in memory
+the field sets have the same representation (:mod:`twisted_exec.api.fieldset`), so that an entry that
+a write leaves alone is neither decoded nor copied.
+
+Conflicts have kube-apiserver's wording: kubectl shows the message and explains the remedies below it.
+
+Client-side ``kubectl apply`` records what it applied in an annotation.  An apply keeps it current, so
+that kubectl can switch to server-side apply without conflicting with its former self, and another
+kubectl can switch back.
+
+All functions are pure: objects and times in, objects and entries out.  Sources:
 ``k8s.io/apimachinery/pkg/util/managedfields/internal`` and
 ``sigs.k8s.io/structured-merge-diff/v4/merge``, and answers recorded from kube-apiserver 1.33.1
 (see ``tests/apiserver/test_apply.py``).
-
-Conflicts of a server-side apply with other field managers.
-
-The wording is that of kube-apiserver: kubectl shows the message and explains the remedies below
-it.
-
-The annotation in which client-side ``kubectl apply`` records what it applied.
-
-It lets kubectl switch to server-side apply without conflicting with its former self, and another
-kubectl switch back.
 """
 
 from __future__ import annotations

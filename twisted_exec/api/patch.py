@@ -1,6 +1,5 @@
 """
-Patches: merge patch (RFC 7386), JSON patch (RFC 6902), and strategic merge patch as far as it
-merges.
+Patches: merge patch (RFC 7386), JSON patch (RFC 6902), and parts of strategic merge patch.
 
 No function changes its arguments.  A strategic merge patch is treated as a merge patch with two
 exceptions: lists whose items have a key are merged item by item, and so is

@@ -1,15 +1,12 @@
 r"""
 Protobuf: the wire format, and the bodies that kubectl only sends in it.
 
-Protobuf's wire format: numbers, and the fields of a message.
+kubectl 1.32 and later sends a few kinds only in this format.  A body is the prefix ``k8s\0`` and a
+``runtime.Unknown`` with one message.  Only decoding is implemented: clients understand answers in
+JSON.
 
-Source: https://protobuf.dev/programming-guides/encoding/.
-
-Protobuf bodies, for the few kinds that kubectl 1.32 and later only sends in this format.
-
-A body is the prefix ``k8s\0`` and a ``runtime.Unknown`` with one message.  Only decoding is
-implemented: clients understand answers in JSON.  Field numbers: ``generated.proto`` of
-``k8s.io/api`` and ``k8s.io/apimachinery``.
+Sources: https://protobuf.dev/programming-guides/encoding/ for the wire format; ``generated.proto`` of
+``k8s.io/api`` and ``k8s.io/apimachinery`` for field numbers.
 """
 
 from __future__ import annotations

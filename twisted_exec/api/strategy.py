@@ -1,8 +1,8 @@
 """
-Create and update strategies: the steps between a request's body and the stored object, for all
-kinds.
+Create and update strategies of all kinds: the steps from a request's body to the stored object.
 
-Pure: an object in, the object to store out, or an :class:`~twisted_exec.api.status.Invalid`.
+All functions are pure: an object in, the object to store out, or an
+:class:`~twisted_exec.api.status.Invalid`.
 Source: ``k8s.io/apiserver/pkg/registry/rest/{create,update}.go``.
 """
 

@@ -1,10 +1,6 @@
 """
 Users and groups as Kubernetes knows them, and those with well-known names.
 
-Users as Kubernetes knows them.  Source: ``k8s.io/apiserver/pkg/authentication/user``.
-
-Well-known user and group names, and the group of all authenticated users.
-
 Source: ``k8s.io/apiserver/pkg/authentication/user`` and ``.../group``.
 """
 

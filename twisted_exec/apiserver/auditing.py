@@ -1,12 +1,10 @@
 """
-Audit of requests: which requests are recorded, and their records.
+Audit of requests: the policy that selects them, and their records.
 
-Audit policies in the format of Kubernetes: ``audit.k8s.io/v1``, kind ``Policy``.
-
-The first rule that matches a request decides on the level of its record; a request without a
-matching rule has no record.  Source: ``k8s.io/apiserver/pkg/audit/policy/checker.go``.
-
-Audit records of requests that change something.
+The policy has the format of Kubernetes: ``audit.k8s.io/v1``, kind ``Policy``.  The first rule that
+matches a request decides on the level of its record; a request without a matching rule has no
+record.  :data:`DEFAULT_POLICY` records requests that change something.  Source:
+``k8s.io/apiserver/pkg/audit/policy/checker.go``.
 
 Each request has one record, when its response is complete.  Sessions have records of their own
 (:mod:`twisted_exec.program.audit`), whatever the policy says.  A Secret or a token never gets into

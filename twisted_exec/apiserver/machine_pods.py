@@ -1,33 +1,16 @@
 """
 Machines shown as Pods, so that kubectl's Pod commands work on them.
 
-The machine that a Pod shows, and authorization by it.
-
-A Pod has no permissions of its own: reading a Pod is reading its machine, attaching to it is
-opening the machine's console.  Requests and access reviews for a Pod are therefore decided for its
-machine; rules for ``pods`` grant nothing.  With machines of several dialects, a request without a
-Pod's name concerns all of them and must be allowed for each.
-
-Conversion of a Machine to a Pod.
-
 Stock kubectl, k9s and every client library open streams of Pods only.  So each Machine is served as
-a Pod with its name (for exceptions see
-:class:`~twisted_exec.apiserver.machine_pods.PodNames`), namespace, UID and labels, on
-a node named after its pool, with one container: the console.  Fields without an equivalent are left
-out, or have the least meaningful value where clients require one (``restartCount``, ``imageID``,
+a Pod with its name (for exceptions see :class:`PodNames`), namespace, UID and labels, on a node
+named after its pool, with one container: the console.  Fields without an equivalent are left out,
+or have the least meaningful value where clients require one (``restartCount``, ``imageID``,
 ``exitCode`` of a ``terminated`` state).
 
 A Machine on a silent pool has phase Unknown: its workload may still be running.
 
-Storage that serves the machines of another store as Pods, read-only.
-
-As a storage it gives Pods the same lists, pages, selectors and watches as any kind.  It follows the
-machines and pools of the underlying store: a change of one of them changes, under the same
-resourceVersion, every Pod that looks different by it.  A Pod's resourceVersion is therefore that of
-its Machine, or of the pool's change that made it look different.
-
-Following starts with the first request for Pods.  There is no history before, so a watch from an
-earlier version fails, and its client lists again.  The first Pods are made in short turns.
+:class:`PodsAuthorizer` decides requests for a Pod as requests for its machine.  :class:`PodStorage`
+serves the machines of another store as Pods, read-only.
 """
 
 from __future__ import annotations
@@ -107,6 +90,11 @@ class PodNames:
 class PodsAuthorizer:
     """
     Decides for Pods as for their machines; passes everything else on.
+
+    A Pod has no permissions of its own: reading a Pod is reading its machine, attaching to it is
+    opening the machine's console.  Requests and access reviews for a Pod are therefore decided for
+    its machine; rules for ``pods`` grant nothing.  With machines of several dialects, a request
+    without a Pod's name concerns all of them and must be allowed for each.
 
     :param authorizer: decides for machines and everything else.
     :param names: maps Pods to machines.
@@ -599,6 +587,14 @@ class _View:
 class PodStorage(ReadOnlyStorage):
     """
     A read-only store of Pods.
+
+    It gives Pods the same lists, pages, selectors and watches as any kind.  It follows the machines
+    and pools of the underlying store: a change of one of them changes, under the same
+    resourceVersion, every Pod that looks different by it.  A Pod's resourceVersion is therefore
+    that of its Machine, or of the pool's change that made it look different.
+
+    Following starts with the first request for Pods.  There is no history before, so a watch from
+    an earlier version fails, and its client lists again.  The first Pods are made in short turns.
 
     :param storage: store of the machines; started before this service is.
     :param names: names of the Pods, and the dialects.

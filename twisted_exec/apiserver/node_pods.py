@@ -1,39 +1,15 @@
 """
-Pods of the server's own Nodes: their verbs, and streams to their kubelets.
+Pods of the server's own Nodes: their verbs, and streams, logs and proxies to their kubelets.
 
-Verbs on stored Pods, where they differ from other kinds.
-
-Deleting a Pod that is bound to a Node only marks it, with a deadline; the object goes when its
-kubelet deletes it with a grace period of 0.  A Pod without a Node goes at once.  A Binding, made
-once, sets the Node.
-
-Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
-``pkg/registry/core/pod/storage/storage.go`` (``BindingREST``) and
-``k8s.io/apiserver/pkg/registry/rest/delete.go`` of Kubernetes.
-
-Connections to kubelets, and to servers that present themselves as one.
-
-As in kube-apiserver: the first address of a preferred type only, the reported port, and our client
-certificate, which is all that the kubelet learns about the client.  Unlike there, the kubelet's
-certificate is always verified, by the name or address that was dialled.
-
-Source: ``pkg/kubelet/client/kubelet_client.go`` and ``pkg/util/node/node.go`` of Kubernetes.
-
-Streams and logs of stored Pods: proxied to the kubelet of the Pod's Node.
-
-As in kube-apiserver, the kubelet learns the command and the container but not the user: this server
-authorizes the user, and the kubelet authorizes this server.  Opening a stream is a ``create``
-whatever the HTTP method.  The stream itself is not decoded; the container is resolved beforehand.
+Streams and logs of stored Pods are proxied to the kubelet of the Pod's Node.  As in kube-apiserver,
+the kubelet learns the command and the container but not the user: this server authorizes the user,
+and the kubelet authorizes this server.  Opening a stream is a ``create`` whatever the HTTP method.
+The stream itself is not decoded; the container is resolved beforehand.
 
 Source: ``pkg/registry/core/pod/strategy.go`` (``streamLocation``, ``LogLocation``,
 ``validateContainer``) of Kubernetes, ``k8s.io/api/core/v1`` for the query parameters of kubelets.
 
-``nodes/NAME/proxy/PATH``: read-only endpoints of a kubelet.
-
-These are health, metrics and the list of Pods, as used by ``kubectl get --raw`` and by monitoring.
-In Kubernetes this proxies every path of a kubelet, so that the right to ``get`` it includes running
-commands (k8s#136550).  This server proxies only the paths below, and only reads; streams go through
-the Pod.
+Of ``nodes/NAME/proxy/PATH`` only read-only endpoints are served (:class:`NodeProxyLocator`).
 """
 
 from __future__ import annotations
@@ -80,7 +56,17 @@ _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Suc
 
 
 class NodePodVerbs(Verbs):
-    """Verbs on Pods of Nodes."""
+    """
+    Verbs on Pods of Nodes.
+
+    Deleting a Pod that is bound to a Node only marks it, with a deadline; the object goes when its
+    kubelet deletes it with a grace period of 0.  A Pod without a Node goes at once.  A Binding,
+    made once (:class:`Bindings`), sets the Node.
+
+    Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
+    ``pkg/registry/core/pod/storage/storage.go`` (``BindingREST``) and
+    ``k8s.io/apiserver/pkg/registry/rest/delete.go`` of Kubernetes.
+    """
 
     async def remove(
         self, user: User, kind: Kind, old: Object, options: WriteOptions
@@ -275,6 +261,13 @@ class Kubelet:
 class Kubelets:
     """
     Finds kubelets of Nodes.
+
+    A kubelet, or a server that presents itself as one, is dialled as by kube-apiserver: at the
+    first address of a preferred type only and at the reported port, with our client certificate,
+    which is all that the kubelet learns about the client.  Unlike there, the kubelet's certificate
+    is always verified, by the name or address that was dialled.
+
+    Source: ``pkg/kubelet/client/kubelet_client.go`` and ``pkg/util/node/node.go`` of Kubernetes.
 
     :param credentials: our client certificate, and the CA of kubelets.
     :param seconds: time limit to connect, TLS included, and again for the response.
@@ -523,7 +516,14 @@ PROXY_PATHS = (
 
 @implementer(IStreamLocator)
 class NodeProxyLocator:
-    """Locates the kubelet for ``.../nodes/NAME/proxy/PATH``."""
+    """
+    Locates the kubelet for ``.../nodes/NAME/proxy/PATH``.
+
+    The endpoints are health, metrics and the list of Pods, as used by ``kubectl get --raw`` and by
+    monitoring.  In Kubernetes this subresource proxies every path of a kubelet, so that the right
+    to ``get`` it includes running commands (k8s#136550).  This server proxies only the paths in
+    :data:`PROXY_PATHS`, and only reads; streams go through the Pod.
+    """
 
     def __init__(
         self, gate: Gate, storage: IStorage, kubelets: Kubelets, reactor: Any, limits: Limits

@@ -1,13 +1,8 @@
 """
-Options of an API server, named as kube-apiserver's.
+Options of an API server, named as those of kube-apiserver and of Kubernetes' aggregated servers.
 
-Options for credentials of users and programs, named as kube-apiserver's.
-
-Options for OIDC issuers, named as kube-apiserver's.
-
-Options for Pods on Nodes: connections to kubelets, named as kube-apiserver's.
-
-Options of an aggregated server, named as in Kubernetes' own aggregated servers.
+There are options for OIDC issuers, for other credentials of users and programs, for Pods on Nodes
+(connections to kubelets), and for an aggregated server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The credentials of a request: taken out of it once, and kept for the reviews of its session.
+Credentials of a request: taken out of it once, checked, and kept for reviews of its session.
 
 Each authenticator declares the headers that it reads.  :class:`CredentialHeaders` is their union
 with the headers that name an identity everywhere.  The same registry serves extraction, reviews,

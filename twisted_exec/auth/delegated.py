@@ -1,13 +1,9 @@
 """
-Authentication and authorization by an API server: its reviews, and hints from its roles and bindings.
-
-Authentication and authorization by the reviews of an API server.
+Authentication and authorization by an API server: reviews, and hints from roles and bindings.
 
 A TokenReview identifies the user of a token, a SubjectAccessReview authorizes.  Answers are cached
 for 10 seconds at most, allowed and denied alike; an unreachable API server is an error, never a
 permission.  Source: the webhook authenticator and authorizer of ``k8s.io/apiserver/plugin/pkg``.
-
-Hints from the roles and bindings of an API server that decides for us.
 
 A hop that asks an API server for each decision learns of a withdrawn permission with its next
 review.  Where it may read roles and bindings, it watches them, and a change that concerns the user

@@ -1,24 +1,18 @@
 """
 The gate of a program: authentication, impersonation, authorization, and the dispatch of requests.
 
-The gate of a program: authentication, impersonation and authorization.
-
 The API server, poollets and node servers have the same gate and differ in its :class:`GatePolicy`.
 A session keeps the gate's :class:`Evidence`: the credentials and the permissions.  A review of the
 session authenticates the same credentials and checks the same permissions again.
 
-The dispatcher of programs with a gate: match, authenticate, answer.
+The dispatcher matches, authenticates and answers.  An unknown client gets 401 for every path, so that
+it does not even learn which paths exist.  Requests for sessions are on record from the match on.
 
-An unknown client gets 401 for every path, so that it does not even learn which paths exist.
-Requests for sessions are on record from the match on.
-
-Impersonation: ``kubectl --as``.
-
-A request with ``Impersonate-User`` is handled as that user, with groups, UID and extra, if the
-sender may ``impersonate`` each of them.  So an administrator sees what another user would see, and
-a proxy acts for its users with one credential.  Every impersonation header counts, and an unknown
-one is an error: an ignored header would let the request through with the *sender's* permissions.
-Source: ``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
+A request with ``Impersonate-User`` (``kubectl --as``) is handled as that user, with groups, UID and
+extra, if the sender may ``impersonate`` each of them.  So an administrator sees what another user
+would see, and a proxy acts for its users with one credential.  Every impersonation header counts, and
+an unknown one is an error: an ignored header would let the request through with the *sender's*
+permissions.  Source: ``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
 """
 
 from __future__ import annotations

@@ -1,26 +1,21 @@
 """
-JSON Web Tokens and the keys that sign them.
+JSON Web Tokens, signed and verified, and the keys that sign them.
 
-JSON Web Tokens: signing and verification.
-
-The only module that uses joserfc.  A JOSE library can do far more than a client should be able to
-request, and other projects' vulnerabilities were there: ``alg: none``, a MAC keyed with a public
+This is the only module that uses joserfc.  A JOSE library can do far more than a client should be able
+to request, and other projects' vulnerabilities were there: ``alg: none``, a MAC keyed with a public
 key, keys that the token contains or names (``jwk``, ``jku``, ``x5u``, ``x5c``), headers that change
 what is signed (``crit``, ``b64``).  So the header is parsed here first, the algorithm must be on
 our list, and only the issuer's keys are used: of the token's hints about keys only ``kid`` counts.
 
 The reason of a refusal (:class:`InvalidToken`) contains nothing of the token, as it is logged.
-Sources: RFC 7515, RFC 7519, RFC 8725; ``go-oidc`` and ``k8s.io/kubernetes/pkg/serviceaccount`` for
-kube-apiserver's rules.
-``k8s.io/kubernetes/pkg/serviceaccount`` for what kube-apiserver takes.
 
-Keys of tokens: from PEM files, and from an issuer's JWKS.
+Keys come from PEM files, and from an issuer's JWKS.  All are asymmetric: RSA, and the NIST curves.
+Symmetric keys do not exist here, so a token that is "signed" with the text of a public key (``HS256``)
+cannot be verified.  Of a JWK only the public numbers are used; references to further keys (``x5u``)
+are ignored.
 
-This module produces only asymmetric keys: RSA, and the NIST curves.  Symmetric keys do not exist
-here, so a token that is "signed" with the text of a public key (``HS256``) cannot be verified.
-
-Of a JWK only the public numbers are used; references to further keys (``x5u``) are ignored.
-Sources: RFC 7517, RFC 7518 §6; for key ids ``k8s.io/kubernetes/pkg/serviceaccount/jwt.go``.
+Sources: RFC 7515, RFC 7517, RFC 7518 §6, RFC 7519, RFC 8725; ``go-oidc`` and
+``k8s.io/kubernetes/pkg/serviceaccount`` for kube-apiserver's rules, and its ``jwt.go`` for key ids.
 """
 
 from __future__ import annotations

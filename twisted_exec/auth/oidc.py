@@ -1,44 +1,35 @@
 """
 Users by OIDC ID token, as in kube-apiserver: issuers, their keys, and the mapping of claims.
 
-Users by OIDC ID token, configured as for kube-apiserver.
-
-Authentication by OIDC ID tokens, as in kube-apiserver.
-
 The issuer claim selects the issuer; the signature must be by one of its keys.  An invalid token of
 one of our issuers is refused at once: no other authenticator gets it, and the request is never
 anonymous.  The reason goes to the log, not to the client, and without any part of the token.
-
-Distributed claims (``_claim_names``) are not fetched: a token could name any URL.  Source:
-``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.
-
-OIDC issuers, and the mapping of their tokens' claims to users.
+Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
 
 An :class:`Issuer` is one record, whether from kube-apiserver's ``--oidc-`` options or from its
-AuthenticationConfiguration (:mod:`.oidc_config`).  :func:`user_of`, from verified claims to a user,
+AuthenticationConfiguration (:mod:`.issuers`).  :func:`user_of`, from verified claims to a user,
 is a function of it.
 
 One rule is stricter than Kubernetes': no token gives a reserved name.  A user or group
 ``system:...`` from a provider is a mistake or an attack, as ``system:masters`` bypasses RBAC; the
-same holds for ``DOMAIN:system:...``, the names of poollets.  Source:
-``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.
+same holds for ``DOMAIN:system:...``, the names of poollets.
 
-CEL expressions of an AuthenticationConfiguration: mapping and validation of claims.
+CEL expressions of an AuthenticationConfiguration map and validate claims.  A malformed expression is
+reported when the configuration is read.  If an evaluation fails, or costs too much
+(:mod:`twisted_exec.auth.expressions`), the token is invalid; the library's message is dropped, as it
+quotes claims.
 
-A malformed expression is reported when the configuration is read.  If an evaluation fails, or costs
-too much (:mod:`twisted_exec.auth.expressions`), the token is invalid; the library's message is
-dropped, as it quotes claims.  Source: ``k8s.io/apiserver/pkg/authentication/cel``.
-
-Published keys of an issuer.
-
-Two documents are fetched: the discovery document, which names the key set, and the key set.  Both
-come by verified TLS, without redirects, limited in size and time, and the first must name the
-issuer itself.  They are fetched on demand, once for all waiting callers.
+Two documents have the published keys of an issuer: the discovery document, which names the key set,
+and the key set.  Both come by verified TLS, without redirects, limited in size and time, and the first
+must name the issuer itself.  They are fetched on demand, once for all waiting callers.
 
 Keys are cached as long as the response allows, for an hour at most, then fetched again.  While an
 issuer does not answer its cached keys count for another day: authentication must not depend on two
 servers all the time, but a withdrawn key must not count for ever.  A token with an unknown key
 triggers an earlier fetch, but at most every few seconds: any client can make such tokens.
+
+Sources: ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``, and for CEL expressions
+``k8s.io/apiserver/pkg/authentication/cel``.
 """
 
 from __future__ import annotations

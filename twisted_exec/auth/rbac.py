@@ -1,24 +1,15 @@
 """
 RBAC: the authorizer for ``rbac.authorization.k8s.io`` objects, and the default roles and bindings.
 
-RBAC: rules, policies, the authorizer, and the bootstrap roles.
-
-The authorizer for ``rbac.authorization.k8s.io`` objects.
-
 A :class:`Policy` indexes roles and bindings by user.  It is built from all RBAC objects at one
 moment, and answers without looking at them again.  Source:
 ``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``, and the controller for aggregated
 cluster roles: here they are aggregated when the policy is built, so their ``rules`` are never out
-of date.
+of date.  :mod:`twisted_exec.auth.rules` matches rules.
 
-Rules are matched in :mod:`twisted_exec.auth.rules`; :mod:`twisted_exec.auth.rbac`
-has the default roles.
-
-Default roles and bindings.
-
-Kubernetes' own under their names, those of each dialect's poollets, and one for the API server that
-forwards users to poollets.  Only ``system:masters`` can open a console until ``edit`` or ``admin``
-is bound.
+The default roles and bindings are Kubernetes' own under their names, those of each dialect's poollets,
+and one for the API server that forwards users to poollets.  Only ``system:masters`` can open a console
+until ``edit`` or ``admin`` is bound.
 
 In Kubernetes ``view`` includes the logs of Pods.  Here it excludes the logs of machines: a
 container logs what its program chose to write, a console logs what its users saw and much of what

@@ -1,26 +1,19 @@
 """
 Authentication by bearer tokens: of files, of ServiceAccounts, and of future poollets.
 
-Authentication by bearer tokens, and by a token file.
-
-Tokens are looked up by their SHA-256, so that the timing of a look-up reveals nothing about
+Known tokens are looked up by their SHA-256, so that the timing of a look-up reveals nothing about
 existing tokens; no token is kept in memory or logged.
 
-ServiceAccount tokens: issue and authentication.
-
-A token is a JWT with Kubernetes' claims, so programs that verify its tokens can verify ours.
-Nothing is stored about it.  It is valid while its signature is by one of our keys, it has not
-expired, and its ServiceAccount and the object it is bound to still exist with the same UID.  So
-deleting one of them invalidates it at once, and a new object of the same name does not revive it.
-
+The token of a ServiceAccount is a JWT with Kubernetes' claims, so programs that verify its tokens can
+verify ours.  Nothing is stored about it.  It is valid while its signature is by one of our keys, it
+has not expired, and its ServiceAccount and the object it is bound to still exist with the same UID.
+So deleting one of them invalidates it at once, and a new object of the same name does not revive it.
 Sources: ``pkg/serviceaccount/{claims,jwt}.go`` and
 ``pkg/registry/core/serviceaccount/storage/token.go`` of Kubernetes.
 
-Authentication of future poollets by bootstrap tokens.
-
-The id in a token is public: it names the Secret with the other part, which is compared in constant
-time.  An invalid token counts as unknown, as in Kubernetes
-(``plugin/pkg/auth/authenticator/token/bootstrap``); the reason is logged only where an
+Future poollets authenticate by bootstrap tokens.  The id in such a token is public: it names the
+Secret with the other part, which is compared in constant time.  An invalid token counts as unknown, as
+in Kubernetes (``plugin/pkg/auth/authenticator/token/bootstrap``); the reason is logged only where an
 administrator needs it, and without any part of the token.
 """
 

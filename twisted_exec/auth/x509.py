@@ -1,18 +1,14 @@
 """
 Authentication by client certificate: of a user, or of a proxy that names its user in headers.
 
-Authentication by client certificate: the common name is the user, organizations are groups.
+In the certificate of a user the common name is the user, and organizations are groups.  A certificate
+of another CA is not an error but no user: it may be a proxy's, and another authenticator may accept
+the request.  Source: ``k8s.io/apiserver/pkg/authentication/request/x509``.
 
-A certificate of another CA is not an error but no user: it may be a proxy's, and another
-authenticator may accept the request.
-Source: ``k8s.io/apiserver/pkg/authentication/request/x509``.
-
-Authentication by a trusted proxy: request headers with its client certificate.
-
-``X-Remote-User`` counts only when the connection's certificate is from the *forwarding* CA, which
-signs nothing else, and has one of the names that the operator listed.  An empty list would mean
-every certificate of that CA (GHSA-38jw-g2qx-4286), so it is refused. Source:
-``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
+A trusted proxy names its user in request headers.  ``X-Remote-User`` counts only when the connection's
+certificate is from the *forwarding* CA, which signs nothing else, and has one of the names that the
+operator listed.  An empty list would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is
+refused.  Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """
-Messages for the user of a terminal: one line each, without control characters, with colours if wanted.
-
 Messages for the user of a terminal: one line each, without control characters.
 
-Colours for a terminal whose user wants them.
-
-Sources: https://no-color.org/ for ``NO_COLOR``, and ECMA-48 for the sequences.
+Messages have colours if the user wants them.  Sources: https://no-color.org/ for ``NO_COLOR``, and
+ECMA-48 for the sequences.
 """
 
 from __future__ import annotations

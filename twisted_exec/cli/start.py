@@ -1,5 +1,5 @@
 """
-Entry points of the commands, which Ctrl-C ends without a traceback while they start and when they end.
+Entry points of the commands, which Ctrl-C ends without a traceback at their start and end.
 
 Python raises KeyboardInterrupt wherever the program is, also in the middle of an import.  So SIGINT
 ends the process silently until a command has something to clean up, and again when it has finished.

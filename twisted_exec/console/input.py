@@ -2,8 +2,8 @@
 The input of one session: whether it reaches the machine, and what its user reads if it does not.
 
 Input is discarded while the session is an observer, while a ConsolePolicy misses people or a recording,
-while the line is lost, and while what arrives may have been typed before the machine started again.  The user reads the
-reason once, and again when it has changed.
+while the line is lost, and while what arrives may have been typed before the machine started again.
+The user reads the reason once, and again when it has changed.
 """
 
 from __future__ import annotations

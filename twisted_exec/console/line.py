@@ -1,9 +1,5 @@
 """
-The lines of consoles: their protocol, how they end, and the rate of reading from them.
-
-The protocol of a console's line, and how the line ended.
-
-A limit on the rate of reading from lines.
+The protocol of a console's line, how a line ends, and the limit on the rate of reading from lines.
 """
 
 from __future__ import annotations

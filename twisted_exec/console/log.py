@@ -1,5 +1,5 @@
 """
-Journals as logs, sans I/O.
+The log of a console: its journal as lines of text, and the HTTP response with them.
 
 A *line* ends with a newline.  All bytes are passed on unchanged, including the carriage return that
 a terminal or serial line sends before the newline; a lone carriage return, with which boot loaders
@@ -11,8 +11,6 @@ with the number of missing bytes; the console never waits for readers of its log
 
 A reader can continue the log of another reader from its :meth:`LogReader.frame`: both together have
 returned what one reader would have returned.
-
-HTTP responses with the log of a console.
 """
 
 from __future__ import annotations

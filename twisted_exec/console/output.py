@@ -9,9 +9,9 @@ A user may lose the stream and come back over another one.  It is unknown how mu
 output has arrived, so the next stream begins at the position that the client says.  From the loss
 until the user has read everything again, output is not skipped to catch up.
 
-A terminal gets what was printed before its stream without the queries in it (:mod:`~twisted_exec.wire.escape_sequences`):
-its answers would be typed into whatever reads input now.  Later output has its queries at one
-terminal, which answers them.
+A terminal gets what was printed before its stream without the queries in it
+(:mod:`~twisted_exec.wire.escape_sequences`): its answers would be typed into whatever reads input
+now.  Later output has its queries at one terminal, which answers them.
 """
 
 from __future__ import annotations

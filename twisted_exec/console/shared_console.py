@@ -1,54 +1,23 @@
 """
-A line and its viewers.
+A shared console: one line and its viewers.
 
 A shared console opens its line and keeps it open while viewers come and go.  Output goes into one
 journal, from which each viewer reads at its own pace:
 
-* A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind (:mod:`twisted_exec.console.shared_console`).  A
-  machine's serial line is never paused.
+* A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind (:class:`Pacing`).
+  A machine's serial line is never paused.
 * A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number
   of missed bytes.  It delays no other viewer and has no buffer of its own.
 * A viewer whose stream is lost does not skip, neither while it is away nor, when it is back, until
   it has read everything.  A journal on disk has all of that; one in memory retains 1 MiB for it.
 
-Input of writers (:mod:`.floor`) goes to the line if enough people are connected (:mod:`twisted_exec.console.viewers`).
-All viewers' input is paused while the line accepts no more, before the line is open, and during a
-BREAK.
+Input of writers (:mod:`.floor`) goes to the line if enough people are connected
+(:func:`.viewers.missing_people`).  All viewers' input is paused while the line accepts no more,
+before the line is open, and during a BREAK.
 
-When the machine of a line ends and starts again, the console gets another line.  Meanwhile users at
-terminals wait (:mod:`twisted_exec.console.shared_console`).
-
-The state machine of a console's line.
-
-A console may have several lines, one after the other.  Between two of them it waits, and its viewers
-stay.
-
-The time between two lines of a console: its machine has ended, and starts again.
-
-The sessions of users at terminals wait for the next line.  What they type meanwhile was meant for the
-machine that has ended, so it is discarded: a shell that comes up must not execute it.  All other
-sessions, and those that wait too long, end as the last line did.
-
-The pace of a line that can be paused, such as a pty.
-
-The fastest viewer sets the pace, so a sole viewer loses nothing.  A line without viewers is read at a
-limited rate, because a process that prints without end would take half of a processor.
-
-The time that a machine takes to answer input.
-
-Answers of the runtime to a machine that asks for the size of a terminal while no user could answer.
-
-Programs on a serial line ask the terminal for its size.  Without a terminal each of them waits: systemd
-257 and later a third of a second for each of two questions, at every boot.
-
-A machine, or a file that it prints, may ask as well in order to have the answer typed into a program
-that reads input.  So the answers are few and fixed: no answer has a letter that a user would type, ends
-a line, or is itself a query.  They are limited in rate, and go only to the machine that has asked,
-while no user has the floor.  Output from before this process is not answered.
-
-The recorder of a console that cannot be recorded.
-
-Limits of a console's output, and of the sessions that wait for it.
+A console may have several lines, one after the other: when its machine ends and starts again, the
+console gets another line.  Meanwhile the viewers stay, and users at terminals wait for the next
+line (:class:`Interruption`).  :func:`build` makes the state machine for this.
 """
 
 from __future__ import annotations
@@ -182,6 +151,10 @@ class Interruption:
     The sessions of one console that wait for its next line.
 
     The time counts from the end of the last line that was open.
+
+    The sessions of users at terminals wait.  What they type meanwhile was meant for the machine
+    that has ended, so it is discarded: a shell that comes up must not execute it.  All other
+    sessions, and those that wait too long, end as the last line did.
     """
 
     def __init__(self, console: SharedConsole) -> None:
@@ -274,6 +247,10 @@ UNWATCHED_BYTES_PER_SECOND = 1 << 20
 class Pacing:
     """
     Pauses and resumes the line of one console.
+
+    The fastest viewer sets the pace, so a sole viewer loses nothing.  A line without viewers is
+    read at a limited rate, because a process that prints without end would take half of a
+    processor.
 
     :param viewers: those of the console; the collection changes.
     :param pace_bytes: the line is paused while its fastest viewer is this far behind.
@@ -378,6 +355,16 @@ MOST_PER_SECOND = 8
 class Answers:
     """
     The answers to one machine.
+
+    Programs on a serial line ask the terminal for its size.  Without a terminal each of them waits:
+    systemd 257 and later a third of a second for each of two questions, at every boot.  So the
+    runtime answers while no user can.
+
+    A machine, or a file that it prints, may ask as well in order to have the answer typed into a
+    program that reads input.  So the answers are few and fixed: no answer has a letter that a user
+    would type, ends a line, or is itself a query.  They are limited in rate, and go only to the
+    machine that has asked, while no user has the floor.  Output from before this process is not
+    answered.
 
     :param size: returns the size of the last terminal; ``None`` if there was none.
     :param send: sends an answer to the machine.

@@ -1,21 +1,20 @@
 """
-One user's session at a console: its stream, its role and its ending.
+One user's session at a console: its stream, role and ending, and its state for another process.
 
-:mod:`.input` has what the user sends, and :mod:`.output` what the user reads.
+The session's input is in :mod:`.input`, and its output in :mod:`.output`.
 
 A viewer may lose its stream and get another one (:class:`.IResumableAttachment`).  While it is away
 it stays in the console: it keeps its role and its place, but it does not count as a person.  A
 viewer that has ended is not in the console any more, and a new stream gets the rest of its output
 and its ending again.
 
-``session`` is the id of the newest stream, by which the user's hops know the session at present.
-The journal names the session by the id of the stream with which it joined.
+:attr:`Viewer.session` is the id of the newest stream, by which the user's hops know the session at
+present.  The journal names the session by the id of the stream with which it joined.
 
-Viewers that go on in another process: their state, as a record and as JSON values.
-
-The state of a viewer is what its user could notice the loss of: the role, the terms, the place in the
-output, and notices that are not sent yet.  The console is suspended while its viewers are exported,
-so no input is settled and no output is sent afterwards.
+A viewer can go on in another process.  Its state there, a :class:`ViewerState`, is what its user
+could notice the loss of: the role, the terms, the place in the output, and notices that are not
+sent yet.  The console is suspended while its viewers are exported, so no input is settled and no
+output is sent afterwards.
 """
 
 from __future__ import annotations

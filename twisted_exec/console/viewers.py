@@ -1,22 +1,9 @@
 """
-The viewers of one console: their presence, the floor, and their input.
+The viewers of one console: their presence, the floor, their input, and the rules about all of them.
 
-The sessions at a console, the writer and the recordings, for users whose clients show them.
-
-Rules of ConsolePolicies about the users who are at one console.
-
-A policy may require several people before a machine gets input (the rule of four eyes).  Every
-session counts, whatever its right, but only by its user's name: two sessions of one user are one
-person, and users without a name do not count.  The number is that of the writers' terms; if they
-differ, the strictest count, since it is the machine that the policy protects.  The terms of
-observers do not count: they have no input to withhold.  A session whose connection is lost is not a
-person either: nobody sees what the machine prints.
-
-A policy may also limit the number of sessions.  The limit concerns new sessions: none that is open
-has to leave, neither for a user with a higher right nor after a change of the policy.  A session
-whose connection is lost keeps its place.  Only the terms
-of the new session count: any client can send stricter terms for its own session, and would keep all
-others out with them.
+:class:`Presence` is for users whose clients show the sessions at the console, the writer and the
+recordings.  The functions :func:`missing_people` and :func:`missing_place` are the rules of
+ConsolePolicies about the users who are at one console.
 """
 
 from __future__ import annotations
@@ -364,7 +351,16 @@ class Attendant(Protocol):
 
 
 def missing_people(sessions: Collection[Attendant]) -> str:
-    """Return why the machine gets no input while these sessions are open; empty if it does."""
+    """
+    Return why the machine gets no input while these sessions are open; empty if it does.
+
+    A policy may require several people before a machine gets input (the rule of four eyes).  Every
+    session counts, whatever its right, but only by its user's name: two sessions of one user are
+    one person, and users without a name do not count.  The number is that of the writers' terms; if
+    they differ, the strictest count, since it is the machine that the policy protects.  The terms
+    of observers do not count: they have no input to withhold.  A session whose connection is lost
+    is not a person either: nobody sees what the machine prints.
+    """
     strictest = FULL
     for each in sessions:
         if each.role is Role.WRITER and each.terms.people > strictest.people:
@@ -380,7 +376,14 @@ def missing_people(sessions: Collection[Attendant]) -> str:
 
 
 def missing_place(sessions: Collection[Attendant], terms: Terms) -> str:
-    """Return why these sessions leave no place for another one with these terms; empty if they do."""
+    """
+    Return why these sessions leave no place for another one with these terms; empty if they do.
+
+    A policy may limit the number of sessions.  The limit concerns new sessions: none that is open
+    has to leave, neither for a user with a higher right nor after a change of the policy.  A
+    session whose connection is lost keeps its place.  Only the terms of the new session count: any
+    client can send stricter terms for its own session, and would keep all others out with them.
+    """
     present = sum(not each.is_ending for each in sessions)
     if not terms.viewers or present < terms.viewers:
         return ""

@@ -1,9 +1,8 @@
 """
 Older revisions of ironcore and onmetal-api, translated to and from the current messages.
 
-ironcore up to v0.2.4, and onmetal-api's ORI: two revisions with the current names.
-
-Both have other field numbers in the machine's spec, and the image is part of it.  Neither supports:
+ironcore up to v0.2.4 and onmetal-api's later ORI have the current names.  Both have other field numbers
+in the machine's spec, and the image is part of it.  Neither supports:
 
 * images of disks, except one for the machine (see below);
 * the guest's hostname;
@@ -23,11 +22,10 @@ In these revisions a *machine* has an image, and its disks are empty or connecte
 revision a disk has the image.  So the machine's image becomes the disk :data:`IMAGE_DISK`.  Only
 its name distinguishes it from the user's disks: it has no size, no device, and no status.
 
-onmetal-api v0.1, the ORI before volumes and network interfaces became part of a machine.
-
-They are separate objects there, created first and then attached by id.  This project's runtimes do
-not have such objects, so they list none and cannot create any.  Besides the limits of onmetal's
-later revision (:mod:`twisted_exec.iri.ironcore`), it does not support:
+onmetal-api v0.1 has the ORI before volumes and network interfaces became part of a machine.  They are
+separate objects there, created first and then attached by id.  This project's runtimes do not have such
+objects, so they list none and cannot create any.  Besides the limits of onmetal's later revision, it
+does not support:
 
 * connections of volumes, except the id of such an object (the handle of a connection without a
   driver);

@@ -1,15 +1,13 @@
 """
 The directories of journals, and the file ``run`` beside them.
 
-The directories of journals: their segments, the marks of deleted machines, and their removal.
+A directory is named like the key of its journal.  It has the segments of the journal, and a mark once
+the machine is deleted; both are removed later.
 
-A directory is named like the key of its journal.
-
-The file ``run``: whether the last run of the program lost output in a power cut.
-
-Each start has a number.  A run that did not stop cleanly, on a kernel that has been booted since,
-ended by a power cut: output that viewers saw in its last seconds may not be on the disk.  The same is
-true if its file in memory (:mod:`.front`) is gone.
+The file ``run`` tells whether the last run of the program lost output in a power cut.  Each start has a
+number.  A run that did not stop cleanly, on a kernel that has been booted since, ended by a power cut:
+output that viewers saw in its last seconds may not be on the disk.  The same is true if its file in
+memory (:mod:`.front`) is gone.
 """
 
 from __future__ import annotations

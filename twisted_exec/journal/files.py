@@ -5,7 +5,7 @@ Segments are named by the offset of their first byte.  Between two segments ther
 that could not be written, or whose fate a power cut leaves open.  An offset is never used twice:
 after a power cut, offsets jump ahead of everything that viewers may have seen.
 
-The positions of a journal's readers.
+Cursors are the positions of the journal's readers.
 """
 
 from __future__ import annotations

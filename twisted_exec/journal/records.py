@@ -1,13 +1,7 @@
 """
 The codecs of segments, sans I/O: records of open ones, compressed blocks of sealed ones.
 
-The codec of open segments, sans I/O.
-
-``docs/reference/journal-format.rst`` has the format.
-
-The codec of sealed segments, sans I/O: compressed blocks, and an index at the end.
-
-``docs/reference/journal-format.rst`` has the format.
+A sealed segment has an index at the end.  ``docs/reference/journal-format.rst`` has both formats.
 """
 
 from __future__ import annotations

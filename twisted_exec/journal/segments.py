@@ -1,13 +1,8 @@
 """
 The segments of a journal: the newest, to which output is appended, and the full ones, compressed.
 
-The newest segment of a journal, to which output is appended.
-
-Full segments of a journal, whose output is compressed.
-
-Files of a journal: opened without following links, and checked for their owner.
-
-The *layer* is the module ``os``, or a stand-in that fails on purpose.
+Files are opened without following links, and checked for their owner.  The *layer* is the module
+``os``, or a stand-in that fails on purpose.
 """
 
 from __future__ import annotations

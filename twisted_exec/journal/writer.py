@@ -1,9 +1,7 @@
 """
 Writing the output of a store's journals to their files, and sealing full segments.
 
-Writing the output of a store's journals to their files.
-
-Sealing the full segments of a store's journals, a minute after they are full.
+A segment is sealed a minute after it is full.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """
 Answers of servers that we may not trust: limits, objects, errors and watch events.
 
-Answers of an API server: objects, errors and watch events.
-
-Limits for answers of servers that we may not trust: number and nesting of JSON values, and size of
-response heads.
+The number and nesting of JSON values and the size of response heads are limited.
 
 An empty object takes three bytes of JSON and about seventy of memory.  So the number of values is
 estimated before a document is parsed.

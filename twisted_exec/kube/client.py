@@ -1,15 +1,12 @@
 """
 A client of one API server: the Kubernetes verbs over HTTP, with credentials that may come late.
 
-A client of one API server: the Kubernetes verbs over HTTP.
-
 A watch ends after about a minute and its user starts the next.  A connection that dies without a
 FIN therefore goes unnoticed for a minute at most.
 
-Credentials that arrive, change and expire while a client is in use.
-
-A Space or a leaf cluster exists before its kubeconfig does, and gets new kubeconfigs later.
-Requests fail until there is one, and each request uses the latest.
+:class:`LateCredentials` arrive, change and expire while a client is in use.  A Space or a leaf cluster
+exists before its kubeconfig does, and gets new kubeconfigs later.  Requests fail until there is one,
+and each request uses the latest.
 """
 
 from __future__ import annotations

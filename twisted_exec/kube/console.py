@@ -1,9 +1,8 @@
 """
 A machine's console, from the user's side of an API server: the session, and news of its recordings.
 
-A machine's console, from the user's side of an API server: the session's stream.
-
-Messages for a user about recordings of the console, which other users may have begun.
+Other users may have begun recordings of the console; :class:`RecordingNews` makes messages about them
+for the user of one session.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """
 Local copies of resources that follow the API server, and the work queues that they feed.
 
-Local copies of resources that follow the API server, and the work queues that they feed.
-
-A reflector: a local copy of one resource, kept current by list and watch.
-
-Level-triggered: users read the copy; events only say when to look.  A watch that ends resumes from
-the last ``resourceVersion``; a watch that fails resumes after an exponential back-off with jitter.
+A reflector keeps a local copy of one resource current by list and watch.  It is level-triggered: users
+read the copy; events only say when to look.  A watch that ends resumes from the last
+``resourceVersion``; a watch that fails resumes after an exponential back-off with jitter.
 If the server no longer has that version, the reflector lists again and reports the differences, so
 several missed changes of an object arrive as one.  Source of the rules:
 ``k8s.io/client-go/tools/cache/reflector.go``.
@@ -15,12 +12,12 @@ A server that was restored from a backup has lower versions, and sends nothing t
 until it reaches the version of the watch.  So after each failure the reflector asks for the
 server's version, and lists again if it has gone back.
 
-A work queue by key: one worker per key at a time, a limit for all, and back-off for keys that fail.
-
+A work queue has one worker per key at a time, a limit for all, and back-off for keys that fail.
 A program for several clusters has one queue for each, so that a dead cluster does not delay the
 others.
 
-Ordered callbacks for changes; an exception of one is logged and does not affect the others.
+:class:`Listeners` calls back in order for changes; an exception of one callback is logged and does not
+affect the others.
 """
 
 from __future__ import annotations

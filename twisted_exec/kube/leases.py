@@ -1,8 +1,6 @@
 """
 Leases: leader election, services that run only on the leader, and heartbeats.
 
-Leader election by Lease.
-
 As in client-go (``k8s.io/client-go/tools/leaderelection/leaderelection.go``), the replica whose
 name is in the Lease leads, and renews the Lease every few seconds; of two concurrent writers the
 API server's optimistic concurrency lets one win.  The other candidates read the Lease now and then,
@@ -21,14 +19,11 @@ A candidate that may not use the Lease, or cannot, looks like one that waits for
 attempts count: while they fail, the log repeats the reason, less and less often, and
 :meth:`Election.probe` fails.
 
-Services that run on one of several replicas, elected by a Lease; see :mod:`twisted_exec.kube.leases`.
+Services that run only on the leader (:class:`LeaderElected`) are created anew for each term, because
+state from an earlier term is out of date.
 
-The services are created anew for each term, because state from an earlier term is out of date.  The
-leader releases the Lease when it stops.
-
-A Lease as a heartbeat, which is cheaper for the API server than a status update.
-
-Source: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and ironcore v0.5
+As a heartbeat a Lease is cheaper for the API server than a status update.  Source:
+``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and ironcore v0.5
 ``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.  As there, an administrator creates
 the namespace.
 """

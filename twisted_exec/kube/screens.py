@@ -1,9 +1,8 @@
 """
 A machine's screen, and downloads of an API server in general, from the user's side.
 
-A machine's screen, from the user's side of an API server.
-
-Texts and pictures of an API server, from the user's side: the request, and the head of the answer.
+A download is a text or a picture; :func:`open_download` sends the request and reads the head of the
+answer.
 """
 
 from __future__ import annotations

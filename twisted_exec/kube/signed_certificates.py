@@ -1,20 +1,16 @@
 """
 Certificates, also serving certificates, that are signed through the API server.
 
-Certificates that are signed through the API server, and renewed in time.
-
 Each request has a new key.  A signed certificate that matches the request is installed in its
-files, and renewed well before it expires.  Subclasses define the request and the client:
-:mod:`twisted_exec.kube.signed_certificates`, and a poollet's client certificate.
+files, and renewed well before it expires.  Subclasses of :class:`SignedCertificate` define the request
+and the client: :class:`ServingCertificate`, and a poollet's client certificate.
 
-Kubelets do the same: ``k8s.io/client-go/util/certificate``.
-
-Serving certificates that are signed through the API server.
-
-The certificate names the program's addresses, and the signer compares them with the program's own
-object, such as a pool or a Node.  So a new program starts with an untrusted self-signed
+A serving certificate names the program's addresses, and the signer compares them with the program's
+own object, such as a pool or a Node.  So a new program starts with an untrusted self-signed
 certificate, reports its addresses in that object, and then requests a certificate.  It requests
 another one when its addresses change.
+
+Kubelets do the same: ``k8s.io/client-go/util/certificate``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """
 HTTP requests to one API server, limited in time and size.
 
-HTTP requests and connections to one API server: TLS, proxies, limits.
-
-HTTP requests to one API server, limited in time and size.
-
 This module adds to Twisted's Agent what it lacks.  The time limit covers
 the whole exchange, not only the head of the response.  A cancelled or timed-out exchange
 aborts its connection, because TLS's orderly close waits for a peer that may
@@ -14,9 +10,6 @@ decompressed body, too, before it is in memory.
 
 A server that answers 401 has not begun the request.  So any request is sent once more if the
 credential plugin then returns another credential.
-
-One request and its answer on a connection of :mod:`.http`: whose connection it is, and who gets the
-body.
 """
 
 from __future__ import annotations

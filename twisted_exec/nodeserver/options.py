@@ -1,11 +1,8 @@
 """
-Command-line options of the server itself, of its leaves, of the syncer, and of its Nodes.
+Command-line options of the node server: of the server itself, its leaves, the syncer and its Nodes.
 
-Command-line options of the server itself, of its leaves and of the syncer.
-
-The options of Nodes are in :mod:`twisted_exec.nodeserver.options`; the tap joins them.
-
-Command-line options of Nodes: what they publish, and which replica keeps them.
+The tap joins them.  The options of Nodes (:class:`NodeOptions`) say what Nodes publish, and which
+replica keeps them.
 
 All replicas serve streams and logs.  The leader keeps Nodes and copies Pods; it holds a Lease of
 the root (:mod:`twisted_exec.kube.leases`).

@@ -1,7 +1,5 @@
 """
-Decide which Pod of a leaf belongs to which Pod of the root, also by its namespace and name.
-
-Decide which Pod of a leaf belongs to which Pod of the root.
+Decide which Pod of a leaf belongs to which Pod of the root, and map their namespaces and names.
 
 A user who may create Pods in a leaf may also set our marks.  So a mark counts only in the namespace
 that belongs to the root's Pod there: only users with write access to that namespace can claim a
@@ -10,10 +8,9 @@ root's Pod.
 
 Source of Kosmos's label: ``kosmos-io/kosmos``, ``pkg/utils/constants.go``.
 
-Namespaces and names of Pods: from the root to a leaf and back.
-
-Pure.  Two namespaces of the root never map to the same one in the leaf, or users who may read the
-Pods of one could read those of the other.
+The mapping of namespaces and names (:class:`Names`), from the root to a leaf and back, is pure.
+Two namespaces of the root never map to the same one in the leaf, or users who may read the Pods of
+one could read those of the other.
 """
 
 from __future__ import annotations

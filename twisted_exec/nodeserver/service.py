@@ -1,13 +1,9 @@
 """
 The node server as a Twisted service: listening ports, access, endings of sessions, shutdown.
 
-The node server as a Twisted service: listening ports, access, shutdown.
-
 Shutdown ends no session without a message.  First readiness fails, so that the root sends new
 streams to another replica, and no new sessions are accepted.  Then running sessions end, each with
 the reason.  Only then do the ports close.
-
-Endings of the node server's sessions: the Pod is gone, or its Node stands for another leaf.
 """
 
 from __future__ import annotations

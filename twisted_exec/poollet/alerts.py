@@ -1,22 +1,12 @@
 """
 ConsoleAlerts: patterns for the machine runtime, and Events about what it finds.
 
-Carries ConsoleAlerts to the machine runtime, and its matches to the API server.
+:class:`AlertController` carries ConsoleAlerts to the machine runtime, and its matches to the API
+server.  A match is acknowledged after its Event is written.  An API server without the kind, or
+without permission to read it, has no alerts.
 
-A match is acknowledged after its Event is written.  An API server without the kind, or without permission
-to read it, has no alerts.
-
-The patterns for the machines of a pool.
-
-Pure, in short turns.  The result is the message for the machine runtime, and what is needed to
-understand its matches.
-
-The pool's entry in the status of each alert.
-
-Events about matches.
-
-The name of an Event is derived from the match, so that a match that the runtime lists again, after a
-crash of either side, is no second Event.
+:func:`make_rules` makes the patterns for the machines of a pool, and :func:`entry_of` the pool's
+entry in the status of each alert.
 """
 
 from __future__ import annotations
@@ -364,6 +354,9 @@ async def make_rules(
     """
     Return the rules of a pool.
 
+    Pure, in short turns.  The result is the message for the machine runtime, and what is needed to
+    understand its matches.
+
     :param owner: identifies the poollet at the runtime.
     :param alerts: all that the poollet sees.
     :param machines: of the pool.
@@ -557,7 +550,12 @@ def event_of(
     dialect: Dialect,
     pool: str,
 ) -> Object:
-    """Return the Event about a match."""
+    """
+    Return the Event about a match.
+
+    The name of an Event is derived from the match, so that a match that the runtime lists again,
+    after a crash of either side, is no second Event.
+    """
     event = new_event(
         machine,
         dialect.workload,

@@ -1,7 +1,5 @@
 """
 The consoles of one pool: the rights of their users, their sessions, and the HTTP server.
-
-The HTTP resource of a poollet: consoles, logs, screens, recordings, probes and metrics.
 """
 
 from __future__ import annotations
@@ -296,7 +294,7 @@ class ConsoleServer:
 
 class PoolletRoutes(GatedDispatcher):
     """
-    The resource of a poollet.
+    The HTTP resource of a poollet: consoles, logs, screens, recordings, probes and metrics.
 
     Probes are open to all clients.  Metrics need permission to ``get`` the path ``/metrics``.
     """

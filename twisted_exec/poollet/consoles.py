@@ -1,25 +1,20 @@
 """
 Consoles at a poollet: the gate, the permissions, ConsolePolicies, and the console's location.
 
-The console route of a poollet: the gate, the permissions, and the console's location.  The route of
-logs (:mod:`twisted_exec.poollet.texts`) shares them.
+The routes of logs and screens (:mod:`twisted_exec.poollet.texts`) share the gate, the permissions
+and the location.
 
 The poollet authorizes every session itself.  A user whom a trusted proxy forwards needs a right at
-the console of that very machine (:mod:`twisted_exec.auth.console_rights`), and the proxy needs ``create`` on ``machinepools/proxy``
-of this pool; a user without a proxy needs both.  ironcore's own API server forwards no users; it
-can be configured as a user that needs only the proxy permission.
+the console of that very machine (:mod:`twisted_exec.auth.console_rights`), and the proxy needs
+``create`` on ``machinepools/proxy`` of this pool; a user without a proxy needs both.  ironcore's
+own API server forwards no users; it can be configured as a user that needs only the proxy
+permission.
 
 A machine is identified by its UID, not its name: for every hop, a machine created again under the
 same name is another machine.
 
-ConsolePolicies at a poollet, which evaluates none: it refuses sessions that come without an API server
-that does.
-
-These are sessions of users who connect to the poollet directly, and of an API server of another make
-that names no users.  The poollet lists the policies when such a session is opened.  From then on it
-watches them, and a change that concerns a machine is a hint for the session guard.
-
-Take-overs that a poollet denies: audit records, and Events of the machine.
+The poollet evaluates no ConsolePolicies: it refuses sessions under a policy that come without an
+API server that evaluates it (:class:`PoolPolicies`).
 """
 
 from __future__ import annotations
@@ -440,6 +435,11 @@ class PoolPolicies:
     """
     The ConsolePolicies of a pool's machines.
 
+    The policies concern sessions of users who connect to the poollet directly, and of an API server
+    of another make that names no users.  The poollet lists the policies when such a session is
+    opened.  From then on it watches them, and a change that concerns a machine is a hint for the
+    session guard.
+
     :param machines: the pool's Machines, as last seen.
     :ivar changed: is called when a policy may concern a machine that it did not concern before.
     """
@@ -579,7 +579,7 @@ def _trim(policy: Object) -> Object:
 
 class Denials:
     """
-    Records the take-overs.
+    Records the take-overs that the poollet denies, as audit records and as Events of the machine.
 
     :param sessions: of this poollet; they have the names of the users who have the floor.
     :param seconds: returns the time, by a monotonic clock.

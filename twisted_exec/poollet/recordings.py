@@ -1,14 +1,9 @@
 """
-The ConsoleRecordings of a pool: the poollet sends them to the machine runtime and writes their statuses from its reports.
+The ConsoleRecordings of a pool: the runtime gets them, and its reports become their statuses.
 
-Carries ConsoleRecordings to the machine runtime, and its signed heads to the API server.
-
-A status is acknowledged after it is written.  The runtime retains a recording until it learns that the
-object is deleted.
-
-ConsoleRecordings as messages of the machine runtime interface, and its statuses as those of the objects.
-
-Pure, in short turns.
+:class:`RecordingController` carries ConsoleRecordings to the machine runtime, and its signed heads
+to the API server.  A status is acknowledged after it is written.  The runtime retains a recording
+until it learns that the object is deleted.
 """
 
 from __future__ import annotations
@@ -239,6 +234,8 @@ async def request(
 ) -> pb.SetRecordingsRequest:
     """
     Return the message with all recordings of a pool, of which there may be thousands.
+
+    Pure, in short turns.
 
     :param released: UIDs of recordings whose objects are deleted, with those of their machines.
     """

@@ -1,9 +1,9 @@
 """
 The common part of controllers that carry objects to the machine runtime, and its reports back.
 
-Two loops run side by side.  One sends all objects of the pool whenever they change.  The other lists the
-runtime's reports, with calls that wait for the next report; a report is acknowledged after it is
-handled.  A runtime that was restarted gets the objects again.
+Two loops run side by side.  One sends all objects of the pool whenever they change.  The other
+lists the runtime's reports, with calls that wait for the next report; a report is acknowledged
+after it is handled.  A runtime that was restarted gets the objects again.
 """
 
 from __future__ import annotations

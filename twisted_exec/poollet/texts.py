@@ -1,20 +1,5 @@
 """
 The routes of a poollet for texts: the logs, screens and recordings of machines.
-
-The log route of a poollet: the output of a machine's console.
-
-Authentication, authorization and lookup are those of the console (:mod:`twisted_exec.poollet.consoles`), except that
-reading needs ``get`` on ``machines/log``, and a machine that is off still has a log.  The options
-go to the runtime, which alone knows lines and times.
-
-The screen route of a poollet: what a terminal would show of a machine's console.
-
-Authorization is that of a console that is only watched.  The runtime renders the screen: it serves it
-for the token of a log, beside the log.
-
-The route of recordings at a poollet: the content of a ConsoleRecording, from the runtime that made it.
-
-Reading needs ``get`` on ``consolerecordings/content``.  The machine need not exist any more.
 """
 
 from __future__ import annotations
@@ -50,7 +35,14 @@ from twisted_exec.wire.session_terms import FULL, Terms
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class LogLocator(ExecLocator):
-    """Finds the log of the Machine in the context's subject."""
+    """
+    Finds the log of the Machine in the context's subject.
+
+    Authentication, authorization and lookup are those of the console
+    (:mod:`twisted_exec.poollet.consoles`), except that reading needs ``get`` on ``machines/log``,
+    and a machine that is off still has a log.  The options go to the runtime, which alone knows
+    lines and times.
+    """
 
     needs_power: ClassVar[bool] = False
     resumes: ClassVar[bool] = False
@@ -141,7 +133,13 @@ _LOG, _SCREEN = "/log/", "/screen/"
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class ScreenLocator(LogLocator):
-    """Finds the screen of the Machine in the context's subject."""
+    """
+    Finds the screen of the Machine in the context's subject.
+
+    The screen is what a terminal would show of the machine's console.  Authorization is that of a
+    console that is only watched.  The runtime renders the screen: it serves it for the token of a
+    log, beside the log.
+    """
 
     under_policies: ClassVar[bool] = True
     access_type: ClassVar[type[ConsoleAccess]] = ScreenAccess
@@ -176,7 +174,12 @@ def _no_screen() -> NotImplementedByBackend:
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class ContentLocator(LogLocator):
-    """Finds the content of the ConsoleRecording that the context's subject names."""
+    """
+    Finds the content of the ConsoleRecording that the context's subject names.
+
+    The content comes from the runtime that made the recording.  Reading it needs ``get`` on
+    ``consolerecordings/content``.  The machine need not exist any more.
+    """
 
     async def _locate(self, context: RequestContext) -> Location:
         context.learn_reason()

@@ -1,3 +1,5 @@
 """
-Parts of every program under twistd: options, start and stop, background work, audit, metrics, health.
+Parts of every program under twistd.
+
+These are options, start and stop, background work, systemd, hand-over, audit, metrics and health.
 """

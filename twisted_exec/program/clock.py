@@ -1,18 +1,15 @@
 """
 The clock and the loop of a program's reactor.
 
-The clock of a program.
-
 Timers use the monotonic clock.  Twisted's reactors use ``time.time``: if the system clock is set
 back by an hour, no timer fires for an hour and heartbeats stop; if it is set forward, all time
 limits expire at once.  See https://github.com/twisted/twisted/issues/2424.  Code that needs the
 time of day must not ask the reactor for it.
 
-The loop of a program's reactor.
-
-Twisted's loop handles all events that the kernel reports before it comes back to its timers.  It also
-makes a log context for each event, a sixth of the cost of a key; only Twisted's old log interface
-shows that context.  With :func:`shorten_turns` a turn has a limited number of events, and no contexts.
+Turns of the loop are short.  Twisted's loop handles all events that the kernel reports before it comes
+back to its timers.  It also makes a log context for each event, a sixth of the cost of a key; only
+Twisted's old log interface shows that context.  With :func:`shorten_turns` a turn has a limited number
+of events, and no contexts.
 """
 
 from __future__ import annotations

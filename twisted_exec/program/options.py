@@ -5,13 +5,9 @@ Errors take one line and exit code 1.  By default twistd prints the whole help b
 
 A configuration file is TOML with the names of options as keys; the command line takes precedence.
 
-Configuration files with options: TOML, with the names of options as keys.
-
-Level of the log of a program under twistd, which has no option for it.
-
-The option ``--console-verbs`` of programs that authorize consoles.
-
-Options of the audit log, named as kube-apiserver's.
+Several programs share some options.  One sets the level of the log, for which twistd has no option.
+``--console-verbs`` is for programs that authorize consoles.  Options of the audit log are named as
+kube-apiserver's.
 """
 
 from __future__ import annotations

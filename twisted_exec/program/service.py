@@ -1,16 +1,13 @@
 """
 Services of a program: a start that may fail, and the time that sessions get to end.
 
-Services with an asynchronous start that may fail.
+The start of an :class:`AsyncService` is asynchronous.  Twisted's ``startService`` cannot wait, and its
+exceptions become tracebacks.  So failures are reported by ``when_ready``, which
+:func:`twisted_exec.program.start.report_start` turns into one line.
 
-Twisted's ``startService`` cannot wait, and its exceptions become tracebacks.  So failures are
-reported by ``when_ready``, which :func:`twisted_exec.program.start.report_start` turns into one
-line.
-
-The time that sessions get to end when a program stops.
-
-The first drain of a stop logs how long it may take.  A second Ctrl-C ends all drains; the program
-then stops its parts in order as usual, and ends its machines.
+When a program stops, its sessions get some time to end (:func:`let_sessions_end`).  The first drain of
+a stop logs how long it may take.  A second Ctrl-C ends all drains; the program then stops its parts in
+order as usual, and ends its machines.
 """
 
 from __future__ import annotations

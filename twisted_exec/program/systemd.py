@@ -1,16 +1,13 @@
 """
 What a program and systemd tell each other: notifications, and sockets that systemd opened.
 
-Notifications to systemd.
-
 systemd considers a service of ``Type=notify`` started when it sends ``READY=1``, so units ordered
 after it find it listening.  Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``,
 where a leading ``@`` stands for the NUL of an abstract address.
 
-Listening sockets that systemd opened for this process.
-
-Source: sd_listen_fds(3).  Twisted reads ``LISTEN_FDS`` when its endpoints are imported, and removes
-it from the environment; the kernel still has the environment that this process was started with.
+systemd may also open listening sockets for this process.  Source: sd_listen_fds(3).  Twisted reads
+``LISTEN_FDS`` when its endpoints are imported, and removes it from the environment; the kernel still
+has the environment that this process was started with.
 """
 
 from __future__ import annotations

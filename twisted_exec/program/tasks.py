@@ -1,5 +1,5 @@
 """
-Coroutines of services: methods that return a Deferred, work in the background, and parts that are stopping.
+Coroutines of services: methods that return a Deferred, background work, and parts that stop.
 """
 
 from __future__ import annotations

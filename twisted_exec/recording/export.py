@@ -1,9 +1,7 @@
 """
 Recordings made of others' bytes: a range of a journal, and some blocks of a recording.
 
-The export of a range of a journal as a recording.
-
-Excerpts: some blocks of a recording, which are as proven as in the whole of it.
+Blocks of a recording are as proven in an excerpt as in the whole recording.
 """
 
 from __future__ import annotations

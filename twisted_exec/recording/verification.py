@@ -1,12 +1,8 @@
 """
-Verification of recordings, whose blocks are read in constant memory.
-
-Verification of recordings, in constant memory.
+Verification of recordings, whose blocks are read from a file in constant memory.
 
 Each link covers all text before it, so a byte that is changed, missing or repeated changes every
 later link; and the last line is a signed head with the last link.
-
-The blocks of a recording, read from a file in constant memory.
 """
 
 from __future__ import annotations

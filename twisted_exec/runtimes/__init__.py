@@ -1,4 +1,3 @@
 """
-Machine runtimes: machines of this host, lines to existing machines, and the broker of another
-cluster.
+Machine runtimes: machines of this host, lines to existing machines, and the machine broker.
 """

@@ -20,8 +20,6 @@ The configuration file of ``exec-runtime``: the machine classes of this host.
 
 Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; whether the host
 *has* everything that a class needs is checked when the runtime starts.
-
-The machine classes of a runtime.
 """
 
 from __future__ import annotations

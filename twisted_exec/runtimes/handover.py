@@ -1,35 +1,14 @@
 """
 Hand-over of a machine runtime: another process goes on with its machines and sessions.
 
-The sessions of a runtime that another process continues.
-
-The new process creates each session of the old one before it accepts any request.  Our own clients
-resume there with the keys that they have.  For a stream of a stock client the old process makes a key
-itself, and becomes the client of the session (:mod:`twisted_exec.runtimes.handover`).
-
-The machines of a runtime that another process continues.
+The new process creates each session of the old one before it accepts any request
+(:class:`SessionsHandOver`).  Our own clients resume there with the keys that they have.  For a
+stream of a stock client the old process makes a key itself, and becomes the client of the session
+(:class:`Bridge`).
 
 The old process lets go of each machine, which goes on, and of the state directory; it can take both
-back.  The new process adopts the machines like those that outlived an earlier runtime, whatever
-``--keep-machines`` says.
-
-A stream of a stock client, in a process whose successor has the machines.
-
-The stream's attachment becomes a client of the session in the successor, by the protocol with which
-our own clients resume theirs: output from the exact byte, input in order and exactly once.  The
-client of the stream sees a pause at most.  When the successor is replaced in turn, the bridge
-resumes at the next one.
-
-Requests of predecessors of this process for the sessions whose streams they serve.
-
-The socket is in the private directory of the runtime, so only processes of the same account reach it.
-A request names a session, and has the key that resumes it (:mod:`twisted_exec.wire.resume`).
-
-Streams that a predecessor of this process serves, and that the hop before rejoins.
-
-A poollet that is replaced cuts the connections of stock clients' streams, and the API server rejoins
-them (:mod:`twisted_exec.wire.resume`).  The request comes to the newest process of the runtime, which
-passes it and then the bytes on to the process that serves the stream.
+back (:class:`MachinesHandOver`).  The new process adopts the machines like those that outlived an
+earlier runtime, whatever ``--keep-machines`` says.
 """
 
 from __future__ import annotations
@@ -536,6 +515,13 @@ class Bridge:
     """
     The attachment of a stream to a session in another process.
 
+    The stream is that of a stock client, in a process whose successor has the machines.
+
+    The bridge becomes a client of the session in the successor, by the protocol with which our own
+    clients resume theirs: output from the exact byte, input in order and exactly once.  The client
+    of the stream sees a pause at most.  When the successor is replaced in turn, the bridge resumes
+    at the next one.
+
     :param reopen: opens a connection to the session.
     :param sent: input of the stream that the machine got before, for audit.
     """
@@ -677,9 +663,14 @@ class _Far:
 
 class BridgeRoutes(SocketRoutes):
     """
-    The routes of the socket for predecessors.
+    The routes of the socket at which predecessors of this process reach the sessions of their
+    streams.
 
     A frozen process refuses them: it has handed the sessions over, and the next process has them.
+
+    The socket is in the private directory of the runtime, so only processes of the same account
+    reach it.  A request names a session, and has the key that resumes it
+    (:mod:`twisted_exec.wire.resume`).
     """
 
     _server: StreamServer
@@ -761,7 +752,13 @@ async def pass_on(
 
 
 class LeftStreamRoutes(SocketRoutes):
-    """The routes of a socket for successors of this process, which serves streams."""
+    """
+    The routes of a socket for successors of this process, which serves streams.
+
+    A poollet that is replaced cuts the connections of stock clients' streams, and the API server
+    rejoins them (:mod:`twisted_exec.wire.resume`).  The request comes to the newest process of the
+    runtime, which passes it and then the bytes on to the process that serves the stream.
+    """
 
     serves_while_frozen = True
 

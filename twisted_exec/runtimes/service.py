@@ -1,16 +1,11 @@
 """
 The machine runtime: machines of several classes on this host.
 
-It answers the calls of the runtime interface for its machines (:mod:`.supervised`) and their consoles
-(:mod:`twisted_exec.runtimes.service`).  By default machines end with the runtime.  After a crash the next runtime
-first ends the processes of the last one, and the poollet creates the machines again.  With
-``--keep-machines``, machines of drivers with ``IAdoptsMachines`` outlive the runtime: the next one
-reads them from disk (:mod:`.storage`) and adopts them.
-
-Access to the consoles and logs of a runtime's machines, for calls and for tokens.
-
-A call checks whether the console can be opened, and returns a URL with a token.  The stream server
-checks again when the token is used.
+It answers the calls of the runtime interface for its machines (:mod:`.supervised`) and their
+consoles (:class:`ConsoleAccess`).  By default machines end with the runtime.  After a crash the
+next runtime first ends the processes of the last one, and the poollet creates the machines again.
+With ``--keep-machines``, machines of drivers with ``IAdoptsMachines`` outlive the runtime: the next
+one reads them from disk (:mod:`.state`) and adopts them.
 """
 
 from __future__ import annotations
@@ -492,6 +487,9 @@ def _check_size(texts: Mapping[str, str]) -> None:
 class ConsoleAccess:
     """
     The consoles and logs of one runtime.
+
+    A call checks whether the console can be opened, and returns a URL with a token.  The stream
+    server checks again when the token is used.
 
     :param journals: those of deleted machines, too.
     :param cache: stores the tokens.

@@ -1,8 +1,5 @@
 """
-The state of one runtime on disk: its lock and id, the machines' directories, and the recovery after
-a crash.
-
-The state directory of a runtime: its lock, its id, and the directories of machines.
+The state of one runtime on disk: lock, id, the machines' directories, and recovery after a crash.
 
 Without ``--keep-machines`` a machine ends with its runtime, which removes its directory; the next
 runtime creates the machine again with new disks.  With it, the file ``machine`` in the directory

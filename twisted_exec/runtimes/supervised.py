@@ -2,11 +2,6 @@
 The machines of a runtime: each has a record, a supervisor, a journal and directories.
 
 A machine that can outlive the runtime is written to disk whenever its record changes.
-
-The last line of each machine's console, as the message of the condition ``ConsoleOutput``.
-
-All users who may read a machine read its conditions, and not all of them may watch its console.  So this
-is off unless the runtime's operator asks for it.
 """
 
 from __future__ import annotations
@@ -500,6 +495,10 @@ class _Line:
 class LastLines:
     """
     The conditions of the machines of one runtime.
+
+    A condition, ``ConsoleOutput``, has the last line of the machine's console as its message.  All
+    users who may read a machine read its conditions, and not all of them may watch its console.  So
+    this is off unless the runtime's operator asks for it.
 
     :param seconds: how often the line of a machine may change; 0 for no conditions.
     """

@@ -1,12 +1,9 @@
 """
 Screens from journals: the selection of the output for the emulator, from states in memory.
 
-Screens from journals: the selection of the output for the emulator.
-
 An emulator begins at the nearest key frame, or :data:`LOOK_BACK` bytes before the screen.  Full-screen
-programs draw everything again more often than that.
-
-States of screens at offsets of journals, in memory.
+programs draw everything again more often than that.  Key frames are states of screens at offsets of
+journals; :class:`KeyFrames` keeps them in memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 The interfaces of terminal emulators and of the processes that run them.
 
-Jobs and results as messages between a pool and its processes.
+A pool and its processes exchange jobs and results as messages.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """
 The content of a screen and its forms: text, JSON, SVG and escape sequences.
 
-The content of a screen.
-
-Forms of a screen: text, JSON, SVG and escape sequences.
-
-The state of a console's terminal, for a terminal that takes over from there.
-
-A picture of the screen is not enough for that: it lacks the screen behind the alternate one, the
-attributes of the next characters, scroll regions, modes, and the beginning of an incomplete escape
-sequence.  The key frame of the emulator has them, but in sequences that not every terminal knows.
+A further form is the state of a console's terminal, for a terminal that takes over from there
+(:func:`as_state`).  A picture of the screen is not enough for that: it lacks the screen behind the
+alternate one, the attributes of the next characters, scroll regions, modes, and the beginning of an
+incomplete escape sequence.  The key frame of the emulator has them, but in sequences that not every
+terminal knows.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ OTLP over HTTP: OpenTelemetry collectors, Loki, VictoriaLogs and others.
 
 A batch is one POST.  The receiver acknowledges it with its answer, so nothing has to settle.
 
-OTLP's log messages in protobuf's encoding, sans I/O.
+The log messages are in protobuf's encoding, and are written by hand, because an object for each line
+would take most of the time.
 
-The messages are written by hand, because an object for each line would take most of the time.
 Sources: opentelemetry-proto, ``opentelemetry/proto/logs/v1/logs.proto``, ``common/v1/common.proto``
 and ``collector/logs/v1/logs_service.proto``; the OTLP specification 1.8, "OTLP/HTTP".
 """

@@ -1,11 +1,9 @@
 """
 Sends the lines of many journals to sinks, at least once; with metrics for each sink.
 
-Sends the lines of many journals to one sink, at least once.
-
-The shipper has no queue: it remembers an offset for each journal and builds a batch from the
-journals when the sink can take one.  A batch that fails is forgotten and built again later.  The
-journals' retention is therefore the only limit of an outage.
+A :class:`Shipper` sends to one sink, and has no queue: it remembers an offset for each journal and
+builds a batch from the journals when the sink can take one.  A batch that fails is forgotten and built
+again later.  The journals' retention is therefore the only limit of an outage.
 
 A cursor on disk follows the accepted offsets: every few seconds the sink makes sure that accepted
 lines are safe (:meth:`~.interfaces.ILineSink.settle`), then the cursors are saved.  After a crash of this
@@ -13,9 +11,7 @@ program, or a failure of the receiver before that, the lines since the last save
 
 The work is done in short turns, because consoles share the thread.
 
-Metrics of shipping, with the label ``sink``.
-
-Shipping of a runtime: each sink with each machine.
+:class:`Shipping` connects each sink of a runtime with each machine.  Metrics have the label ``sink``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """
 The position of one sink in one journal, and the lines from there.
 
-The position of one sink in one journal.
-
-Lines of a journal, for sinks.
-
 A line ends with a newline, at a boot and at a gap, and is split into parts when it is too long.
 Text without a newline is a line of its own only if the caller says so: more of it may come.
 """

@@ -6,10 +6,9 @@ not yet written.  So lines count as safe only when the receiver's kernel has ack
 the connection has lasted for some time after that.  Lines since then are sent again after a lost
 connection: they may arrive twice.
 
-Syslog messages (RFC 5424), each with its length in front (RFC 5425), sans I/O.
-
-The host name is the machine's name, the process id its boot, and the message id ``line`` or
-``gap``; everything else is structured data.  The text is passed on byte for byte.
+Messages are those of RFC 5424, each with its length in front (RFC 5425).  The host name is the machine's
+name, the process id its boot, and the message id ``line`` or ``gap``; everything else is structured data.
+The text is passed on byte for byte.
 """
 
 from __future__ import annotations

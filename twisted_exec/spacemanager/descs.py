@@ -4,10 +4,9 @@ Spec and status of a SpaceProviderDesc, without I/O.
 ``spec.SpacePrefixForDiscovery`` was a prefix in upstream, with an empty value or ``*`` for
 everything.  Here it may also be a glob, which contains any of ``*``, ``?`` and ``[``.
 
-Two conditions of a provider, from the result of its last request; without I/O.
-
-A provider that rejects us is reachable, and our credentials are invalid.  An unreachable provider
-proves nothing about the credentials.
+The status has two conditions of the provider, from the result of its last request
+(:class:`ProviderConditions`).  A provider that rejects us is reachable, and our credentials are
+invalid.  An unreachable provider proves nothing about the credentials.
 """
 
 from __future__ import annotations

@@ -2,12 +2,7 @@
 Registry of all providers: a view of each SpaceProviderDesc, its namespace, and its status.
 
 Each provider has a worker of its own that compares and acts, so missed events do not matter.
-ProviderRegistry do not wait for each other: the copy of each list is updated independently.
-
-Namespaces of providers: created for a SpaceProviderDesc, and deleted after it once they are empty.
-
-A namespace that existed before is used as it is, and never deleted.  Neither is one that contains
-other programs' objects.
+Providers do not wait for each other: the copy of each list is updated independently.
 """
 
 from __future__ import annotations
@@ -283,7 +278,10 @@ _IN_EVERY_NAMESPACE = {
 
 class ProviderNamespaces:
     """
-    The namespaces of providers.
+    The namespaces of providers: created for a SpaceProviderDesc, and deleted after it once empty.
+
+    A namespace that existed before is used as it is, and never deleted.  Neither is one that
+    contains other programs' objects.
 
     :param changed: called with the name of a provider whose namespace has changed.
     """

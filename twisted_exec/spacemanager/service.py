@@ -1,13 +1,10 @@
 """
-The Space Manager as a service: health endpoints and metrics on each replica, controllers on the leader.
+The Space Manager as a service: health and metrics on each replica, controllers on the leader.
 
-The Space Manager as a service: health endpoints on each replica, controllers on the leader.
+Every replica serves health endpoints and metrics.  The leader manages providers and Spaces.  A new
+leader starts without any memory of the old one.
 
-Every replica serves probes and metrics.  The leader manages providers and Spaces.  A new leader
-starts without any memory of the old one.
-
-Metrics of a manager: Spaces by phase, reachable providers, provider calls, expiry of credentials.
-
+The metrics are Spaces by phase, reachable providers, provider calls, and expiry of credentials.
 Only the leader has these values; other replicas export none.
 """
 

@@ -1,7 +1,5 @@
 """
-``twistd exec-spacemanager``: the Space Manager as a program.
-
-Command line of the Space Manager.
+``twistd exec-spacemanager``: command line of the Space Manager, and the service that it makes.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
 """
-View of one provider: its SpaceProviderDesc, its Secret, the provider itself, and the copy of its
-list.
+View of one provider: its SpaceProviderDesc, its Secret, the provider itself, and its list's copy.
 
 The provider is recreated when its configuration has changed, such as its Secret; the old instance
 is closed first.  The old list stays until the new instance returns one.  With an unusable Secret
 the current instance stays in use; without a Secret it is closed.
 
-A provider with bounded calls: each has a timeout, is counted, and only fails with an ``APIError``.
+:class:`Bounded` bounds each call of the provider in time.
 
-Identity of the place of physical spaces that are on a manager's host.
-
-The physical spaces of a provider such as ``local`` or ``kind`` only exist for one host and
-``--state-dir``.  If a manager elsewhere became the leader, all of them would seem to be missing,
-and would be created a second time, empty.  So the first manager that uses such a provider records
-its place in the ``status``, and managers elsewhere report the place instead of using the provider.
+The place of physical spaces (:func:`place_of`) identifies the host that they are on.  The physical
+spaces of a provider such as ``local`` or ``kind`` only exist for one host and ``--state-dir``.  If
+a manager elsewhere became the leader, all of them would seem to be missing, and would be created a
+second time, empty.  So the first manager that uses such a provider records its place in the
+``status``, and managers elsewhere report the place instead of using the provider.
 """
 
 from __future__ import annotations
@@ -354,6 +352,8 @@ class CreationListener(Protocol):
 class Bounded:
     """
     A provider with bounded calls.
+
+    Each call has a timeout, is counted, and only fails with an ``APIError``.
 
     :param provider: the real provider.
     :param name: name of the SpaceProviderDesc, for messages.

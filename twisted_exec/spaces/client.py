@@ -1,10 +1,8 @@
 """
 The space-aware client: finds API servers by the names of their Spaces, and connects to them.
 
-The space-aware client: finds API servers by the names of their Spaces.
-
-It watches the Spaces and their Secrets in the cluster that has them, and sends no requests to the
-Spaces themselves: an unreachable Space only delays its own users.  Everything runs in the
+The client watches the Spaces and their Secrets in the cluster that has them, and sends no requests to
+the Spaces themselves: an unreachable Space only delays its own users.  Everything runs in the
 reactor's thread, and lookups are in memory.
 
 As a Twisted service it starts and stops with its program::
@@ -14,10 +12,9 @@ As a Twisted service it starts and stops with its program::
     ...
     pods = await spaces.get("lab-7").list(PODS)
 
-The connection to one Space: its current credentials, and a client that uses them.
-
-A rotation of credentials is invisible to users of the connection, and to streams over it.  When a
-request is answered with 401, the Secret is reread from the cluster that has it; concurrent 401s
+The connection to one Space (:class:`SpaceConnection`) has its current credentials, and a client that
+uses them.  A rotation of credentials is invisible to users of the connection, and to streams over it.
+When a request is answered with 401, the Secret is reread from the cluster that has it; concurrent 401s
 share one read.
 
 A Secret that is not usable leaves the last usable credentials in force, with one log line.  A

@@ -1,23 +1,19 @@
 """
 Kubeconfigs of Spaces: in Secrets, by a one-time lookup, and with a user's own credentials.
 
-Kubeconfigs in Secrets: endpoint and credentials of a Space's API server.
-
-A Secret's ``data`` is base64 already.  Upstream encoded kubeconfigs a second time, so both forms
-are read; we write the single encoding.  The authors of such Secrets need no rights on this
-machine, so a kubeconfig must be self-contained: one that names files or programs is refused.
-
-All errors are :class:`~twisted_exec.kube.config.KubeConfigError`: one line that names the Secret,
+A kubeconfig in a Secret has endpoint and credentials of a Space's API server.  A Secret's ``data`` is
+base64 already.  Upstream encoded kubeconfigs a second time, so both forms are read; we write the single
+encoding.  The authors of such Secrets need no rights on this machine, so a kubeconfig must be
+self-contained: one that names files or programs is refused.  Each error of such a kubeconfig is a
+:class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`: one line that names the Secret,
 the key and the remedy, and quotes none of the content.
 
-One-time lookup of a Space, for commands.
+Commands look up a Space once (:func:`find_space`).  Users who may only read one provider's namespace
+must name the provider.
 
-Users who may only read one provider's namespace must name the provider.
-
-Access to a Space with the user's own credentials for another server, the hub.
-
-The address of the Space's server comes from an object on the hub, so its authors could point it
-anywhere. They must not be able to collect the user's credentials:
+A user may also access a Space with their own credentials for another server, the hub
+(:func:`with_user_credentials`).  The address of the Space's server comes from an object on the hub, so
+its authors could point it anywhere.  They must not be able to collect the user's credentials:
 
 * A client certificate can be presented to any server: the key stays here, and the proof is only
   valid within that connection.
@@ -25,7 +21,7 @@ anywhere. They must not be able to collect the user's credentials:
   it is for, identified by its address and the CA in the user's own kubeconfig, and to a server that
   the user names explicitly.  No object can redirect it.
 
-Nothing here does I/O.
+This choice of credentials needs no I/O.
 """
 
 from __future__ import annotations

@@ -4,15 +4,14 @@ API server, poollet and runtime on one host, in one process.
 These are the same services as in separate programs, with the same sockets and certificates between
 them: the API server and the poollet use TLS on loopback ports, the runtime UNIX sockets in a
 private directory.  This module only starts and stops them in the right order, and hands them over
-together (:mod:`.handover`).
+together (:class:`PartsHandOver`).
 
-The settings of the parts of ``exec-standalone``, from its own.
+The settings of the parts come from those of ``exec-standalone``.
 
-The hand-over of ``exec-standalone``: each part hands over as the program of its own does.
-
-The parts freeze one after the other, each before those that it uses: the space manager and the
-poollet send their last requests to the API server, over its listening socket.  In the new process
-the API server accepts connections before the poollet starts, for the same reason.
+In a hand-over, each part hands over as the program of its own does.  The parts freeze one after the
+other, each before those that it uses: the space manager and the poollet send their last requests to
+the API server, over its listening socket.  In the new process the API server accepts connections
+before the poollet starts, for the same reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 The state directory of a standalone host: locked, with a version, and with the certificates.
 
-The state directory: private, locked while the program runs, and with a version number.
+The directory is private, locked while the program runs, and has a version number:
 
 ==================  ============================================================
 ``version``         the number of the layout; a newer one is left alone
@@ -17,13 +17,11 @@ The state directory: private, locked while the program runs, and with a version 
 ``admin.kubeconfig``  the administrator's kubeconfig, while the program is ready
 ==================  ============================================================
 
-Certificates of a standalone host: created once, renewed in time.
-
-These are the same files that ``twisted-exec pki`` creates for separate programs, issued for
-loopback.  A certificate is renewed when it expires within :data:`RENEW_DAYS`, is unreadable, or
-was not issued by the authority next to it.  When an authority nears its expiry, a new one signs,
-and the old one stays trusted until it expires, so that connections survive.  The services reload
-replaced files by themselves.
+The certificates (:func:`prepare`) are created once and renewed in time.  They are the same files
+that ``twisted-exec pki`` creates for separate programs, issued for loopback.  A certificate is
+renewed when it expires within :data:`RENEW_DAYS`, is unreadable, or was not issued by the authority
+next to it.  When an authority nears its expiry, a new one signs, and the old one stays trusted
+until it expires, so that connections survive.  The services reload replaced files by themselves.
 """
 
 from __future__ import annotations

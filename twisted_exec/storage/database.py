@@ -1,22 +1,18 @@
 """
 The files of the SQLite store: the database, the record of its latest version, and a reserve.
 
-The file of the SQLite store.
-
-``objects`` holds the current objects, ``log`` their changes.  The resourceVersion of a change is
-its row in ``log``.  The latest rows of the log are kept, so that watches can continue after a
+In the database ``objects`` holds the current objects, ``log`` their changes.  The resourceVersion of a
+change is its row in ``log``.  The latest rows of the log are kept, so that watches can continue after a
 restart. ``state`` holds the identity of the database, and whether a server uses it.
 
-The lock of a server is on the record (:mod:`twisted_exec.storage.database`), so that a backup can
-read the file meanwhile.
+The record (:class:`Record`) shows whether the database is complete.  SQLite cannot tell that its
+write-ahead log was removed or cut: it shows an earlier state.  So the latest acknowledged version is
+also in a file of its own.  It is written after each commit without a sync of its own: it may lag behind
+the database after a power failure, but is never ahead.
 
-Files beside the database that show whether the database is complete.
+The lock of a server is on the record, so that a backup can read the database meanwhile.
 
-SQLite cannot tell that its write-ahead log was removed or cut: it shows an earlier state.  So the
-latest acknowledged version is also in a file of its own.  It is written after each commit without a
-sync of its own: it may lag behind the database after a power failure, but is never ahead.
-
-Disk space beside the database, for deletions on a full disk.
+The reserve (:class:`Reserve`) is disk space beside the database, for deletions on a full disk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """
-Objects in memory: the base of every store that serves reads from there, and a store for tests and
-trials that writes nowhere else.
+Objects in memory: the base of stores that serve reads from there, and a store for tests.
+
+The store for tests and trials writes nowhere else.
 """
 
 from __future__ import annotations

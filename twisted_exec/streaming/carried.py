@@ -1,7 +1,5 @@
 """
-A stream that a proxy carries: its end, and its terms.
-
-Requests to the next hop about an open session: end it, or hold it to other terms.
+A stream that a proxy carries: its end, its terms, and the requests to the next hop about both.
 """
 
 from __future__ import annotations

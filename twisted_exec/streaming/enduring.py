@@ -1,26 +1,22 @@
 """
 A stream at the machine's end that outlives its connection to the hop before.
 
-Clients of Kubernetes cannot resume a session.  But the hop that they are connected to can go on with
-the raw bytes behind their back when a hop between it and the machine dies: it *rejoins* the stream
-over a new connection (:mod:`twisted_exec.wire.resume`), and both ends send again what the other one
-has not received.
+Clients of Kubernetes cannot resume a session.  But the hop that they are connected to can go on
+with the raw bytes behind their back when a hop between it and the machine dies: it *rejoins* the
+stream over a new connection (:mod:`twisted_exec.wire.resume`), and both ends send again what the
+other one has not received.
 
 :class:`EnduringStream` is the transport of the protocol that decodes the stream, which does not
 notice the change.  It keeps what it has sent until the client's answer to a ping shows that
-everything before the ping has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is further behind
-when its connection is lost cannot go on.  Keeping never pauses the producer: a client that answers no
-pings, or only some, would stop for good.
+everything before the ping has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is further
+behind when its connection is lost cannot go on.  Keeping never pauses the producer: a client that
+answers no pings, or only some, would stop for good.
 
 A connection that ends after the protocol has closed it is the end of the stream.  Every other loss
 is a loss on the way: the stream waits for a limited time.
 
-The streams of one server that outlive their connections, by the keys with which they are rejoined.
-
-The last bytes that were sent in one direction of a stream.
-
-An end keeps them until the other end has received them, so that it can send them again over another
-connection.
+:class:`EnduringStreams` has the streams of one server that outlive their connections, by the keys
+with which the hop before rejoins them.
 """
 
 from __future__ import annotations
@@ -460,6 +456,9 @@ _SHORT_BYTES = 512
 class KeptBytes:
     """
     Sent bytes, by their offsets in the stream.
+
+    An end of the stream keeps them until the other end has received them, so that it can send them
+    again over another connection.
 
     :param limit_bytes: the last bytes that are kept.  Older ones are dropped by whole pieces: to cut
         a piece would copy it again and again.

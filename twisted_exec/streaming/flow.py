@@ -1,7 +1,5 @@
 """
-Properties of Twisted's transports that streams depend on.
-
-The kernel's figures about a TCP connection (tcp(7), ``TCP_INFO``), on Linux.
+Properties of Twisted's transports, and the kernel's figures about them, on which streams depend.
 """
 
 from __future__ import annotations
@@ -87,7 +85,11 @@ _LONGEST_BYTES = 72
 
 
 def tcp_info(transport: object) -> bytes:
-    """Return the beginning of a ``struct tcp_info``; empty for a transport that is no TCP connection."""
+    """
+    Return the beginning of a ``struct tcp_info``; empty for a transport that is no TCP connection.
+
+    The kernel has these figures about a TCP connection on Linux: see tcp(7), ``TCP_INFO``.
+    """
     plug = getattr(socket_transport(transport), "socket", None)
     if sys.platform != "linux" or not isinstance(plug, socket.socket):
         return b""

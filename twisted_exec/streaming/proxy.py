@@ -9,15 +9,7 @@ Checks come in the order of kube-apiserver: authentication (401), authorization 
 (404, 400), and only then whether the request is an upgrade (400).  Every refusal names the machine,
 because its reader may have asked for many.
 
-Paths to the next hop on which packets are lost without an error.
-
-A kernel sends unacknowledged data again for a quarter of an hour before it gives the connection up.  A
-stream that can go on over another connection need not wait so long: its user would sooner give it up,
-kubectl after a minute.  So this module checks the connections of such streams now and then (tcp(7),
-``TCP_INFO``).
-
-``TCP_USER_TIMEOUT`` is not for this: it also ends the connection of a peer that answers, but takes no
-more for a while.
+:class:`Paths` finds connections to the next hop on which packets are lost without an error.
 """
 
 from __future__ import annotations
@@ -242,6 +234,14 @@ def unanswered(info: bytes) -> float:
 class Paths:
     """
     The connections to the next hop of streams that can go on over another one.
+
+    A kernel sends unacknowledged data again for a quarter of an hour before it gives the connection
+    up.  A stream that can go on over another connection need not wait so long: its user would
+    sooner give it up, kubectl after a minute.  So this class checks the connections of such streams
+    now and then (tcp(7), ``TCP_INFO``).
+
+    ``TCP_USER_TIMEOUT`` is not for this: it also ends the connection of a peer that answers, but
+    takes no more for a while.
 
     :param unanswered_seconds: see :func:`unanswered_seconds`.
     """

@@ -1,11 +1,5 @@
 """
-Doubles of a console: a line without a machine, and ends that record their events.
-
-A console line without a machine.
-
-The two ends of a console, which record their events.
-
-Producers that record their calls.
+Doubles of a console: a line without a machine, and ends and producers that record their events.
 """
 
 from __future__ import annotations

@@ -7,15 +7,13 @@ and ``/healthz``.  Source of routes, codes and texts: Kubernetes, ``pkg/kubelet/
 of what the streams do, ``k8s.io/kubelet/pkg/cri/streaming``.  Over SPDY there are versions 4 to 1,
 over a WebSocket those and 5.
 
-It is no sandbox: whoever may ask may run any command as the user of this process, so give it a
-client CA, or listen on loopback only::
+The double is no sandbox: whoever may ask may run any command as the user of this process, so give
+it a client CA, or listen on loopback only::
 
     kubelet = Kubelet(reactor, {("default", "web"): {"main": Container()}}, tls=tls, client_ca=pem)
     port = await kubelet.listen("tcp:0:interface=127.0.0.1")
     ...
     await kubelet.stop()
-
-Containers of the kubelet double: their processes and the attached clients.
 """
 
 from __future__ import annotations

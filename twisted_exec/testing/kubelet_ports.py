@@ -6,13 +6,9 @@ Over SPDY each connection is a pair of streams that a client opens, an error str
 
 SPDY in Kubernetes has no flow control, so a slow receiver pauses the whole connection.
 
-Ports of a Pod, forwarded over a WebSocket by a kubelet's double.
-
-In a tunnel (``SPDY/3.1+portforward.k8s.io``) messages carry SPDY.  In an older WebSocket each port
-of the request is one connection, on two channels.  Facts: ``websocket.go`` of
-``k8s.io/kubelet/pkg/cri/streaming/portforward``.
-
-The ports of this host's loopback that a kubelet's double forwards to.
+Over a WebSocket there are two forms.  In a tunnel (``SPDY/3.1+portforward.k8s.io``) messages carry
+SPDY.  In an older WebSocket each port of the request is one connection, on two channels.  Facts:
+``websocket.go`` of ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
 """
-Certificates: load, reload, issue; verified endpoints.
+TLS: certificates that are loaded, reloaded and issued; verified connections and endpoints.
 """

@@ -1,15 +1,12 @@
 """
 A small certificate authority, and the directory of certificates that it issues and renews.
 
-A small certificate authority, and the directory of certificates that it issues.
+The authority issues only what the programs need: server certificates for DNS names and IP
+addresses, client certificates with a user (common name) and groups (organizations), as Kubernetes
+reads them, and certificates that sign recordings.  All keys are P-256, all texts PEM; keys are handed
+out as PEM only, and their files are private.
 
-A small certificate authority: P-256 keys, PEM texts, private files.
-
-It issues only what the programs need: server certificates for DNS names and IP
-addresses, client certificates with a user (common name) and groups
-(organizations), as Kubernetes reads them, and certificates that sign recordings.  Keys are handed out as PEM only.
-
-A PKI directory: three authorities and their certificates, under fixed names.
+The directory (:class:`PKI`) has three authorities and their certificates, under fixed names:
 
 ============================  ==================================================
 ``ca.crt``, ``.key``          CA of serving certificates and recorders
@@ -30,10 +27,8 @@ The three authorities must differ: otherwise the holder of the user CA could iss
 certificate that forwards any identity.  ``twisted-exec pki`` and the standalone program create the
 same directory with this module.
 
-Renewal of certificates that expire soon, and replacement of authorities.
-
-A renewed certificate has the same names and usages, a new key, and is signed by the current
-authority.
+Certificates that expire soon are renewed: a renewed certificate has the same names and usages, a new
+key, and is signed by the current authority.
 
 An authority is replaced in steps, so that every host trusts every certificate in between.
 *Renewed*, it signs with a new key, and its file holds the new certificate followed by the previous

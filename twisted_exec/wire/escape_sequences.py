@@ -1,23 +1,17 @@
 r"""
 Escape sequences in the output of a machine, sans I/O: text without them, and terminal queries.
 
-Text without terminal escape sequences, sans I/O.
+:class:`Stripper` removes escape sequences.  Programs search the remaining text for words, so colours
+between the letters of a word must not hide it.  All control characters are removed, except tab,
+carriage return and newline; for terminals U+0080 to U+009F are control characters, too.  A newline
+ends every sequence, also an operating system command (OSC) that lacks its end: text after it stays
+visible.  The cost is linear, and the state between two calls is bounded, whatever the input.
 
-Programs search the result for words, so colours between the letters of a word must not hide it.
-All control characters are removed, except tab, carriage return and newline; for terminals U+0080 to
-U+009F are control characters, too.  A newline ends every sequence, also an operating system command
-(OSC) that lacks its end: text after it stays visible.  The cost is linear, and the state between two
-calls is bounded, whatever the input.
+:class:`QueryFilter` disarms terminal queries.  A terminal answers some sequences as if its user had
+typed the answer: where the cursor is, how large it is, which colours it has.  A program that has asked
+reads the answer.  If the same output reaches a terminal later, or a second terminal, a shell reads it.
 
-Sources: ECMA-48, 5th edition, 5.3 to 5.6; xterm's ``ctlseqs``.
-
-Terminal queries in the output of a machine, sans I/O.
-
-A terminal answers some sequences as if its user had typed the answer: where the cursor is, how large it
-is, which colours it has.  A program that has asked reads the answer.  If the same output reaches a
-terminal later, or a second terminal, a shell reads it.
-
-:class:`QueryFilter` changes one byte of each query, so that it becomes a sequence that no terminal
+So the filter changes one byte of each query, and the query becomes a sequence that no terminal
 implements.  Positions in the output stay exact, and nothing is held back: the byte is that with which
 the query would be complete, wherever the output is split.  Everything else passes unchanged.
 
@@ -42,8 +36,8 @@ that CAN aborts, or take CAN for a part of it, and others ring the bell for the 
 Control characters within a sequence do not end it, so they do not hide a query either.  An 8-bit
 introducer counts where it is a character of its own, and not a part of one in UTF-8.
 
-Sources: ECMA-48, 5th edition; DEC STD 070; xterm's ``ctlseqs``; the keyboard, graphics, colour and
-clipboard protocols of kitty; iTerm2's "Proprietary Escape Codes".
+Sources: ECMA-48, 5th edition (5.3 to 5.6 for the forms of sequences); DEC STD 070; xterm's ``ctlseqs``;
+the keyboard, graphics, colour and clipboard protocols of kitty; iTerm2's "Proprietary Escape Codes".
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """
-Frames of streams that are otherwise forwarded or passed on unread: WebSocket, SPDY, HTTP/2.
-
-Frame boundaries of a stream, for a hop that forwards frames unread.
+Frame boundaries of streams that a hop forwards unread: WebSocket, SPDY, HTTP/2.
 
 A hop can insert a message of its own only between two frames.  A hop that has to end a session
 itself, because the next hop cannot do it (a cluster of another make), therefore tracks the
@@ -17,14 +15,13 @@ without such a report for success (kubernetes#73056), unless the hop reports the
 A protocol that the hop does not know has no boundaries: the hop forwards it, and can only cut the
 session.
 
+In HTTP/2 only GOAWAY matters (:class:`Frames`).  The `h2` library treats GOAWAY as the end of the
+connection, and every later frame as an error.  But a server may go on for hours with the requests
+that it has accepted (RFC 9113, §6.8).  So GOAWAY frames are cut out of the input, and the library
+sees the rest.
+
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
 ``k8s.io/client-go/tools/remotecommand`` for what clients read last.
-
-Frames of HTTP/2, as far as GOAWAY needs it.
-
-The `h2` library treats GOAWAY as the end of the connection, and every later frame as an error.
-But a server may go on for hours with the requests that it has accepted (RFC 9113, §6.8).  So
-GOAWAY frames are cut out of the input, and the library sees the rest.
 """
 
 from __future__ import annotations

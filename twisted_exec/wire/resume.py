@@ -1,7 +1,8 @@
 """
 Resuming and rejoining a console session, sans I/O: headers, marks and reports.
 
-Resuming a console session after its connection was lost, sans I/O: the header.
+A client *resumes* a session whose connection was lost.  A hop *rejoins* a lost stream towards the
+machine without its client noticing.
 
 A client that can resume sends the header ``X-Twisted-Exec-Resume`` with its request.  The first
 request says ``marks``; the request of a client that lost its connection has the key of that
@@ -21,14 +22,12 @@ those of the hops behind it::
     X-Twisted-Exec-Resume: key=KEY; seconds=SECONDS; hops=apiserver/412,poollet/96
 
 Without an answer the session is an ordinary one.  With an answer the output (channel 1) has only
-bytes of the machine, and everything else arrives as marks (:mod:`twisted_exec.wire.resume`).
+bytes of the machine, and everything else arrives as marks.
 
 A page in a browser cannot stop reading, so both its requests have a further field: the machine's end
 sends it at most so many bytes of output beyond those that the page has taken::
 
     X-Twisted-Exec-Resume: marks; credit=131072
-
-Marks and reports of a session that can be resumed (:mod:`.resume`), sans I/O.
 
 A *mark* is a JSON object and a newline on channel 4 towards the client, where clients of Kubernetes
 expect nothing and are sent nothing.
@@ -63,10 +62,8 @@ cannot read the headers of a 101::
 
     {"Session":ID,"Key":KEY,"Seconds":N,"Hops":"apiserver/412,poollet/96"}  {"Ping":N}  {"Pong":N}
 
-Rejoining a stream behind the client's back, sans I/O: the header.
-
-The first of our hops, to which the client is connected, offers with the request that opens a stream
-to rejoin it.  The hop that decodes the stream answers with a key in its 101::
+For rejoining, the first of our hops, to which the client is connected, makes an offer with the request
+that opens a stream.  The hop that decodes the stream answers with a key in its 101::
 
     X-Twisted-Exec-Rejoin: offer
     X-Twisted-Exec-Rejoin: key=KEY; seconds=SECONDS

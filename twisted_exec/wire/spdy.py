@@ -1,10 +1,6 @@
 """
 SPDY/3.1, sans I/O: frames, and header blocks with their compression.
 
-SPDY/3.1: frames, header blocks, and one end of a connection.
-
-Frames of SPDY/3.1: bytes in, frames out, and the reverse.
-
 A frame has a header of eight bytes.  In a *control* frame it starts with a set bit, a version and
 a type; in a *data* frame with a stream id.  Both continue with eight flags and a length of 24
 bits.  Control frames are short, and are parsed when they are complete; the announced length is
@@ -14,15 +10,10 @@ returned in pieces as it arrives.
 Parts of SPDY that Kubernetes does not use are read if Go reads them (SETTINGS, WINDOW_UPDATE,
 further HEADERS), and end the connection if Go ends it there (NOOP, CREDENTIAL, unknown types).
 
-Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
-``spdy/{types,read,write}.go``.
-
-Header blocks of SPDY/3.1: names and values, with one compression state per direction.
-
-All blocks of one direction form a single zlib stream, whichever SPDY stream they belong to.  Each
-ends with a sync flush, so that it can be read when its frame has arrived.  So every block must be
-decompressed, even that of a refused frame: the next blocks refer to it.  Go's reader blocks
-forever on a block that ends without a full sync flush.
+Header blocks contain names and values.  All blocks of one direction form a single zlib stream,
+whichever SPDY stream they belong to.  Each ends with a sync flush, so that it can be read when its
+frame has arrived.  So every block must be decompressed, even that of a refused frame: the next
+blocks refer to it.  Go's reader blocks forever on a block that ends without a full sync flush.
 
 A block can claim four billion headers, and a kilobyte can inflate to a megabyte, so every number is
 checked against a limit before it is used.  Small blocks that inflate to the limit, one after the
@@ -33,15 +24,14 @@ zlib's state takes up to 300 KiB, and a console's connection lives for days afte
 So outgoing blocks are *stored*, a form of compression that needs no state.  Incoming blocks are
 kept compressed, and decompressed again in the rare case that another one follows.
 
-Sources: SPDY Protocol, Draft 3, section 2.6.10; ``github.com/moby/spdystream``,
-``spdy/{read,write}.go`` (and CVE-2026-35469 for what it lacked).
+Both ends know a compression dictionary before the first header block.  zlib finds repetitions in it,
+so that even the first block is short.  It is part of the protocol, byte for byte: SPDY Protocol,
+Draft 3, section 2.6.10.1, where it is a table of bytes.  As text it is a list of words in the form of
+a header block (a length of four bytes, then the word), followed by common values.
 
-The compression dictionary of SPDY/3, which both ends know before the first header block.
-
-zlib finds repetitions in it, so that even the first block is short.  It is part of the protocol,
-byte for byte: SPDY Protocol, Draft 3, section 2.6.10.1, where it is a table of bytes.  As text it
-is a list of words in the form of a header block (a length of four bytes, then the word), followed
-by common values.
+Sources: SPDY Protocol, Draft 3, section 2, and 2.6.10 for header blocks;
+``github.com/moby/spdystream``, ``spdy/{types,read,write}.go`` (and CVE-2026-35469 for what its
+header blocks lacked).
 """
 
 from __future__ import annotations

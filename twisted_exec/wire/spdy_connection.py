@@ -1,10 +1,8 @@
 """
 One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its streams.
 
-One end of a SPDY/3.1 connection, sans I/O: bytes in, events out.
-
-This is the part of SPDY that Kubernetes uses, with the behaviour of its Go implementation, against
-which all clients and servers were tested:
+:class:`Connection` is the part of SPDY that Kubernetes uses, with the behaviour of its Go
+implementation, against which all clients and servers were tested:
 
 * A stream carries no data in either direction before it is accepted.  Earlier data is discarded,
   as in Go.
@@ -17,24 +15,21 @@ which all clients and servers were tested:
 The caller of ``next_event`` answers a :class:`StreamOpened` before it asks for the next event.
 Outgoing bytes accumulate in ``data_to_send``.
 
-Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
-``{connection,stream}.go``.
-
-A console over SPDY, sans I/O: its channels as the streams of one connection.
-
-The client opens one stream per channel, named in a header (``streamtype``), and waits for each
-answer before it opens the next stream.  The server starts when all expected streams are open.  It
-may not know which to expect, because our own proxies only forward the connection.  Then the error
-stream and stdout are enough, which clients open early; stdin and sizes may follow, and events
-before the start are buffered.  Missing streams only delay the start until the adapter's timeout
-(:meth:`ServerStreams.settle`).
+A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`).  The client
+opens each, named in a header (``streamtype``), and waits for its answer before it opens the next
+stream.  The server starts when all expected streams are open.  It may not know which to expect,
+because our own proxies only forward the connection.  Then the error stream and stdout are enough,
+which clients open early; stdin and sizes may follow, and events before the start are buffered.
+Missing streams only delay the start until the adapter's timeout (:meth:`ServerStreams.settle`).
 
 At the end the server writes the ending to the error stream, resets the streams that it reads, ends
 those that it writes, and waits for the client to leave.  A stream that is opened only then is
 ended at once: clients wait half a minute for an answer.
 
-Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``, ``k8s.io/cri-streaming``
-(the order at the end), ``k8s.io/client-go/tools/remotecommand``.
+Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
+``{connection,stream}.go``; for consoles
+``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``, ``k8s.io/cri-streaming``
+(the order at the end) and ``k8s.io/client-go/tools/remotecommand``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """
 Client side of telnet for console servers and serial lines, sans I/O (RFC 854, 855, 2217).
 
-Client side of telnet for console servers, sans I/O (RFC 854, 855).
-
 Text is bytes with 255 (IAC) doubled; a single IAC starts a command.  Four commands negotiate
 options for each side separately: *WILL, WONT* concern the sender's side, *DO, DONT* the
 receiver's.  An answer is only sent when something changes, or both ends would answer each other
@@ -13,15 +11,12 @@ A console needs few options: BINARY (RFC 856), which keeps a carriage return one
 window size; and any options that the caller offers.  All others are refused.
 
 :mod:`twisted.conch.telnet` does not fit: it turns CR LF into LF even with BINARY, creates an
-    object per byte, and raises on undefined commands.
+object per byte, and raises on undefined commands.
 
-Telnet's COM-PORT-OPTION (RFC 2217), sans I/O: parameters of serial lines behind a network.
-
+COM-PORT-OPTION (RFC 2217) sets the parameters of serial lines behind a network (:class:`ComPort`).
 The client requests each line parameter, and the access server answers with the value in force.
 The server also reports the modem lines that the client subscribed to, and suspends the client
-while its buffers are full.
-
-Codes are those of RFC 2217 §2; a server's code is the client's plus 100.
+while its buffers are full.  Codes are those of RFC 2217 §2; a server's code is the client's plus 100.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """
 Console alerts: patterns to look for in what machines print, and the shipped sets of patterns.
 
-Console alerts: patterns to look for in what machines print.
-
 Machine runtimes search the output; poollets pass the alerts on, and post an Event for each match.
 Each poollet reports what it does in an entry of its own in ``status.pools``.
 
-The shipped sets of patterns, and the patterns of an alert with those of its sets.
+All texts of the shipped sets are literal, so that the sets work everywhere.  Several entries may have
+one name: they are one pattern with several texts.  A pattern has a condition if the machine does not
+recover by itself.  :func:`patterns_of` returns the patterns of an alert with those of its sets.
 
-All texts are literal, so that the sets work everywhere.  Several entries may have one name: they are
-one pattern with several texts.  A pattern has a condition if the machine does not recover by itself.
-
-Sources: Linux ``kernel/panic.c``, ``arch/*/kernel/traps.c``, ``arch/*/mm/fault.c``,
+Sources of the shipped sets: Linux ``kernel/panic.c``, ``arch/*/kernel/traps.c``, ``arch/*/mm/fault.c``,
 ``mm/oom_kill.c``, ``kernel/hung_task.c``, ``kernel/watchdog.c``, ``arch/x86/kernel/cpu/mce``,
 ``init/do_mounts.c``; systemd ``src/shared`` and ``units/emergency.service.in``; Debian
 initramfs-tools ``scripts/functions`` and ``scripts/local``; dracut ``modules.d``; GRUB

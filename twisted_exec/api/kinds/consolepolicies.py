@@ -1,17 +1,13 @@
 """
 Console policies: conditions under which consoles of machines may be used, and at which hours.
 
-Console policies: conditions under which consoles of machines may be used.
-
 The API server evaluates the policies of a machine's namespace when a session opens, and again
 whenever a policy, a label or a request changes.  Policies only restrict: a user also needs the
 permission for the console.
 
-Hours of a ConsolePolicy: the times of the week at which consoles may be used, in a time zone.
-
-Hours are intervals between two moments, so a day on which the clocks change is simply shorter or
-longer.  A time that the clocks skip is read as if they had not changed yet, and of a time that
-occurs twice the first one counts, as in :mod:`zoneinfo`.
+Hours of a policy are times of the week in a time zone.  They are intervals between two moments, so a
+day on which the clocks change is simply shorter or longer.  A time that the clocks skip is read as if
+they had not changed yet, and of a time that occurs twice the first one counts, as in :mod:`zoneinfo`.
 """
 
 from __future__ import annotations

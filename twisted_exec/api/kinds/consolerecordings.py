@@ -1,16 +1,13 @@
 """
 Console recordings: what a machine's console printed, as evidence, and a user's wish for one.
 
-Console recordings: ranges of what a machine's console printed, with the input of users, as evidence.
+A recording is a range of what the console printed, with the input of users.  Users create
+recordings, and the server does so for sessions under a ConsolePolicy with ``recording``.  The runtime
+of the machine makes the recording, and reports its newest signed head, which is stored in the status:
+on another host than the recording itself.
 
-Users create them, and the server does so for sessions under a ConsolePolicy with ``recording``.  The
-runtime of the machine makes the recording, and reports its newest signed head, which is stored in the
-status: on another host than the recording itself.
-
-The wish of a user that a session be recorded.
-
-A client sends it in the query key ``record`` of the request that opens the session; its value says
-how much input is recorded.
+A user may wish that a session be recorded: the client sends the query key ``record`` in the request
+that opens the session, and its value says how much input is recorded.
 """
 
 from __future__ import annotations

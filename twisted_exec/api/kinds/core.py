@@ -1,16 +1,13 @@
 """
-Namespaces and services; leases; ServiceAccounts and requests for their tokens.
+Namespaces, services and leases; ServiceAccounts and requests for their tokens.
 
-Namespaces; leases, which poollets use as heartbeats; and services, which are always empty.
+Poollets use leases as heartbeats.  Services are always empty.
 
-Source: ``k8s.io/api/core/v1`` and ``k8s.io/api/coordination/v1``.
+A ServiceAccount is the identity of a program, and contains no credentials.  Users who may create its
+subresource ``token`` get a token, which is not stored: the token itself states its account, its
+audiences and its expiry.
 
-ServiceAccounts, the identities of programs, and requests for their tokens.
-
-A ServiceAccount contains no credentials.  Users who may create its subresource ``token`` get a
-token, which is not stored: the token itself states its account, its audiences and its expiry.
-
-Sources: ``k8s.io/api/core/v1`` and ``k8s.io/api/authentication/v1``;
+Sources: ``k8s.io/api/core/v1``, ``k8s.io/api/coordination/v1`` and ``k8s.io/api/authentication/v1``;
 ``pkg/apis/authentication/validation`` of Kubernetes.
 """
 

@@ -1,16 +1,13 @@
 """
 Machines and their schemas, under the name of each dialect.
 
-Machines, under the name of each dialect.
-
 Sources: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``, and their
-counterparts in onmetal-api and spheric.  Two of their defects are fixed: the status is not
-writable through the main resource, and ``metadata.generation`` is maintained.  spheric only checks
-names; here an invalid instance is rejected like an invalid machine.
+counterparts in onmetal-api and spheric; for the schemas ``machine_types.go`` of ironcore and
+onmetal-api, and ``instance_types.go`` of spheric.
 
-Schemas of machines, in each dialect.
-
-Sources: ``machine_types.go`` of ironcore and onmetal-api, and ``instance_types.go`` of spheric.
+Two defects of these systems are fixed: the status is not writable through the main resource, and
+``metadata.generation`` is maintained.  spheric only checks names; here an invalid instance is
+rejected like an invalid machine.
 """
 
 from __future__ import annotations

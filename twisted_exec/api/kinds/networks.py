@@ -1,20 +1,14 @@
 """
 Networks, network interfaces, and prefixes of IP addresses for them.
 
-Networks and network interfaces.
-
 A poollet attaches the NetworkInterfaces that a machine names, with the provider's identifiers of
-their Networks.  Nothing here creates networks: a network plugin does, or an operator by writing
-spec and status.
+their Networks.  It reads the Prefix that an interface's address is taken from.
 
-Source: ironcore ``api/networking/v1alpha1`` and ``internal/apis/networking/validation``.
+Nothing here creates networks: a network plugin does, or an operator by writing spec and status.
+Nothing here allocates addresses: ironcore's own controllers do, or an operator by writing the status.
 
-Prefixes: IP addresses for network interfaces.
-
-A poollet reads the Prefix that an interface's address is taken from.  Nothing here allocates
-addresses: ironcore's own controllers do, or an operator by writing the status.
-
-Source: ironcore ``api/ipam/v1alpha1`` and ``internal/apis/ipam/validation``.
+Sources: ironcore ``api/networking/v1alpha1`` and ``internal/apis/networking/validation``;
+for prefixes ``api/ipam/v1alpha1`` and ``internal/apis/ipam/validation``.
 """
 
 from __future__ import annotations

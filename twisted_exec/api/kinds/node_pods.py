@@ -1,25 +1,15 @@
 """
 Pods on Nodes, which are stored, as in any cluster: their kind, schemas and columns.
 
-Pods on Nodes, which are stored, as in any cluster.
-
 Nothing here schedules or runs them.  They are stored for the programs that do (a scheduler, and
-the kubelet of a Node) and for clients that open streams to them.  Fields that are not used here
-are stored in any form.
+the kubelet of a Node) and for clients that open streams to them.  Only fields that are used or
+displayed here are typed in the schemas; all others are stored in any form.
+
+The columns are those of ``kubectl get pods``, including the one-word status.
 
 Sources: ``k8s.io/api/core/v1``, ``pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation``
-(``ValidatePodCreate``, ``ValidatePodUpdate``) and ``pkg/registry/core/pod/strategy.go`` of
-Kubernetes.
-
-Schemas of Pods on Nodes, and of the query options of their streams.
-
-Only fields that are used or displayed here are typed; all others are stored in any form.
-
-Source: ``k8s.io/api/core/v1`` of Kubernetes.
-
-Columns of ``kubectl get pods`` for Pods on Nodes, including the one-word status.
-
-Source: ``printPod`` of ``pkg/printers/internalversion/printers.go`` of Kubernetes.
+(``ValidatePodCreate``, ``ValidatePodUpdate``), ``pkg/registry/core/pod/strategy.go`` and, for the
+columns, ``printPod`` of ``pkg/printers/internalversion/printers.go`` of Kubernetes.
 """
 
 from __future__ import annotations

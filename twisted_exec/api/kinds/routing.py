@@ -1,9 +1,9 @@
 """
-Kinds that route traffic to network interfaces in onmetal-api: alias prefixes, load balancers, NAT
-gateways and virtual IPs, and the routings with the interfaces of each.
+Kinds that route traffic to network interfaces in onmetal-api.
 
-onmetal-api's poollet lists and watches them, and gives up if it cannot.  Nothing here creates
-routings: a network plugin does, or an operator by hand.
+These are alias prefixes, load balancers, NAT gateways and virtual IPs, and the routings with the
+interfaces of each.  onmetal-api's poollet lists and watches them, and gives up if it cannot.  Nothing
+here creates routings: a network plugin does, or an operator by hand.
 
 Source: onmetal-api v0.1 ``api/networking/v1alpha1`` and ``internal/apis/networking/validation``.
 """

@@ -1,20 +1,16 @@
 """
 Secrets, such as a machine's ignition, a volume's keys, or a bootstrap token.
 
-Secrets, such as a machine's ignition or a volume's keys.
+The content of a Secret only leaves the store in answers to users who may read Secrets: no message
+quotes it.  ``stringData`` is a write-only convenience that is merged into ``data``.
 
-Their content only leaves the store in answers to users who may read Secrets: no message quotes it.
-``stringData`` is a write-only convenience that is merged into ``data``.
+A bootstrap token authenticates a program without credentials of its own.  It is ``ID.SECRET``, six
+and sixteen lower-case letters and digits.  The Secret ``bootstrap-token-ID`` in the namespace
+``kube-system`` holds both parts, the expiry and the token's groups.  This module reads and checks
+such Secrets; authenticators verify tokens.
 
-Source: ``k8s.io/api/core/v1`` and ``pkg/apis/core/validation`` of Kubernetes.
-
-Bootstrap tokens: Secrets that authenticate programs without credentials of their own.
-
-A token is ``ID.SECRET``, six and sixteen lower-case letters and digits.  The Secret
-``bootstrap-token-ID`` in the namespace ``kube-system`` holds both parts, the expiry and the
-token's groups.  This module reads and checks such Secrets; authenticators verify tokens.
-
-Sources: ``k8s.io/cluster-bootstrap/token/{api,util}`` and
+Sources: ``k8s.io/api/core/v1`` and ``pkg/apis/core/validation`` of Kubernetes; for bootstrap tokens
+``k8s.io/cluster-bootstrap/token/{api,util}`` and
 ``pkg/apis/kubeadm/bootstraptoken/v1/utils.go`` of Kubernetes.
 """
 

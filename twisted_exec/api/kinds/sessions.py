@@ -1,20 +1,17 @@
 """
-Consoles: the sessions of their users, and the consoles of deleted machines.
+Console sessions, and the consoles of deleted machines.
 
-Console sessions: the users that are connected to consoles now.
-
-An API server creates one for each stream that it forwards, and deletes it when the stream ends;
-sessions are never created or changed otherwise.  Deleting one ends the session.  While a session
-lasts its server regularly renews it and updates the byte counts; other servers delete sessions that
-are no longer renewed.
+A session represents a user who is connected to a console now.  An API server creates one for each
+stream that it forwards, and deletes it when the stream ends; sessions are never created or changed
+otherwise.  Deleting one ends the session.  While a session lasts its server regularly renews it and
+updates the byte counts; other servers delete sessions that are no longer renewed.
 
 A session whose connection was lost, and whose user can resume it, remains for as long as the user may
 come back.  Deleting it then refuses the resumption.
 
-Consoles of deleted machines: how the output of a machine is found after the machine is gone.
-
-The server creates one for each machine that had a pool, when the machine is deleted.  The output
-itself is in the journal of the machine's runtime, which retains it for some days.
+The console of a deleted machine shows where to find the output after the machine is gone.  The server
+creates one for each machine that had a pool, when the machine is deleted.  The output itself is in the
+journal of the machine's runtime, which retains it for some days.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """
-Validation and schemas of fields that several kinds have.
+Validation and schemas of fields that several kinds have: references, resources, addresses.
 
-Validation of fields that several kinds have: references, resources, addresses.
-
-The wording is that of ironcore's ``internal/api/validation`` and
+The wording of errors is that of ironcore's ``internal/api/validation`` and
 ``internal/apis/common/validation``.
-
-Schemas that several kinds share.
 """
 
 from __future__ import annotations

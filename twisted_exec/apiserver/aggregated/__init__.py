@@ -1,4 +1,5 @@
 """
-API servers behind another one, the *host*: users authenticated by the host, authorization by its
-reviews, and access to its objects.
+API servers behind another one, the *host*.
+
+The host authenticates users, authorizes them by its reviews, and gives access to its objects.
 """

@@ -1,7 +1,5 @@
 """
-Admission webhooks and policies of the host cluster, for requests that do not pass through it.
-
-Admission by the host's webhooks and policies, for requests that do not pass through its admission.
+Admission by webhooks and policies of the host, for requests that do not pass through it.
 
 kube-apiserver runs no admission for requests that it proxies to aggregated servers: the server that
 stores an object has to.  This server therefore follows the webhooks and policies of the host and

@@ -1,18 +1,18 @@
 """
 Authentication behind a host: the proxy's headers, client certificates, bearer tokens.
 
-The host's ConfigMap names the CAs and proxies to trust (:mod:`twisted_exec.apiserver.aggregated.authentication`).  Until it has been read,
-requests fail with 503.  From then on it is followed: CAs and names rotate without a restart.  An
-unusable ConfigMap changes nothing; the last usable one stays in force, with a log line and a metric.
-Live sessions keep the identity with which they were opened; they end when their proxy is not trusted
-any more.
-
-The host's authentication ConfigMap, parsed: trusted CAs, proxies and headers.
-
-Every kube-apiserver publishes in ``kube-system/extension-apiserver-authentication`` the CA of
-users, the CA and names of its own proxies, and the headers in which these name the user.  Source:
+Every kube-apiserver publishes the ConfigMap ``kube-system/extension-apiserver-authentication``. It
+contains the CA of users, the CA and names of the server's own proxies, and the headers in which
+these name the user.  Source:
 ``k8s.io/apiserver/pkg/server/options/authentication_dynamic_request_header.go`` and
 ``pkg/controlplane/controller/clusterauthenticationtrust`` of Kubernetes.
+
+Until this server has read the ConfigMap, its requests fail with 503.  From then on
+:class:`HostTrust` follows it: CAs and names rotate without a restart.  An unusable ConfigMap
+changes nothing; the last usable one stays in force, with a log line and a metric.
+
+Live sessions keep the identity with which they were opened; they end when their proxy is not
+trusted any more.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """
-The control plane of an aggregated server: users, authorization, namespaces, Events and leases of
-the host.
+Control plane of an aggregated server: the host's users, authorization, namespaces, Events, leases.
 
 Such a server serves only what the cluster lacks: machines of its dialects with their dependencies,
 and console sessions.
 
-RBAC rules that an aggregated server's user needs in the host.
-
-The manifests (``docs/deploy``) contain the same rules; a test compares them.
+:func:`cluster_rules` and :func:`namespaced_rules` are the RBAC rules that the server's user needs
+in the host.  The manifests (``docs/deploy``) contain the same rules; a test compares them.
 """
 
 from __future__ import annotations

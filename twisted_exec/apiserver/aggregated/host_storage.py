@@ -9,7 +9,7 @@ Requests that need the host while it is down fail with 503; nothing is ended bec
 Resource versions are the host's and are never compared with our own: these objects are not served
 to clients.
 
-Storage that combines a server's own store with its host's objects.
+:class:`SplitStorage` combines a server's own store with the host's objects.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """
 Webhook configurations of the host, and matching of requests to webhooks and policies, without I/O.
 
-Matching of requests to webhooks and policies, without I/O.
-
 A webhook selects requests by rules (operation, group, version, resource and subresource, scope) and
 by two label selectors, for the object and for its namespace.  A policy does the same and can
 exclude requests by further rules.  All must match.  Source:
@@ -11,11 +9,9 @@ exclude requests by further rules.  All must match.  Source:
 ``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.  Each of
 our kinds has only one, so this equals ``Exact``.
 
-Webhook configurations of the host, parsed.
-
-The host has validated and defaulted them, so parsing is lenient.  A field that cannot be parsed is
-an error of its webhook, handled by the webhook's ``failurePolicy``.
-Source: ``k8s.io/api/admissionregistration/v1``.
+The host has validated and defaulted the configurations, so parsing is lenient.  A field that cannot
+be parsed is an error of its webhook, handled by the webhook's ``failurePolicy``.  Source:
+``k8s.io/api/admissionregistration/v1``.
 """
 
 from __future__ import annotations

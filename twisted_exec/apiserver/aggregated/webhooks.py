@@ -1,5 +1,5 @@
 """
-The host's webhooks: matching, order of calls, and handling of responses.
+The host's webhooks: matching, order of calls, HTTP calls, and handling of responses.
 
 Mutating webhooks run one after another, each on the result of the previous; after a change, earlier
 ones with ``reinvocationPolicy: IfNeeded`` run once more.  Validating webhooks run concurrently on
@@ -7,10 +7,9 @@ the object to be stored.  A failed call refuses the request unless ``failurePoli
 a denial always does. Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
 
-HTTP calls of webhooks: one POST over verified TLS, with limits on time and size.
-
-The webhook's certificate is verified by its name and the CA in its configuration.  The request
-carries no credentials.  Redirects are not followed: they would send objects elsewhere.
+Each call is one POST over verified TLS, with limits on time and size.  The webhook's certificate is
+verified by its name and the CA in its configuration.  The request carries no credentials. Redirects
+are not followed: they would send objects elsewhere.
 """
 
 from __future__ import annotations

@@ -1,32 +1,12 @@
 """
 Admission of ConsoleRequests and ConsoleRecordings, and of labels that select ConsolePolicies.
 
-Admission of ConsoleRequests: the server records who asks and who approves.
+The server itself records who asks for a console, who approves a ConsoleRequest, and which machine
+and pool a ConsoleRecording belongs to.  An object of a user that names a machine needs the right to
+see that machine.
 
-A request is for the user who creates it and for the machine that has the name at that moment.  An
-approver is another person: not the user of the request, and not a user who impersonates either of
-the two.  Neither of them is a ServiceAccount, because users who edit a namespace can create tokens
-for its ServiceAccounts, and so could be both.  An approver may ``drive`` the console of the machine.
-
-The name of a deleted request cannot be used for a day: an approver might read one request and approve
-another.
-
-Admission of ConsoleRecordings: those of policies, and heads that never go back.
-
-The server records the machine, its pool and the user.  A recording that a ConsolePolicy required is
-changed and deleted only by users who may update that policy: those who edit or administer a
-namespace are under its policies.
-
-The newest signed head is in the status, on another host than the recording.  It is proof against a
-person with control of the runtime's host only if it is never replaced by an earlier one.
-
-Machines that an object of a user names: ConsoleRequests and ConsoleRecordings.
-
-Admission of labels: users who edit machines cannot take them out of ConsolePolicies.
-
-A policy selects machines by labels, and users with the role ``edit`` may change labels.  So a change
-of labels after which a policy no longer selects the machine needs permission to ``update`` that
-policy.
+Users who edit machines cannot take them out of ConsolePolicies, and cannot change or delete the
+recordings that a policy required.
 """
 
 from __future__ import annotations
@@ -90,6 +70,15 @@ _SET_BY_SERVER = ("user", "userUID", "caller", "machineUID")
 class RequestRights(StoreFollower):
     """
     Admission of ConsoleRequests.
+
+    A request is for the user who creates it and for the machine that has the name at that moment.
+    An approver is another person: not the user of the request, and not a user who impersonates
+    either of the two.  Neither of them is a ServiceAccount, because users who edit a namespace can
+    create tokens for its ServiceAccounts, and so could be both.  An approver may ``drive`` the
+    console of the machine.
+
+    The name of a deleted request cannot be used for a day: an approver might read one request and
+    approve another.
 
     :param authorizer: decides whether an approver may ``drive``.
     :param now: seconds since the epoch.
@@ -285,6 +274,14 @@ and the poollet and the runtime have limits that all machines of a pool share.
 class RecordingRules:
     """
     Admission of ConsoleRecordings.
+
+    The server records the machine, its pool and the user.  A recording that a ConsolePolicy
+    required is changed and deleted only by users who may update that policy: those who edit or
+    administer a namespace are under its policies.
+
+    The newest signed head is in the status, on another host than the recording.  It is proof
+    against a person with control of the runtime's host only if it is never replaced by an earlier
+    one.
 
     :param authorizer: decides whether a user may see a machine, and update a policy.
     :param now: seconds since the epoch.
@@ -496,7 +493,13 @@ class MachineReferences:
 
 @implementer(IAdmission)
 class PolicyLabels:
-    """Refuses changes of labels that take a machine out of a policy."""
+    """
+    Refuses changes of labels that take a machine out of a policy.
+
+    A policy selects machines by labels, and users with the role ``edit`` may change labels.  So a
+    change of labels after which a policy no longer selects the machine needs permission to
+    ``update`` that policy.
+    """
 
     def __init__(
         self, policies: ConsolePolicies, dialects: Sequence[Dialect], authorizer: IAuthorizer

@@ -1,11 +1,9 @@
 """
 Consoles of machines: their routes, the poollets they lead to, and Events about refused users.
 
-Locate consoles of machines: the poollet of the machine's pool.
-
-Routes of consoles, and of texts such as logs.
-
-Events about users whom this server refused a console: by a ConsolePolicy, or a take-over.
+:class:`MachineLocator` finds the poollet of the machine's pool.  The routes are those of consoles,
+and of texts such as logs.  :class:`ConsoleRefusals` records Events about users whom this server
+refused a console: by a ConsolePolicy, or because a take-over was denied.
 """
 
 from __future__ import annotations

@@ -1,23 +1,14 @@
 """
-ConsolePolicies and ConsoleRequests: conditions for the use of consoles, and approvals by other users.
+ConsolePolicies and ConsoleRequests: conditions for the use of consoles, and other users' approvals.
 
-ConsolePolicies and ConsoleRequests in memory, as the store's watches deliver them.
+:class:`ConsolePolicies` is the index of both kinds, which every decision reads.
+:class:`SessionConditions` are the policies of one session, for its reviews.
 
-Every decision reads this index and lists nothing.  Before its lists are complete, the index allows
-no session.  It reports changes that concern machines, and has one timer for the next moment at
-which hours begin or end, or an approval expires.
-
-Approvals for one session, from the decision to open a session until it is open.
-
-A session uses its approval once the next hop has opened it, and just before its user is answered.
+:class:`Reservations` holds an approval from the decision to open a session until it is open.  A
+session uses its approval once the next hop has opened it, and just before its user is answered.
 Until then nothing is written: a session that is not opened, for whatever reason, has used nothing,
-also if this server crashes.  The store accepts one use of an approval, so of two servers that open a
-session each, one opens it.
-
-Sessions of one server take turns at an approval.  Otherwise all that begin at once would reach the
-machine, and the one that uses the approval would find the console in use by the others.
-
-The ConsolePolicies of one session, for its reviews.
+also if this server crashes.  The store accepts one use of an approval, so of two servers that open
+a session each, one opens it.
 """
 
 from __future__ import annotations
@@ -75,6 +66,11 @@ _Asker = tuple[str, str]
 class ConsolePolicies(StoreFollower):
     """
     The policies of one API server.
+
+    The policies and requests are in memory, as the store's watches deliver them.  Every decision
+    reads this index and lists nothing.  Before its lists are complete, the index allows no session.
+    It reports changes that concern machines, and has one timer for the next moment at which hours
+    begin or end, or an approval expires.
 
     :param storage: started before this service.
     :param machines: resources of machines.
@@ -403,6 +399,9 @@ _RESOURCE = CONSOLEREQUESTS.resource
 class Reservations:
     """
     The approvals that sessions of this server have reserved.
+
+    Sessions of one server take turns at an approval.  Otherwise all that begin at once would reach
+    the machine, and the one that uses the approval would find the console in use by the others.
 
     :param now: seconds since the epoch.
     :param present: returns a request as it is known now; ``None`` if it was deleted.

@@ -1,21 +1,8 @@
 """
-ConsoleSession objects of the sessions at the consoles of this control plane.
+ConsoleSession objects: one for each session at a console of this control plane.
 
-One console session of this server, and the content of its object.
-
-The pace of writes to objects of sessions that have ended, or whose users are absent.
-
-A few are written at once.  When many sessions end together, their objects follow little by little.
-
-ConsoleSessions that other servers wrote.
-
-Clocks of servers need not agree: each server notes by its own clock when an object last changed,
-and deletes other servers' objects that miss their renewals for the time that they state.  The only
-server of a store deletes what an earlier process left when it starts, except for the objects of
-predecessors that may still have sessions (:mod:`twisted_exec.storage.handover`).  They are servers of
-the same store: they renew their objects, learn of deletions, and expire as others do.
-
-Each server writes the ConsoleSessions of its sessions, and ends sessions that are deleted.
+Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
+whose objects are deleted.
 
 A session begins and ends without waiting for the store.  Its object follows: created a quarter of a
 second after the 101, renewed periodically with byte counts, and deleted at the end.  So opening a
@@ -25,15 +12,13 @@ little.  One record per session compares the stored object with the desired stat
 write at a time; so a session that ends while its object is being created leaves no object behind.
 
 A session that its user can resume keeps its object for some time when the connection is lost; see
-:meth:`~twisted_exec.streaming.splice.Splice.machine_closed` for what counts as a loss.  When the user
-is back at this server, the object goes on under its name; another server creates an object of its own
-and deletes this one (:mod:`twisted_exec.apiserver.consoles.sessions`).
+:meth:`~twisted_exec.streaming.splice.Splice.machine_closed` for what counts as a loss.  When the
+user is back at this server, the object goes on under its name; another server creates an object of
+its own and deletes this one (:class:`ForeignObjects`).
 
 A deletion first writes the deleting user into the object, since another server may carry the
 session and learns of the deletion only from the store.  An object that is deleted without a user
 (another server took this one for dead) is created again.
-
-The verbs on ConsoleSessions.
 """
 
 from __future__ import annotations
@@ -246,7 +231,12 @@ REMOVALS_PER_SECOND = 150
 
 
 class WritePace:
-    """The pace of these writes, for one server."""
+    """
+    Pace of one server's writes to objects of sessions that have ended, or whose users are absent.
+
+    A few are written at once.  When many sessions end together, their objects follow little by
+    little.
+    """
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
@@ -277,6 +267,13 @@ _Key = tuple[str, str]
 class ForeignObjects:
     """
     The objects of other servers, as one server knows them.
+
+    Clocks of servers need not agree: each server notes by its own clock when an object last
+    changed, and deletes other servers' objects that miss their renewals for the time that they
+    state.  The only server of a store deletes what an earlier process left when it starts, except
+    for the objects of predecessors that may still have sessions
+    (:mod:`twisted_exec.storage.handover`).  They are servers of the same store: they renew their
+    objects, learn of deletions, and expire as others do.
 
     :param failed: called when an object cannot be deleted.
     """

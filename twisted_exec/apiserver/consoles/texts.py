@@ -1,21 +1,8 @@
 """
 Locate texts of consoles: logs, screens, and contents of recordings.
 
-Locate texts that may outlive their machines: the objects name the pool.
-
-``machines/log`` and ``deletedconsoles/log``: the output of a console, for ``kubectl logs``.
-
-The log of a machine is located like its console, and needs ``get`` on ``machines/log``: reading a machine
-does not include reading its console.  The log of a machine that is powered off is available too.
-
-``machines/screen``: what a terminal would show of a machine's console.
-
-It is located like the log, but needs ``observe`` on ``machines/console``, and ConsolePolicies apply:
-a user who may watch a console may see its screen.
-
-``consolerecordings/content``: a recording as an asciicast, from the runtime that made it.
-
-It is located like the log of a deleted machine.
+The texts are ``machines/log``, ``deletedconsoles/log``, ``machines/screen`` and
+``consolerecordings/content``. Some of them outlive their machines, so their objects name the pool.
 """
 
 from __future__ import annotations
@@ -55,7 +42,7 @@ from twisted_exec.wire.session_terms import Right
 @implementer(IStreamLocator)
 class RetainedTextLocator:
     """
-    Base of the locators of a subresource of such objects; it needs ``get``.
+    Base of the locators of texts that may outlive their machines; needs ``get``.
 
     :param machines: locate the machines, one for each dialect.
     """
@@ -111,7 +98,14 @@ LOG = "log"
 
 
 class LogLocator(MachineLocator):
-    """Locates the poollet for ``.../machines/NAME/log``, or for ``/log`` of a machine's Pod."""
+    """
+    Locates the poollet for ``.../machines/NAME/log``, or for ``/log`` of a machine's Pod.
+
+    The text is the output of the console, for ``kubectl logs``.
+
+    It is located like its console, and needs ``get`` on ``machines/log``: reading a machine does
+    not include reading its console.  The log of a machine that is powered off is available too.
+    """
 
     subresource: ClassVar[str] = LOG
     verb: ClassVar[str] = "get"
@@ -169,7 +163,14 @@ _SCREEN_HEADERS = (
 
 
 class ScreenLocator(MachineLocator):
-    """Locates the poollet for ``.../machines/NAME/screen``."""
+    """
+    Locates the poollet for ``.../machines/NAME/screen``.
+
+    The text is what a terminal would show of the machine's console.
+
+    It is located like the log, but needs ``observe`` on ``machines/console``, and ConsolePolicies
+    apply: a user who may watch a console may see its screen.
+    """
 
     subresource: ClassVar[str] = SCREEN
     verb: ClassVar[str] = Right.OBSERVE.verb
@@ -211,7 +212,13 @@ _CONTENT_HEADERS = ((b"Content-Type", CONTENT_TYPE.encode()),)
 
 
 class ContentLocator(RetainedTextLocator):
-    """Locates the poollet for ``.../consolerecordings/NAME/content``."""
+    """
+    Locates the poollet for ``.../consolerecordings/NAME/content``.
+
+    The text is a recording as an asciicast, from the runtime that made it.
+
+    It is located like the log of a deleted machine.
+    """
 
     def _check_request(self, context: RequestContext) -> None:
         if is_upgrade(context.request):

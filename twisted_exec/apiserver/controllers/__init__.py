@@ -1,3 +1,3 @@
 """
-Controllers of a standalone server, and what they share: leader election, Events, coalescing.
+Controllers of an API server, and what they share: leader election, Events, coalescing.
 """

@@ -1,23 +1,16 @@
 """
 Create the system objects, which a server needs, and keep aggregated ClusterRoles complete.
 
-Create the system objects, which a server needs: namespaces, roles, bindings.
-
-As in kube-apiserver, missing rules and subjects are added to an existing object and additions of
-users stay; the annotation ``rbac.authorization.kubernetes.io/autoupdate: "false"`` disables that.
+The system objects are namespaces, roles and bindings.  As in kube-apiserver, missing rules and
+subjects are added to an existing object and additions of users stay; the annotation
+``rbac.authorization.kubernetes.io/autoupdate: "false"`` disables that.
 
 Servers that share a store may do this at the same moment: the later one finds the objects of the
 first.
 
-The server creates them before it serves, and again when the store has lost them: another program
-can empty etcd, delete keys there or restore an earlier state.  Without the namespace of the Lease no
-server leads, and clients cannot create it before a role allows them to.
-
-Fill in ``rules`` of aggregated ClusterRoles.
-
-Authorization does not depend on this: the authorizer aggregates by itself
-(:mod:`twisted_exec.auth.rbac`).  It is for people who read ``rules``; in Kubernetes the
-controller manager writes them.
+The server creates the system objects before it serves, and again when the store has lost them:
+another program can empty etcd, delete keys there or restore an earlier state.  Without the
+namespace of the Lease no server leads, and clients cannot create it before a role allows them to.
 """
 
 from __future__ import annotations
@@ -202,6 +195,10 @@ _RETRY_SECONDS = 5.0
 class RoleAggregation(StoreFollower):
     """
     Writes ``rules`` of ClusterRoles that have an ``aggregationRule``.
+
+    Authorization does not depend on this: the authorizer aggregates by itself
+    (:mod:`twisted_exec.auth.rbac`).  It is for people who read ``rules``; in Kubernetes the
+    controller manager writes them.
 
     :param storage: started before this service is.
     """

@@ -1,19 +1,8 @@
 """
 Controllers of console objects: ConsoleRequests, ConsoleRecordings and DeletedConsoles.
 
-Record Events about ConsoleRequests, and delete requests a week after their end.
-
-End ConsoleRecordings whose sessions or machine are gone, and delete them after their retention.
-
-A recording that the server made for sessions ends a while after the last session at its machine, so
-that a user who comes back within that time goes on with it.  Which policy or user needs it is not
-known here, and does not matter: as long as there are sessions, it goes on.
-
-Create a DeletedConsole for each deleted machine, and delete it after some days.
-
-It is created when the deletion of the machine begins, because a machine without finalizers is gone
-with the next event, and again, if it is missing, when the machine is gone.  A server that was down
-meanwhile finds the machines that still wait for their poollet; of others the output is not found.
+Requests and recordings end and expire here.  A DeletedConsole is created for each deleted machine,
+and deleted after some days.
 """
 
 from __future__ import annotations
@@ -60,6 +49,8 @@ _DAY_SECONDS = 86_400
 class ConsoleRequests(ExpiryController):
     """
     The controller of ConsoleRequests; runs on the leader only.
+
+    It records Events about requests, and deletes requests a week after their end.
 
     :param storage: started before this service is.
     :param verbs: without admission.
@@ -174,6 +165,12 @@ NOT_CLOSED = "RecordingNotClosed"
 class ConsoleRecordings(ExpiryController):
     """
     The controller of ConsoleRecordings; runs on the leader only.
+
+    It ends recordings whose sessions or machine are gone, and deletes them after their retention.
+
+    A recording that the server made for sessions ends a while after the last session at its
+    machine, so that a user who comes back within that time goes on with it.  Which policy or user
+    needs it is not known here, and does not matter: as long as there are sessions, it goes on.
 
     :param storage: started before this service is.
     :param now: seconds since the epoch.
@@ -340,6 +337,11 @@ _OPTIONS = WriteOptions(manager=MANAGER)
 class DeletedConsoles(ExpiryController):
     """
     Creates and expires the DeletedConsoles of one server; runs on the leader only.
+
+    An object is created when the deletion of the machine begins, because a machine without
+    finalizers is gone with the next event, and again, if it is missing, when the machine is gone.
+    A server that was down meanwhile finds the machines that still wait for their poollet; of others
+    the output is not found.
 
     :param storage: started before this service is.
     :param verbs: without admissions.

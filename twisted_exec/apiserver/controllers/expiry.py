@@ -1,7 +1,7 @@
 """
 Delete old Events, and expired bootstrap tokens.
 
-Shared parts of controllers that delete expired objects once a minute.
+:class:`ExpiryController` is the base of controllers that look for expired objects once a minute.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 The scheduler: assign Machines without a pool to a pool.
 
 The scheduler follows the store for machines without a pool, machine counts per pool, and the pools.
-A changed machine is looked at alone; after a change of a pool, or when room becomes free, all waiting
-machines are, oldest first.  :mod:`twisted_exec.apiserver.controllers.scheduler` decides.
+A changed machine is looked at alone; after a change of a pool, or when room becomes free, all
+waiting machines are, oldest first.  :func:`plan` decides, without I/O.
 
 Users choose how many machines wait, so the scheduler works in short turns.
 
@@ -12,19 +12,17 @@ several servers over one store, or a user, can bind machines at the same time an
 bound twice.  Two servers can still give the last place of a pool to two machines at once; the
 pool's runtime then refuses the second and reports it.
 
-Choose a pool for a machine, without I/O.
-
 A pool fits when it is ready, the machine tolerates its taints and selects its labels, and it has
 room for the machine's class.  Among several, pools with a ``PreferNoSchedule`` taint come last;
 then the pool with the most room wins.
 
-Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool:
-a poollet's report lags behind, and without the cap a hundred machines created at once would all
-get the same last place.  Poollets of onmetal-api v0.1 report only class names; among their pools
-the one with the fewest machines wins.
+Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool: a
+poollet's report lags behind, and without the cap a hundred machines created at once would all get
+the same last place.  Poollets of onmetal-api v0.1 report only class names; among their pools the
+one with the fewest machines wins.
 
-Follows ironcore's ``internal/controllers/compute/scheduler`` and ``api/common/v1alpha1``;
-honouring ``PreferNoSchedule`` is an addition.
+Follows ironcore's ``internal/controllers/compute/scheduler`` and ``api/common/v1alpha1``; honouring
+``PreferNoSchedule`` is an addition.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """
 The controller that approves, signs and removes CertificateSigningRequests.
 
-Level-triggered: after any change of a request, or of the addresses of a pool or node, it looks at
-all requests.  The signer named in a request (:mod:`twisted_exec.apiserver.identity.signers`) decides;
-this controller acts.  Several servers over one store may run it at once: the slower one fails on
-the resourceVersion and looks again.
+Level-triggered: after any change of a request, or of the addresses of a pool or node, the
+controller looks at all requests.  The signer named in a request
+(:mod:`twisted_exec.apiserver.identity.signers`) decides; this controller acts.  Several servers
+over one store may run it at once: the slower one fails on the resourceVersion and looks again.
 
 Requests are deleted one hour after a decision and one day after their creation, as by Kubernetes'
 controller.
 
-Admission for CertificateSigningRequests: permissions to approve and to sign.
+:class:`SigningRights` is the admission of such requests: it checks permissions to approve and to
+sign.
 """
 
 from __future__ import annotations

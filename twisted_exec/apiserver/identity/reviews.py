@@ -1,13 +1,13 @@
 """
 The review kinds: TokenReview, SubjectAccessReview and their relatives.
 
-Poollets and node servers create them for their clients' requests; kubectl for ``auth can-i`` and
+Poollets and node servers create reviews for their clients' requests; kubectl for ``auth can-i`` and
 ``auth whoami``.
 
-Rules about consoles in SelfSubjectRulesReviews: what sessions allow, not only what roles say.
-
-Unless the verbs are strict, ``create`` on ``machines/exec`` includes the verbs of
-``machines/console``.  Users who may drive may open the console of the machine's Pod.
+The rules about consoles in a SelfSubjectRulesReview (:class:`ConsoleRules`) tell what sessions
+allow, not only what roles say.  Unless the verbs are strict, ``create`` on ``machines/exec``
+includes the verbs of ``machines/console``.  Users who may drive may open the console of the
+machine's Pod.
 """
 
 from __future__ import annotations

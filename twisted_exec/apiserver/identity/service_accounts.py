@@ -1,5 +1,5 @@
 """
-Tokens of ServiceAccounts over HTTP: the TokenRequest API and issuer discovery.
+Tokens of ServiceAccounts: TokenRequest API, issuer discovery, detection of deleted credentials.
 
 ``serviceaccounts/token`` returns a token to users with ``create`` on that subresource.  Programs
 that accept such tokens and cannot send TokenReviews to this server find the issuer and its keys by
@@ -8,9 +8,9 @@ OpenID Connect Discovery 1.0.
 Sources: ``pkg/registry/core/serviceaccount/storage/token.go`` and
 ``pkg/serviceaccount/openidmetadata.go`` of Kubernetes.
 
-Detect deleted credentials: ServiceAccounts, tokens, and the objects that tokens are bound to.
-
-Sessions opened with such a credential are reviewed at once instead of in the next round.
+:class:`TokenInvalidation` detects deleted credentials: ServiceAccounts, tokens, and the objects
+that tokens are bound to.  Sessions opened with such a credential are reviewed at once instead of in
+the next round.
 """
 
 from __future__ import annotations

@@ -1,54 +1,17 @@
 """
 Signers of CertificateSigningRequests: which exist, and what each allows, without I/O.
 
-Checks on CertificateSigningRequests that all signers share, without I/O.
-
 A signer answers two questions.  For every request: does it have the *shape* that this signer signs?
 Other shapes are never signed, even when approved.  For a pending request: may the server approve it
-without a person?  The rules for each signer are in :mod:`.signing_poollets`, :mod:`.signing_nodes`
-and :mod:`.signing_people`.
-
-As Kubernetes' signers (``pkg/apis/certificates/helpers.go`` and
-``pkg/controller/certificates``).
-
-The signer ``kubernetes.io/kube-apiserver-client``: client certificates of people and poollets.
-
-The server approves none for people; the approver of a request vouches for the user.  Membership in
-``system:masters`` is never granted this way (as Kubernetes' admission plugin
-``CertificateSubjectRestriction``): it bypasses RBAC and could not be revoked.  A request with a
-poollet's name must have the shape of a poollet's request.
-
-Signers of node servers' certificates.
+without a person?  The rules of each signer are those of its class; the checks before them are
+shared.
 
 A node server is the user ``system:node:NAME`` in the group ``system:nodes``, like a kubelet.
 
-``kubernetes.io/kube-apiserver-client-kubelet`` signs client certificates.  The server approves them
-for users with ``create`` on ``certificatesigningrequests/nodeclient``, and for the node server
-itself with ``create`` on ``certificatesigningrequests/selfnodeclient``.
-
-``kubernetes.io/kubelet-serving`` signs serving certificates.  Kubernetes leaves their approval to
-people.  This server approves a node server's own request when its Node, and no other Node, reports
-every requested name: a client that can write a Node's addresses receives its connections anyway.
-Names of the API server itself are never approved.
-
-Shapes: ``ValidateKubeletServingCSR`` and ``ValidateKubeletClientCSR`` of
-``pkg/apis/certificates/helpers.go``; approval: ``pkg/controller/certificates/approver``.
-
-Signers of poollets' certificates.
-
-``twisted-exec.dev/poollet-serving`` signs serving certificates.  They name the pool (common name)
-and its addresses (subject alternative names).  The server approves a request of the pool's own
-poollet when its MachinePool reports all of the names.  A pool that has reported none yet, as at its
-poollet's first start, gets names that no other pool reports: first come, first served, and no
-poollet can take the address of another.  Names of the API server itself are never approved where
-one CA signs both: a poollet with such a certificate could impersonate the API server.  Everything
-else waits for ``kubectl certificate approve``.
-
-``kubernetes.io/kube-apiserver-client`` signs client certificates of poollets.  The first one is
-requested by a user with ``create`` on ``certificatesigningrequests/machinepoolclient``; later the
-poollet renews its own.
-
-As ironcore's ``internal/controllers/core/certificate/compute``.
+The rules are those of Kubernetes' signers (``pkg/apis/certificates/helpers.go`` with
+``ValidateKubeletServingCSR`` and ``ValidateKubeletClientCSR``, and ``pkg/controller/certificates``;
+approval in its ``approver``), and for poollets those of ironcore's
+``internal/controllers/core/certificate/compute``.
 """
 
 from __future__ import annotations
@@ -269,6 +232,12 @@ class Clients:
     """
     Signs client certificates of people and poollets.
 
+    The signer is ``kubernetes.io/kube-apiserver-client``.  The server approves no certificates for
+    people; the approver of a request vouches for the user.  Membership in ``system:masters`` is
+    never granted this way (as Kubernetes' admission plugin ``CertificateSubjectRestriction``): it
+    bypasses RBAC and could not be revoked.  A request with a poollet's name must have the shape of
+    a poollet's request.
+
     :param authorizer: decides who may obtain a poollet's certificate.
     """
 
@@ -339,7 +308,13 @@ def node_of(user: str) -> str:
 
 @implementer(ISigner)
 class NodeClient:
-    """Signs client certificates of node servers."""
+    """
+    Signs client certificates of node servers.
+
+    The signer is ``kubernetes.io/kube-apiserver-client-kubelet``.  The server approves requests for
+    users with ``create`` on ``certificatesigningrequests/nodeclient``, and for the node server
+    itself with ``create`` on ``certificatesigningrequests/selfnodeclient``.
+    """
 
     def __init__(self, authorizer: IAuthorizer) -> None:
         self._authorizer = authorizer
@@ -364,6 +339,11 @@ class NodeClient:
 class NodeServing:
     """
     Signs serving certificates of node servers.
+
+    The signer is ``kubernetes.io/kubelet-serving``.  Kubernetes leaves the approval of requests to
+    people.  This server approves a node server's own request when its Node, and no other Node,
+    reports every requested name: a client that can write a Node's addresses receives its
+    connections anyway.  Names of the API server itself are never approved.
 
     :param storage: holds the Nodes.
     :param own_names: the API server's own names in certificates of the same CA.
@@ -446,6 +426,14 @@ class PoolletServing:
     """
     Signs serving certificates of poollets.
 
+    The signer is ``twisted-exec.dev/poollet-serving``.  Its certificates name the pool (common
+    name) and its addresses (subject alternative names).  The server approves a request of the
+    pool's own poollet when its MachinePool reports all of the names.  A pool that has reported none
+    yet, as at its poollet's first start, gets names that no other pool reports: first come, first
+    served, and no poollet can take the address of another.  Names of the API server itself are
+    never approved where one CA signs both: a poollet with such a certificate could impersonate the
+    API server.  Everything else waits for ``kubectl certificate approve``.
+
     :param storage: holds the pools.
     :param own_names: the API server's own names in certificates of the same CA.
     """
@@ -479,7 +467,13 @@ class PoolletServing:
 
 @implementer(ISigner)
 class PoolletClient:
-    """Signs client certificates of poollets."""
+    """
+    Signs client certificates of poollets.
+
+    The signer is ``kubernetes.io/kube-apiserver-client``.  The first certificate is requested by a
+    user with ``create`` on ``certificatesigningrequests/machinepoolclient``; later the poollet
+    renews its own.
+    """
 
     def __init__(self, dialects: Sequence[Dialect], authorizer: IAuthorizer) -> None:
         self._dialects, self._authorizer = dialects, authorizer

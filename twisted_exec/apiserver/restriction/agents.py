@@ -1,38 +1,9 @@
 """
 NodeRestriction and PoolRestriction: limit each agent to its own Node or pool.
 
-Rules for all agents: the restrictions that poollets and node servers have in common.
-
-Both see and create only their own CertificateSigningRequests.  Neither opens streams, which would
-show it what tenants type, and neither may become another user, to whom no restriction applies.
-
-NodeRestriction: limits each node server to its own Node.
-
-A node server may read and write its own Node (but not its taints, its ownerReferences, nor its
-labels of ``kubernetes.io``, which others decide on), its Lease in ``kube-node-lease``, Events about
-its Node, and its own certificate signing requests.
-
-A user is a node server if its name is ``system:node:NAME`` and it is in the group ``system:nodes``.
-A member of that group with another name may read and write nothing.
-
-Source: ``plugin/pkg/admission/noderestriction`` and ``plugin/pkg/auth/authorizer/node`` of
-Kubernetes, and ``k8s.io/kubelet/pkg/apis/well_known_labels.go``.
-
-PoolRestriction: limits each poollet to its own pool.
-
-A poollet may read and write its own pool and the Machines that are bound to it: of a Machine only
-status, finalizers and annotations.  Of Secrets, Volumes, NetworkInterfaces, Networks and Prefixes
-it sees what these Machines need (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and it may
-claim Volumes and NetworkInterfaces for them and release them.  It reads single DeletedConsoles of
-Machines that were bound to it.  It sees and creates its own CertificateSigningRequests.  It sees the
-ConsoleAlerts of its Machines' namespaces, and writes its own entry of their status.  It sees the
-ConsoleRecordings of its pool, and writes their status.  It opens no consoles.
-
-Kubernetes' Node authorizer allows kubelets to get such objects by name and refuses lists of all of
-them.  The poollets of ironcore list, so here a list contains the objects that they may see.
-
-A user is a poollet if its name begins with the dialect's prefix or if it is in the dialect's group.
-If only one of these is true, it may read and write nothing.
+Node servers and poollets see and create only their own CertificateSigningRequests.  Neither opens
+streams, which would show it what tenants type, and neither may become another user, to whom no
+restriction applies.
 """
 
 from __future__ import annotations
@@ -145,6 +116,16 @@ _KUBERNETES = ("kubernetes.io", "k8s.io")
 class NodeRestriction:
     """
     Limits each node server to its own Node.
+
+    A node server may read and write its own Node (but not its taints, its ownerReferences, nor its
+    labels of ``kubernetes.io``, which others decide on), its Lease in ``kube-node-lease``, Events
+    about its Node, and its own certificate signing requests.
+
+    A user is a node server if its name is ``system:node:NAME`` and it is in the group
+    ``system:nodes``.  A member of that group with another name may read and write nothing.
+
+    Source: ``plugin/pkg/admission/noderestriction`` and ``plugin/pkg/auth/authorizer/node`` of
+    Kubernetes, and ``k8s.io/kubelet/pkg/apis/well_known_labels.go``.
 
     :param storage: for the number of certificate signing requests.
     :param pods_view: machines are shown as Pods, which are no business of node servers.
@@ -329,6 +310,21 @@ _ALERTS = kinds.CONSOLEALERTS.resource
 class PoolRestriction:
     """
     Limits each poollet of one dialect to its own pool.
+
+    A poollet may read and write its own pool and the Machines that are bound to it: of a Machine
+    only status, finalizers and annotations.  Of Secrets, Volumes, NetworkInterfaces, Networks and
+    Prefixes it sees what these Machines need
+    (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and it may claim Volumes and
+    NetworkInterfaces for them and release them.  It reads single DeletedConsoles of Machines that
+    were bound to it.  It sees and creates its own CertificateSigningRequests.  It sees the
+    ConsoleAlerts of its Machines' namespaces, and writes its own entry of their status.  It sees
+    the ConsoleRecordings of its pool, and writes their status.  It opens no consoles.
+
+    Kubernetes' Node authorizer allows kubelets to get such objects by name and refuses lists of all
+    of them.  The poollets of ironcore list, so here a list contains the objects that they may see.
+
+    A user is a poollet if its name begins with the dialect's prefix or if it is in the dialect's
+    group.  If only one of these is true, it may read and write nothing.
 
     :param storage: for the Machines that Events are about, and the number of certificate signing
         requests.

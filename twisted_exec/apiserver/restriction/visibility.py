@@ -1,15 +1,8 @@
 """
 Visibilities: which objects of a resource a user may see, and a store with only those.
 
-Visibilities: which objects of a resource a user may see.
-
-A store filtered by a visibility: the objects of one resource that a user may see.
-
-Lists and watches leave out the other objects, and a get of one of them fails.  An object may
-become visible although it has not changed: a Secret does when a Machine that refers to it is bound
-to the poollet's pool.  Watches then send ``ADDED``, and ``DELETED`` when it is visible no longer,
-so that a client always knows what a list would show.  A client that was not connected at that
-moment has to list again.
+A visibility tells which objects of one resource a user may see.  :class:`FilteredStorage` applies
+it to lists, gets and watches.
 """
 
 from __future__ import annotations
@@ -104,7 +97,13 @@ def intersection(*visibilities: IVisibility | None) -> IVisibility | None:
 @implementer(IStorage)
 class FilteredStorage(ReadOnlyStorage):
     """
-    The objects of one resource that a user may see, read-only.
+    A store filtered by a visibility: the objects of one resource that a user may see, read-only.
+
+    Lists and watches leave out the other objects, and a get of one of them fails.  An object may
+    become visible although it has not changed: a Secret does when a Machine that refers to it is
+    bound to the poollet's pool.  Watches then send ``ADDED``, and ``DELETED`` when it is visible no
+    longer, so that a client always knows what a list would show.  A client that was not connected
+    at that moment has to list again.
 
     :param store: a running one; stopped by its owner.
     """

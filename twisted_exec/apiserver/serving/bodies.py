@@ -1,9 +1,8 @@
 """
 The bodies of requests and responses.
 
-The bodies of requests: objects, patches and the options of a delete.
-
-Encoding of objects in responses: complete, as rows of a Table, or metadata only.
+Bodies of requests are objects, patches and the options of a delete.  Bodies of responses have
+objects complete, as rows of a Table, or as metadata only.
 
 Stored objects are not encoded again: their bytes are inserted between others
 (:mod:`twisted_exec.api.encoded`).  Long lists are generated in pieces on demand, so that encoding

@@ -1,17 +1,13 @@
 """
 OpenAPI documents: for ``kubectl explain``, validation by clients, and generated clients.
 
-The OpenAPI documents of one server.
-
 Version 3 is served per group and version, generated from the kinds' schemas.  kubectl before 1.29
-and a kube-apiserver in front request version 2 (:mod:`twisted_exec.apiserver.serving.openapi_v2`), kubectl in a binary form.
+and a kube-apiserver in front request version 2 (:mod:`twisted_exec.apiserver.serving.openapi_v2`),
+kubectl in a binary form.
 
-The paths of a kind in an OpenAPI document, with their operations.
-
-Names, parameters and responses are those of kube-apiserver's documents, because generators of
-clients know these: ``k8s.io/apiserver/pkg/endpoints/installer.go`` and ``openapi/openapi.go``.
-
-The schemas of an OpenAPI document, under the names that kube-apiserver's documents use.
+Names of schemas, operations, parameters and responses are those of kube-apiserver's documents,
+because generators of clients know these: ``k8s.io/apiserver/pkg/endpoints/installer.go`` and
+``openapi/openapi.go``.
 """
 
 from __future__ import annotations

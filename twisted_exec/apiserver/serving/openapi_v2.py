@@ -1,15 +1,13 @@
 """
 OpenAPI version 2, for a kube-apiserver in front, which merges it into its own, and for kubectl.
 
-Converted from the version 3 documents: components become definitions, request bodies become
-parameters, quantities become strings, and the first of several schemas the only one, as version 2
-has neither ``oneOf`` nor ``anyOf``.  kube-apiserver requests
-JSON (``k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator``), kubectl before 1.29 and
-``kubectl explain --output=plaintext-openapiv2`` request protobuf (:mod:`twisted_exec.apiserver.serving.openapi_v2`).
+The document is converted from those of version 3: components become definitions, request bodies
+become parameters, quantities become strings, and the first of several schemas the only one, as
+version 2 has neither ``oneOf`` nor ``anyOf``.  A kube-apiserver requests JSON
+(``k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator``), kubectl before 1.29 and
+``kubectl explain --output=plaintext-openapiv2`` request protobuf.
 
-Protobuf encoding of an OpenAPI version 2 document.
-
-kubectl and client-go read version 2 only in this form.  The messages are those of
+kubectl and client-go read version 2 only as protobuf (:func:`encoded`).  The messages are those of
 ``openapiv2/OpenAPIv2.proto`` of github.com/google/gnostic-models; their fields have the names of
 JSON.  Fields that the proto does not have, such as ``oneOf``, are left out.
 """

@@ -1,7 +1,5 @@
 """
-The verbs over HTTP: the routes of a kind.
-
-Warnings to clients, in the header ``Warning``.
+The verbs over HTTP: the routes of a kind, and warnings to clients in the header ``Warning``.
 """
 
 from __future__ import annotations

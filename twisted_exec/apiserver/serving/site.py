@@ -1,11 +1,10 @@
 """
-Documents about the server itself: discovery, versions, OpenAPI and metrics.
+Documents about the server itself: discovery, versions, OpenAPI, metrics and health.
 
-Health endpoints: ``/healthz``, ``/livez`` and ``/readyz``.
-
-They are open to anyone and return one word.  For authenticated users they list the checks
-(``?verbose``), skip some (``?exclude=NAME``), or run a single one (``/readyz/NAME``), as in
-kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
+The health endpoints (``/healthz``, ``/livez`` and ``/readyz``) are open to anyone and return one
+word.  For authenticated users they list the checks (``?verbose``), skip some (``?exclude=NAME``),
+or run a single one (``/readyz/NAME``), as in kube-apiserver:
+``k8s.io/apiserver/pkg/server/healthz``.
 
 A stopping server is not ready at once, so that load balancers move on; it stays live to the end.
 """

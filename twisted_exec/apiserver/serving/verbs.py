@@ -5,19 +5,10 @@ No HTTP here.  Every write reads the object, makes the new one, runs admission a
 optimistic concurrency.  On a conflict with another writer it starts again, unless the client named
 a version.
 
-Admission of writes: namespaces, mutating admission before validation, and validating admission.
-
-``fieldValidation``: unknown and duplicate fields in a request body.
-
-``Ignore`` accepts them, ``Warn`` sends warnings, ``Strict`` refuses the request, in the words of
-``k8s.io/apiserver/pkg/endpoints/handlers``.
-
-Finalizers for the garbage collector.
-
-A standalone server has no garbage collector and no owner references.  Behind a host cluster, the
-host's collector follows our objects as it follows all others; a finalizer tells it that dependents
-must be handled before the object goes.  Source: ``deletionFinalizersForGarbageCollection`` of
-``k8s.io/apiserver/pkg/registry/generic/registry/store.go``.
+Admission of a write (:class:`AdmissionChain`) checks the namespace, runs mutating admission before
+validation, and validating admission last.  ``fieldValidation`` is about unknown and duplicate
+fields in a request body: ``Ignore`` accepts them, ``Warn`` sends warnings, ``Strict`` refuses the
+request, in the words of ``k8s.io/apiserver/pkg/endpoints/handlers``.
 """
 
 from __future__ import annotations
@@ -737,6 +728,12 @@ _FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 def with_collector_finalizer(obj: Object, options: Mapping[str, Any]) -> Object:
     """
     Return the object to delete, with the finalizer that the garbage collector waits for.
+
+    A standalone server has no garbage collector and no owner references.  Behind a host cluster,
+    the host's collector follows our objects as it follows all others; a finalizer tells it that
+    dependents must be handled before the object goes.  Source:
+    ``deletionFinalizersForGarbageCollection`` of
+    ``k8s.io/apiserver/pkg/registry/generic/registry/store.go``.
 
     :param options: the ``DeleteOptions``.
     :return: the same object if the policy needs no finalizer.

@@ -6,17 +6,15 @@ object that no longer matches is ``DELETED`` for this watcher, one that begins t
 ``ADDED``. Initial objects are sent at the client's pace.  For changes a client that does not read
 has a limited buffer; beyond it the connection is closed, and the client lists again.
 
-A change may concern thousands of watches, each with a long selector.  So watches work in short turns
-by user (:class:`WatchTurns`); equal selectors are compared once with each change, and its lines are encoded
-once (:class:`~twisted_exec.apiserver.serving.bodies.EventLines`).
+A change may concern thousands of watches, each with a long selector.  So watches work in short
+turns by user (:class:`WatchTurns`); equal selectors are compared once with each change, and its
+lines are encoded once (:class:`~twisted_exec.apiserver.serving.bodies.EventLines`).
 
 Start and errors are those of ``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList,
 except that a future version is refused at once: in this store waiting would not help.
 
-Output streams of watches: a long-lived response, or a WebSocket.
-
-For changes a client that does not read has a limited buffer, and all such clients together share
-the server's memory budget.
+The output stream of a watch is a long-lived response or a WebSocket.  All clients that do not read
+share the server's memory budget.
 """
 
 from __future__ import annotations

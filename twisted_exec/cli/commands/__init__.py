@@ -1,5 +1,5 @@
 """
-The subcommands of ``twisted-exec``: options and parsers, which import the rest when a command runs.
+The subcommands of ``twisted-exec``: parsers, and what they import when a command runs.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ hops count the framing, too.
 A user may resume a session over another connection, which has an id of its own and names the one
 before.  All connections of a session count as one use of the console.
 
-Audit files and their rotated predecessors, read record by record.
-
+Audit files and their rotated predecessors are read record by record (:func:`read_records`).
 Programs may write and rotate the files meanwhile.  All files of one name are opened first, the
 newest before the older ones: a file that is renamed meanwhile is found again under its next name,
 and is read once.

@@ -6,19 +6,17 @@ the words after the plugin's name, and its answer is that of cobra programs: one
 and a last line with a colon and a number.  Source: ``k8s.io/kubectl/pkg/cmd/plugin``
 (``plugin_completion.go``).
 
-Candidates for the last word of a command line, from the parser of the program.
+The candidates for the last word of a command line come from the parser of the program
+(:func:`complete`).  Words that the parser does not know, such as the names of machines, come from
+:class:`Values`.
 
-Words that the parser does not know, such as the names of machines, come from :class:`Values`.
+Names come from kubeconfigs and API servers (:class:`RealValues`).  A shell waits for them, so
+requests have a short time limit, and every error is silent: a message would appear in the middle of
+the line that the user types.
 
-Names from kubeconfigs and API servers, for completion.
-
-A shell waits for them, so requests have a short time limit, and every error is silent: a message
-would appear in the middle of the line that the user types.
-
-Completion scripts of shells.
-
-Each script sends the words of the line to ``twisted-exec __complete`` and offers its answer.  bash
-splits words at ``=`` and ``:``, so its script sends the whole line instead.
+The completion script of each shell sends the words of the line to ``twisted-exec __complete`` and
+offers its answer.  bash splits words at ``=`` and ``:``, so its script sends the whole line
+instead.
 """
 
 from __future__ import annotations

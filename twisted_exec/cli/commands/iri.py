@@ -1,28 +1,24 @@
 """
 ``twisted-exec iri``: requests to a machine runtime, without a cluster.
 
-For operators of runtimes; the counterpart of ``irictl-machine`` and ``orictl-machine`` of ironcore
-and onmetal, for all revisions of the interface.  The user needs access to the runtime's socket, or
-a certificate for it.
+The command is for operators of runtimes; it is the counterpart of ``irictl-machine`` and
+``orictl-machine`` of ironcore and onmetal, for all revisions of the interface.  The user needs
+access to the runtime's socket, or a certificate for it.
 
 Twisted and gRPC are imported only if there is a request to send.
-
-Options for the machine runtime and its revision.
 
 Without ``--address`` the runtime is found as by the command lines of ironcore and onmetal: by
 environment variables, then by the sockets of known programs.  Both imply a revision, which
 ``--revision`` overrides.
 
-``twisted-exec iri exec ID``: a console by the exec URL of a runtime.
+``twisted-exec iri exec ID`` opens a console by the exec URL of a runtime.  The rules for the URL
+are those of a poollet (:mod:`twisted_exec.poollet.dialling`).  Runtimes of other projects use up a
+token with any request, even for a protocol that they do not support, so each protocol needs a URL
+of its own.
 
-The rules for the URL are those of a poollet (:mod:`twisted_exec.poollet.dialling`).
-Runtimes of other projects use up a token with any request, even for a protocol that they do not
-support, so each protocol needs a URL of its own.
-
-``twisted-exec iri log ID``: the log of a machine's console, from its runtime.
-
-The rules for the URL are those of consoles.  Only this project's runtimes have logs; others
-answer that the method does not exist.
+``twisted-exec iri log ID`` reads the log of a machine's console from its runtime.  The rules for
+the URL are those of consoles.  Only this project's runtimes have logs; others answer that the
+method does not exist.
 """
 
 from __future__ import annotations

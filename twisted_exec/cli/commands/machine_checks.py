@@ -1,12 +1,9 @@
 """
-Checks of a machine, and remedies: rights, the objects, and the console through poollet and runtime.
+Checks of a machine (rights, objects, and console through poollet and runtime), and remedies.
 
-Checks of a machine: rights, the objects, and the console through poollet and runtime.
-
-Remedies: what a user can do about a condition, a refused console or the end of a session.
-
-Each remedy names the program that the message is about, and works as written: it proposes no change
-of an immutable field.
+A remedy is what a user can do about a condition, a refused console or the end of a session.  Each
+remedy names the program that the message is about, and works as written: it proposes no change of
+an immutable field.
 """
 
 from __future__ import annotations

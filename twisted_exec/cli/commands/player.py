@@ -1,9 +1,8 @@
 """
 The player of a recording, and its keys and output in a terminal.
 
-The player of a recording, without a terminal: time in, output out.
-
-Playing on a terminal: keys in, output out, in real time.
+:class:`Player` knows no terminal: time in, output out.  :func:`play` plays on a terminal in real
+time: keys in, output out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """
 ``twisted-exec recording``: list, export, verify, play and cut recordings of consoles.
 
-Recordings are files, or ConsoleRecordings of a cluster.
-
-Recordings in a cluster: ``twisted-exec recording list``, and the content of ConsoleRecordings.
+Recordings are files, or ConsoleRecordings of a cluster, whose content is fetched from it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """
-Checks of the way to the API server (kubeconfig, credentials, certificates, clocks and user), and reports of results.
+Checks of the way to the API server, and reports of results.
 
-Checks of the way to the API server: kubeconfig, credentials, certificates, clocks and user.
-
-Results of checks, and their output for people and programs.
+The checks are about kubeconfig, credentials, certificates, clocks and user.  A :class:`Report` has
+their results, and prints them for people and programs.
 """
 
 from __future__ import annotations

@@ -9,15 +9,14 @@ After a request to rotate credentials, the Space Manager copies the annotation t
 ``status.rotated``, also if it cannot rotate them, and explains that in an Event.  So this program
 compares the Secrets.
 
-Kubeconfigs for a Space, with its credentials or with a credential plugin.
+A kubeconfig may have the Space's credentials or a credential plugin,
+``twisted-exec space exec-credential``.  The plugin must find the cluster that has the Space, but
+when it runs, ``$KUBECONFIG`` may be the kubeconfig of the Space.  So the plugin's entry contains
+all options that select the cluster.
 
-The plugin must find the cluster that has the Space, but when it runs, ``$KUBECONFIG`` may be the
-kubeconfig of the Space.  So the plugin's entry contains all options that select the cluster.
-
-``twisted-exec space exec-credential``: a credential plugin with the credentials of a Space.
-
-Source: ``k8s.io/client-go/pkg/apis/clientauthentication``, and ``plugin/pkg/client/auth/exec`` for
-when client-go runs it: at the first request, after ``expirationTimestamp``, and after a 401.
+Source of the plugin: ``k8s.io/client-go/pkg/apis/clientauthentication``, and
+``plugin/pkg/client/auth/exec`` for when client-go runs it: at the first request, after
+``expirationTimestamp``, and after a 401.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """
-The run of ``twisted-exec web``: the credentials, the URL and the end.
+The run of ``twisted-exec web``: the credentials, the URL, the user's browser, and the end.
 
-Open the page in the user's browser.
+The page opens in the user's browser.  Its URL has a secret, and every user of this computer can
+read the arguments of processes.  So the browser gets the name of a file that only this user can
+read, and that leads to the URL.
 
-The URL has a secret, and every user of this computer can read the arguments of processes.  So the
-browser gets the name of a file that only this user can read, and that leads to the URL.
-
-Enter in the terminal of a program that otherwise reads nothing.
+:class:`Enter` waits for the Enter key in the terminal of a program that otherwise reads nothing.
 """
 
 from __future__ import annotations

@@ -1,36 +1,14 @@
 """
-The server of ``twisted-exec web``, on 127.0.0.1: the page, its login, and its requests, forwarded to the API server.
-
-The server of ``twisted-exec web``, on 127.0.0.1.
-
-The HTTP server of ``twisted-exec web``: the page, its login, and the API behind it.
-
-The secret in the page's URL, and the token of the page.
-
-Every program of every user on this computer can connect to a port of 127.0.0.1.  The URL, which only
-this user sees, has a secret in its fragment, which browsers do not send.  The page exchanges it for
-the token, once and soon: a URL stays in a browser's history and in a terminal's scrollback.
-
-Checks of requests: only the page of this server, in a browser on this computer, may send them.
+The server of ``twisted-exec web``, on 127.0.0.1: the page, its login, and forwarded requests.
 
 A page of another site can make the user's browser send requests here.  With a name that it controls
-and that resolves to 127.0.0.1 it could also read the answers (DNS rebinding).  So ``Host`` must be
-ours, and ``Origin`` and ``Sec-Fetch-Site``, which pages cannot set, must not be those of another
-site.  The token proves the user; without it a request can only read the page's files.
+and that resolves to 127.0.0.1 it could also read the answers (DNS rebinding).  So only the page of
+this server, in a browser on this computer, may send requests: ``Host`` must be ours, and ``Origin``
+and ``Sec-Fetch-Site``, which pages cannot set, must not be those of another site.  The token proves
+the user; without it a request can only read the page's files.
 
-Requests of the page, forwarded to the API server with the credentials of a kubeconfig.
-
-As ``kubectl proxy``: the answer passes as it is, at the page's pace, errors too.  A redirect would
-carry the credentials elsewhere, so none is followed or passed on.
-
-Headers that pass between the page and the API server.
-
-Both lists name the headers that pass, so headers of later browsers and servers do not.
-
-WebSockets of the page, spliced with connections to the API server.
-
-Consoles, watches and followed logs come over them.  Bytes pass unread; only the boundaries of frames
-are tracked, so that the program can tell the page when it ends.
+The lists of headers for the API server and for the page name those that pass, so headers of later
+browsers and servers do not.
 """
 
 from __future__ import annotations
@@ -262,6 +240,11 @@ class Login:
     """
     The current secret, and the token.
 
+    Every program of every user on this computer can connect to a port of 127.0.0.1.  The URL, which
+    only this user sees, has a secret in its fragment, which browsers do not send.  The page
+    exchanges it for the token, once and soon: a URL stays in a browser's history and in a
+    terminal's scrollback.
+
     :param clock: for the age of the secret.
     :ivar token: the token of the page, which never expires: it ends with the program.
     """
@@ -389,6 +372,10 @@ METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE")
 class Forwarder:
     """
     Forwards plain requests.
+
+    The requests of the page go to the API server with the credentials of a kubeconfig, as with
+    ``kubectl proxy``.  The answer passes as it is, at the page's pace, errors too.  A redirect
+    would carry the credentials elsewhere, so none is followed or passed on.
 
     :param config: returns the current configuration.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
@@ -597,6 +584,10 @@ class _Socket:
 class Sockets:
     """
     Forwards WebSockets.
+
+    WebSockets of the page are spliced with connections to the API server.  Consoles, watches and
+    followed logs come over them.  Bytes pass unread; only the boundaries of frames are tracked, so
+    that the program can tell the page when it ends.
 
     :param config: returns the current configuration.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.

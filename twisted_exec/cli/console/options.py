@@ -1,13 +1,8 @@
 """
 The command line of ``kubectl console``: options of a session, of its script, and of fleets.
 
-The command line of ``kubectl console``.
-
-The options ``--expect``, ``--send`` and ``--run``.
-
-As all modules that a command line needs, this one imports little.
-
-The options of ``kubectl console`` for many machines.
+The options ``--expect``, ``--send`` and ``--run`` make the script of a session.  Fleets are many
+machines on one command line.
 
 As all modules that a command line needs, this one imports little.
 """

@@ -1,12 +1,12 @@
 """
 Sessions that a script drives: ``--expect`` and ``--send``, and ``--run``.
 
-A console shows old output first, and its machine may print between any two bytes.  So a script waits
-until the old output has arrived, and from then on it considers only the current line and new output.
+A console shows old output first, and its machine may print between any two bytes.  So a script
+waits until the old output has arrived, and from then on it considers only the current line and new
+output.
 
-One command in the shell of a machine: ``--run``.
-
-It needs a POSIX shell that waits at its prompt.  It types two lines:
+``--run`` runs one command in the shell of a machine (:class:`Run`).  It needs a POSIX shell that
+waits at its prompt.  It types two lines:
 
 1. a probe, which prints a mark.  If no mark comes, the command is never typed: a login prompt would
    take it for a user's name.  At a boot loader's prompt not even the probe is typed.
@@ -16,8 +16,8 @@ A mark is an operating system command (OSC) with a number that no terminal knows
 it, and neither alerts nor plain logs contain it.  (Not an APC, which tmux takes for a title.)  The
 shell's ``printf`` makes its Escape characters, so the echo of a typed line contains no mark.  The
 command is typed in octal where necessary: a quote cannot end the line early, and a tab does not
-complete a word.  Each mark but the first of the command is printed twice, because the kernel may print
-a line into the middle of it.
+complete a word.  Each mark but the first of the command is printed twice, because the kernel may
+print a line into the middle of it.
 """
 
 from __future__ import annotations

@@ -23,22 +23,20 @@ output's reader went away              none                        0
 a signal                               none                        dies of the signal
 ====================================== =========================== =================
 
-**End of input.**  With ``linger_seconds`` the session leaves after that time without
-output.  Otherwise it sends a half-close, and *the machine's side* ends the session when
-the output stops or the process exits.  Protocols without half-close (v4) cannot do
-that, so this side leaves after :data:`QUIET_SECONDS`.  A machine that is never quiet would keep a
-script for ever, so without ``--timeout`` the session ends :data:`SCRIPT_SECONDS` after the end of
-input.
+**End of input.**  With ``linger_seconds`` the session leaves after that time without output.
+Otherwise it sends a half-close, and *the machine's side* ends the session when the output stops or
+the process exits.  Protocols without half-close (v4) cannot do that, so this side leaves after
+:data:`QUIET_SECONDS`.  A machine that is never quiet would keep a script for ever, so without
+``--timeout`` the session ends :data:`SCRIPT_SECONDS` after the end of input.
 
-**Lost connections.**  A stream that can resume reports a loss with :meth:`ConsoleSession.outage`, and
-:meth:`ConsoleSession.resumed` when it has connected again.  It keeps what is typed meanwhile.  A loss
-neither ends a script nor counts as silence of the machine.  If the machine's runtime was restarted, the stream
-cannot know whether the last input reached the machine: then a user at a terminal reads how many keys are
-uncertain, and a script fails.
+**Lost connections.**  A stream that can resume reports a loss with :meth:`ConsoleSession.outage`,
+and :meth:`ConsoleSession.resumed` when it has connected again.  It keeps what is typed meanwhile.
+A loss neither ends a script nor counts as silence of the machine.  If the machine's runtime was
+restarted, the stream cannot know whether the last input reached the machine: then a user at a
+terminal reads how many keys are uncertain, and a script fails.
 
-The user's view of a session: the machine's output, notices, and messages of this program.
-
-Named timers of a session and of its script.
+The user sees the machine's output, notices, and messages of this program (:class:`Display`).
+:class:`Timers` are those of a session and of its script.
 """
 
 from __future__ import annotations

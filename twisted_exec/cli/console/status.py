@@ -1,9 +1,7 @@
 """
-The status of a session, for the escape ``~s``, and losses of its connection, as its user sees them.
+A session's status, for the escape ``~s``, and losses of its connection, as its user sees them.
 
-The status of a session, for the escape ``~s``.
-
-One loss of a session's connection, as its user sees it.
+:func:`status` returns the status of a session.  :class:`Outage` is one loss of its connection.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """
-The user's terminal: raw while a console is open, itself again whatever happens, with its descriptors in the reactor.
-
 The user's terminal: raw while a console is open, itself again whatever happens.
 
-Three things outlive a program that dies carelessly: the terminal's modes, the
-``O_NONBLOCK`` flag (it belongs to the open file that the shell shares with us),
-and a stopped terminal.  So
+Three things outlive a program that dies carelessly: the terminal's modes, the ``O_NONBLOCK`` flag
+(it belongs to the open file that the shell shares with us), and a stopped terminal.  So
 
 * the modes are saved before the first change and put back by
   :meth:`Terminal.restore`, which is safe to call at any time, also from a
@@ -16,12 +13,10 @@ and a stopped terminal.  So
 * :class:`Signals` puts the terminal back before the program stops (SIGTSTP)
   and makes it raw again after it continued (SIGCONT), also after a SIGSTOP.
 
-Standard input and output as Twisted descriptors.
-
-:class:`twisted.internet.stdio.StandardIO` would do but for two things: it sets
-``O_NONBLOCK`` on what the shell shares with us, and it does not tell why
-writing failed, so that a full disk would look like a reader who has seen
-enough.
+:class:`Input` and :class:`Output` are standard input and output as Twisted descriptors.
+:class:`twisted.internet.stdio.StandardIO` would do but for two things: it sets ``O_NONBLOCK`` on
+what the shell shares with us, and it does not tell why writing failed, so that a full disk would
+look like a reader who has seen enough.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
 """
 Output of many machines through one descriptor, in fair turns.
 
-Each machine has a bounded buffer.  The machines with output take turns, a few kilobytes each, so that
-one that prints without end delays the others by one turn at most.  A full buffer depends on the reader:
+Each machine has a bounded buffer.  The machines with output take turns, a few kilobytes each, so
+that one that prints without end delays the others by one turn at most.  A full buffer depends on
+the reader:
 
 * a pipe or a file gets everything: the machine's log is paused until there is room again;
 * a terminal shows the present: older output is dropped, and a line says how many bytes these were.
 
-Output of one machine as lines that begin with the machine's name, sans I/O.
+The output of one machine becomes lines that begin with the machine's name, sans I/O
+(:class:`PrefixedLines`).  Nothing that a machine prints reaches other lines or the terminal's
+state: escape sequences and control characters are removed, with the exception of colours if they
+are to stay, and these end with their line.  Characters that change the direction of text are
+replaced, because they would reorder the name, too.  The cost is linear, and the state is bounded.
 
-Nothing that a machine prints reaches other lines or the terminal's state: escape sequences and control
-characters are removed, with the exception of colours if they are to stay, and these end with their
-line.  Characters that change the direction of text are replaced, because they would reorder the name,
-too.  The cost is linear, and the state is bounded.
-
-Position behind the output that was printed, while later output waits; sans I/O.
+:class:`Positions`, sans I/O too, is the place behind the output that was printed, while later
+output waits.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A machine's API has no command of its own to run: its ``exec`` opens the console
 typed there, by the same script as for one machine (:mod:`twisted_exec.cli.console.script`), which
 finds the output and the exit code by marks.
 
-The results of one command on many machines: equal ones folded together, and a table of exit codes.
+Equal results of the machines are folded together, and a table has the exit codes (:func:`report`).
 """
 
 from __future__ import annotations

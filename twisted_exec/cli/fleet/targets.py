@@ -1,8 +1,9 @@
 """
-The machines of a fleet: those that a selector matches, in one cluster or in those of several Spaces.
+Machines of a fleet: those that a selector matches, in one cluster or in those of several Spaces.
 
-Each cluster is on its own: its machines are there when it has answered, and its failure has its name.  The
-number of machines is limited, and from a cluster with more only one more than the limit is fetched.
+Each cluster is on its own: its machines are there when it has answered, and its failure has its
+name.  The number of machines is limited, and from a cluster with more only one more than the limit
+is fetched.
 """
 
 from __future__ import annotations

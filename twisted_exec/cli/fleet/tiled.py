@@ -1,10 +1,9 @@
 """
 ``--tiled``: the terminal, the keys and the drawing around the screens and the sessions.
 
-The screens of the machines on the present page, fetched again and again.
-
-A screen that changes is fetched every second, and a quiet screen every four seconds.  While a user types to
-a machine, its screen is fetched soon after each output.
+The screens of the machines on the present page are fetched again and again (:class:`Screens`).  A
+screen that changes is fetched every second, and a quiet screen every four seconds.  While a user
+types to a machine, its screen is fetched soon after each output.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """
 The configuration of a client, and the parts of it that the environment gives.
 
-The configuration of a client: address and trust of one API server, and our credentials.
-
-:mod:`.loader` reads it from files; other code may construct it.  All classes are frozen and compare
+A :class:`ClientConfig` has address and trust of one API server, and our credentials.
+:mod:`.loader` reads it from files; other code may construct it.  Its classes are frozen and compare
 by value, so that changes are detected and caches can use them as keys.
 
-Configuration from the environment: a Pod's service account, and proxies.
-
-Sources: ``k8s.io/client-go/rest.InClusterConfig``, and for proxies
-``golang.org/x/net/http/httpproxy``, which every Go client uses.
+The environment gives the service account of a Pod, and proxies.  Sources:
+``k8s.io/client-go/rest.InClusterConfig``, and for proxies ``golang.org/x/net/http/httpproxy``, which
+every Go client uses.
 """
 
 from __future__ import annotations

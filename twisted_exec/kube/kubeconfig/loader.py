@@ -1,7 +1,5 @@
 """
-Loading of kubeconfig files, and writing of kubeconfigs.
-
-Loading of kubeconfig files.
+Loading and writing of kubeconfig files.
 
 Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files, the
 first that defines a name provides the whole entry; ``current-context`` comes from the first
@@ -9,10 +7,8 @@ that sets it; a relative path is relative to its file; and options of the comman
 files.  Using an unsupported field is an error: a client that silently drops a
 credential or a proxy would reach the wrong server as the wrong user.
 
-Writing of kubeconfigs, the reverse of :mod:`.loader`.
-
-The result has one cluster, one user and one context, even if the configuration comes from a file
-with more: a kubeconfig that is passed on must not contain other credentials.
+A kubeconfig that is written has one cluster, one user and one context, even if the configuration comes
+from a file with more: a kubeconfig that is passed on must not contain other credentials.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """
-Requests to a kubelet: their paths, the order of their checks, and the Pod in its leaf that they reach.
-
-The paths of a kubelet, and the order in which a request is checked.
+Requests to a kubelet: paths, checks in their order, and the Pod in the leaf that they reach.
 
 Authentication comes first, for every path and method, known or unknown, upgrade or not: a client
 without credentials learns nothing else.  Then the route is looked up.  The route itself does the
@@ -11,13 +9,10 @@ A root's API server turns answers into messages for its user: it expects a ``Sta
 of a stream, and plain text elsewhere.  So streams are refused in JSON, and all else in plain text,
 as by a kubelet.
 
-The collaborators of the node server's routes.
-
-From a request to the Pod in its leaf: authorization, lookup, and the meaning of a leaf's refusals.
-
-The order protects secrets: a client without permission for a Node learns nothing about its Pods,
-not even whether there are any.  Only the root decides which Pods and containers exist; the server
-asks a leaf only for Pods of the root.
+A client's permission for the Node is checked before any answer tells whether the Pod exists
+(:func:`find`).  This order protects secrets: a client without permission for a Node learns nothing
+about its Pods, not even whether there are any.  Only the root decides which Pods and containers
+exist; the server asks a leaf only for Pods of the root.
 
 A leaf's refusals are of two kinds.  If it concerns the request (no such container, too many
 requests), the user gets it unchanged, since a kubelet would say the same.  If it concerns *our
@@ -25,11 +20,11 @@ credentials*, it must not be passed on: a 401 would tell the root's API server t
 credentials are bad, and its operator would mend the wrong ones.  That becomes a 502 that says what
 to mend, and where.
 
-Translate requests to a kubelet into requests to an API server.
-
-The root's kube-apiserver addresses a kubelet; a leaf has an API server.  Both mean the same, but a
-kubelet expects ``input=1`` where an API server expects ``stdin=true``, takes the container from the
-path, and accepts only the literal ``1`` as true.  Pure: a path and a query in, a query out.
+Requests to a kubelet are translated into requests to an API server (:func:`parse`).  The root's
+kube-apiserver addresses a kubelet; a leaf has an API server.  Both mean the same, but a kubelet
+expects ``input=1`` where an API server expects ``stdin=true``, takes the container from the path,
+and accepts only the literal ``1`` as true.  The translation is pure: a path and a query in, a query
+out.
 
 The arguments of a command are bytes in a significant order: each is decoded and encoded exactly
 once.  A kubelet silently drops what it cannot parse, such as a pair with a broken ``%`` escape;

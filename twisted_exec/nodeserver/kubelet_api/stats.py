@@ -1,56 +1,27 @@
 """
-``/stats/summary`` and ``/metrics/resource``: resource usage of Pods and Nodes, as a kubelet reports
-it.
+``/stats/summary`` and ``/metrics/resource``: resource usage of Pods and Nodes, as from a kubelet.
 
-Both report the same usage (:mod:`twisted_exec.nodeserver.kubelet_api.stats`), as JSON and for Prometheus.  Values that a leaf does not
-report (file systems, networks, swap) are left out, as a kubelet may.  If container metrics are
-unavailable, ``resource_scrape_error`` is 1 and the request still succeeds: the scraper has other
-Nodes.
+Both pages report the same usage (:class:`Usage`), as JSON and for Prometheus.  Values that a leaf
+does not report (file systems, networks, swap) are left out, as a kubelet may.  If container metrics
+are unavailable, ``resource_scrape_error`` is 1 and the request still succeeds: the scraper has
+other Nodes.
 
 Several Nodes may share an address.  A request that names no Node gets all their Pods, and no Node;
 ``/metrics/resource/NODE`` selects one, for metrics-server's annotation
 ``metrics.k8s.io/resource-metrics-path``.
 
-Sources: ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/kubelet/server/stats/handler.go`` and
-``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
-
-Resource usage of the Pods on our Nodes, as their leaves report it.
-
-The source is ``metrics.k8s.io``, as for ``kubectl top``, which needs only read permissions.  The
-kubelets of a leaf are not asked: access to them would include running commands.  Only our Pods are
-reported, under their names in the root.
+The source of the usage is ``metrics.k8s.io``, as for ``kubectl top``, which needs only read
+permissions.  The kubelets of a leaf are not asked: access to them would include running commands.
+Only our Pods are reported, under their names in the root.
 
 Scrapers come every few seconds, once per Node.  One request to a leaf serves all that come within a
 moment, and takes no longer than they wait.  A leaf without this API, or without an answer, is
 reported without usage, with one line in the log.
 
-Turn rates into counters, without I/O.
+A leaf reports rates; :class:`Counters` turns them into the totals that a kubelet reports.
 
-A leaf's metrics API reports CPU time *per second*, averaged over a window.  A kubelet reports the
-*total* since a start time, and readers (metrics-server, Prometheus) compute a rate from two such
-totals.  So the leaf's rates are integrated here:
-
-* A counter starts at the beginning of the first window, with next to nothing.  That is its start
-  time: for a kubelet, too, it is "the time at which data collection was (re)started".
-* Each new sample adds its rate times the time since the previous sample.  A reader that comes with
-  each sample gets the leaf's own rates; one that comes less often gets the newest.
-* A container that restarted, or was not sampled for long, gets a new counter with a later start.
-* A sample that is not newer than the last changes nothing.
-
-No counter ever falls without a later start.  Two replicas count independently, from different
-starts; readers that compare starts, as metrics-server does for containers, never mistake the
-difference between two replicas for usage.
-
-Sources: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``; ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``;
-``pkg/storage/{pod,node,types}.go`` of metrics-server.
-
-The metrics of ``/metrics/resource`` in Prometheus' text format: names, help, units and timestamps
-as of a kubelet.
-
-Each sample has the timestamp of the leaf's own measurement, so that a reader computes rates over
-the time that passed there.
-
-Source: ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
+Sources: ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/kubelet/server/stats/handler.go`` and
+``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
 """
 
 from __future__ import annotations
@@ -452,7 +423,29 @@ class Counter:
 
 
 class Counters:
-    """The counters of a leaf, by any hashable key."""
+    """
+    The counters of a leaf, by any hashable key.
+
+    Counters turn rates into totals, without I/O.  A leaf's metrics API reports CPU time *per
+    second*, averaged over a window.  A kubelet reports the *total* since a start time, and readers
+    (metrics-server, Prometheus) compute a rate from two such totals.  So the leaf's rates are
+    integrated here:
+
+    * A counter starts at the beginning of the first window, with next to nothing.  That is its start
+      time: for a kubelet, too, it is "the time at which data collection was (re)started".
+    * Each new sample adds its rate times the time since the previous sample.  A reader that comes with
+      each sample gets the leaf's own rates; one that comes less often gets the newest.
+    * A container that restarted, or was not sampled for long, gets a new counter with a later start.
+    * A sample that is not newer than the last changes nothing.
+
+    No counter ever falls without a later start.  Two replicas count independently, from different
+    starts; readers that compare starts, as metrics-server does for containers, never mistake the
+    difference between two replicas for usage.
+
+    Sources: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``;
+    ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/storage/{pod,node,types}.go`` of
+    metrics-server.
+    """
 
     def __init__(self) -> None:
         self._counted: dict[Hashable, Counter] = {}
@@ -503,7 +496,16 @@ _POD = ("pod", "namespace")
 
 
 def exposition(node: str, usage: LeafUsage) -> bytes:
-    """:param node: the Node of the metrics; empty for all, without metrics of Nodes."""
+    """
+    Return the metrics of ``/metrics/resource`` in Prometheus' text format.
+
+    Names, help, units and timestamps are those of a kubelet.  Each sample has the timestamp of the
+    leaf's own measurement, so that a reader computes rates over the time that passed there.
+
+    Source: ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
+
+    :param node: the Node of the metrics; empty for all, without metrics of Nodes.
+    """
     registry: Any = _Families(node, usage)  # metrics_text only calls collect
     return metrics_text(registry)
 

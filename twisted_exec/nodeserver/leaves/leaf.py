@@ -6,9 +6,8 @@ Pod that the copy lacks, or may lack because the watch is broken, is requested f
 state of the watch also tells whether the leaf is reachable, without extra requests; a dead leaf
 delays only requests for its own Pods.
 
-Credentials for a leaf, from a file, a Secret or another object of the root, or a Space.
-
-A file may use everything that a kubeconfig allows.  Content from the root is treated as data only
+The credentials come from a file, a Secret or another object of the root, or a Space.  A file may
+use everything that a kubeconfig allows.  Content from the root is treated as data only
 (:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).  Any source may change at any time:
 valid credentials apply from the next request on; invalid ones leave the last valid ones in force,
 with one line in the log. Deleting a Secret withdraws the credentials.

@@ -1,19 +1,18 @@
 """
-Registry of leaf clusters: all sources started and stopped together, the leaves by name and by Node, and their metrics.
+Registry of leaf clusters: their sources, the leaves by name and by Node, and their metrics.
 
-The sources, the leaves and the root's Pods, started and stopped together.
+:class:`Registry` starts and stops the sources, the leaves and the root's Pods together.
 
-All leaf clusters of all sources, by name and by Node.
-
-Sources return values (:class:`.LeafSpec`).  The index creates a leaf for each, updates it when its
-spec changes, and removes it when no source lists it any more.  Each change happens completely
-within one reactor turn, so no caller sees half of it.
+Sources return values (:class:`.LeafSpec`).  The index of leaves (:class:`Leaves`) creates a leaf
+for each, updates it when its spec changes, and removes it when no source lists it any more.  Each
+change happens completely within one reactor turn, so no caller sees half of it.
 
 Names and Nodes belong to the first that claims them.  A second leaf of the same name is refused; a
 second leaf with the same Node does without it.  Both are logged once and listed in
 :attr:`Leaves.problems`.
 
-Metrics of leaf clusters: reachability, and expiry of our client certificates.
+The metrics (:class:`LeafMetrics`) tell whether a leaf is reachable, and when our client
+certificates expire.
 """
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
 """
-The Nodes of the root that stand for leaves: plan, worker, controller, addresses, conditions,
-probes.
+The Nodes of the root that stand for leaves: plan, worker, controller, status and probes.
 """

@@ -11,15 +11,14 @@ Node server to leaf: ``/readyz``, and an exec upgrade for a Pod whose name is im
 server authenticates and authorizes before it looks for the Pod, so its 404 shows that a stream
 would be permitted.
 
+A schedule keeps the last results.  Each leaf is probed every 30 seconds, once for all Nodes that
+stand for it; so is the path from the root to each Node.  Probes of one target never overlap,
+several targets run concurrently, and a silent leaf delays no other: the last result counts until
+there is a new one.
+
 Sources: ``pkg/registry/core/node/strategy.go`` (``ResourceLocation``),
-``pkg/registry/core/pod/rest/ subresources.go``, ``apiserver/pkg/endpoints/installer.go`` of
+``pkg/registry/core/pod/rest/subresources.go``, ``apiserver/pkg/endpoints/installer.go`` of
 Kubernetes.
-
-Schedule of probes, and their last results.
-
-Each leaf is probed every 30 seconds, once for all Nodes that stand for it; so is the path from the
-root to each Node.  Probes of one target never overlap, several targets run concurrently, and a
-silent leaf delays no other: the last result counts until there is a new one.
 """
 
 from __future__ import annotations

@@ -1,30 +1,22 @@
 """
-The status of a Node that stands for a leaf: its addresses, its conditions, and the sums of the leaf's nodes.
+Status of a Node that stands for a leaf: addresses, conditions, and sums of the leaf's nodes.
 
-The conditions of a Node: whether it is ready, and whether a console can be opened on it.
+All functions are pure.  Those that aggregate the nodes of a leaf expect nodes that passed
+:func:`trimmed` on arrival.
 
-Between two clusters more can fail than at a kubelet, so each section of the path has a condition of
-its own, and ``ExecReady`` summarizes them.  A state that is unknown (not probed yet, or the root
-does not permit probes) is Unknown, never True.
-
-Pure.
-
-Aggregate the nodes of a leaf into the Node of the root that stands for them.
-
-All functions expect nodes that passed :func:`trimmed` on arrival.  Pure.
-
-Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).
-
-The addresses that a Node publishes: ours first, then those of its leaf.
+Between two clusters more can fail than at a kubelet, so each section of the path to a console has a
+condition of its own, and ``ExecReady`` summarizes them.  A state that is unknown (not probed yet,
+or the root does not permit probes) is Unknown, never True.
 
 A kube-apiserver goes through the types of ``--kubelet-preferred-address-types`` in order and takes
-the first address of the first type that the Node has, whether it answers or not.  So our address
-comes first, under a type that users rarely read (InternalDNS); the leaf's own follow, for ``kubectl
-get nodes -o wide``. Whether this works depends on the root's preference; :func:`chosen` predicts
-it.
+the first address of the first type that the Node has, whether it answers or not.  So a Node
+publishes our address first, under a type that users rarely read (InternalDNS); those of its leaf
+follow, for ``kubectl get nodes -o wide``. Whether this works depends on the root's preference;
+:func:`chosen` predicts it.
 
-Pure.  Sources: ``pkg/util/node/node.go`` (``GetPreferredNodeAddress``) and
-``cmd/kube-apiserver/app/ options/options.go`` of Kubernetes.  The order of the leaf's addresses is
+Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).  Addresses:
+``pkg/util/node/node.go`` (``GetPreferredNodeAddress``) and
+``cmd/kube-apiserver/app/options/options.go`` of Kubernetes.  The order of the leaf's addresses is
 that of Kosmos (``pkg/clustertree/cluster-manager/utils/rootcluster.go``), made deterministic.
 """
 

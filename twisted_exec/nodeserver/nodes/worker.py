@@ -1,5 +1,5 @@
 """
-Keep one Node and its Lease.
+Keep one Node and its Lease, and back off from another writer of its addresses.
 
 The worker looks every ten seconds, and after each change of the Node, of the leaf's nodes or of a
 probe's result; it carries out what :mod:`.plan` returns.  A Node in its desired state costs only
@@ -7,12 +7,8 @@ the renewal of its Lease, plus a status update every five minutes, as with kubel
 the resourceVersion that they were planned for: a concurrent change causes a conflict and a new
 look, never an overwrite.
 
-Wrong addresses and ports are corrected; :mod:`twisted_exec.nodeserver.nodes.worker` handles another writer.
-
-Conflicts about a Node's addresses: detect another writer, report it, and back off.
-
-Two writers that overwrite each other achieve nothing, and every write sends the Node to all
-watchers in the root.  So the intervals between our corrections grow.
+Wrong addresses and ports are corrected; :class:`AddressConflict` detects another writer and reports
+it.
 """
 
 from __future__ import annotations
@@ -382,6 +378,9 @@ LONGEST_SECONDS = 300.0
 class AddressConflict:
     """
     Detects another writer of a Node's addresses and spaces out our corrections.
+
+    Two writers that overwrite each other achieve nothing, and every write sends the Node to all
+    watchers in the root.  So the intervals between our corrections grow.
 
     :param own: how many addresses are ours.
     :ivar quiet_until: no correction is written before this time.

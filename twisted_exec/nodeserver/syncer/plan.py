@@ -1,16 +1,12 @@
 """
-Plan the next steps for one Pod, and its status in the root, from its state in the root and in its leaf.
+Plan the next steps for one Pod, and derive its status in the root from its Pod in the leaf.
 
-Plan the next steps for one Pod, from its state in the root and in its leaf.
+All functions are pure and have no memory: if a syncer is killed between two steps, its successor
+makes the same plan.  The order is a kubelet's.  A deleted Pod of the root goes only after its Pod
+in the leaf.  If the leaf's Pod disappears by itself, the root's Pod has failed if it ever ran;
+otherwise the leaf's Pod is created again.
 
-Pure, without memory: if a syncer is killed between two steps, its successor makes the same plan.
-The order is a kubelet's.  A deleted Pod of the root goes only after its Pod in the leaf.  If the
-leaf's Pod disappears by itself, the root's Pod has failed if it ever ran; otherwise the leaf's Pod
-is created again.
-
-The status of a Pod in the root, derived from its leaf.
-
-Pure.  Conditions that others write into the root's Pod stay.  A Pod of the root with
+In the status, conditions that others write into the root's Pod stay.  A Pod of the root with
 ``readinessGates`` is ready if the leaf's Pod is ready and the gates are True; the leaf does not
 know the gates.
 """

@@ -1,10 +1,5 @@
 """
-The actions that a plan consists of.
-
-Plan which disks and network interfaces of a running machine to attach, detach or change.
-
-Pure.  A part stays attached while its object cannot be looked up: only parts that the Machine no
-longer names, or names with another object, are detached.
+The actions that a plan consists of, and the changes to the parts of a running machine.
 """
 
 from __future__ import annotations
@@ -56,7 +51,14 @@ class Attachment:
 def attachments(
     machine: Object, parts: Parts, observed: pb.Machine, dialect: Dialect
 ) -> list[Attachment]:
-    """Return the changes, detachments first; volumes lack their credentials."""
+    """
+    Return which disks and network interfaces of a running machine to attach, detach or change.
+
+    Detachments come first; volumes lack their credentials.
+
+    Pure.  A part stays attached while its object cannot be looked up: only parts that the Machine
+    no longer names, or names with another object, are detached.
+    """
     machine_id, spec = observed.metadata.id, machine["spec"]
     disks = {part["name"] for part in spec.get(dialect.disks_field) or ()} | {IMAGE_DISK}
     interfaces = {part["name"] for part in spec.get("networkInterfaces") or ()}

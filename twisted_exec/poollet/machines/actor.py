@@ -1,12 +1,5 @@
 """
-Carry out the actions of a plan, and list the runtime's machines.
-
-Carry out the actions of a plan, in the API server and in the runtime.
-
-List the runtime's machines, group them by Machine, and delete orphans.
-
-A runtime may list anything: foreign machines, duplicates, many thousands.  None of that may block
-the process or end a machine that this pool did not create.
+Carry out a plan's actions in the API server and the runtime, and list the runtime's machines.
 """
 
 from __future__ import annotations
@@ -265,6 +258,11 @@ def distinct(machines: Iterable[pb.Machine]) -> list[pb.Machine]:
 class Listing:
     """
     One listing of all the runtime's machines.
+
+    A listing groups the runtime's machines by Machine, and deletes orphans.
+
+    A runtime may list anything: foreign machines, duplicates, many thousands.  None of that may
+    block the process or end a machine that this pool did not create.
 
     :param machines: returns the pool's Machines as last seen.
     :param synced: whether ``machines`` is complete.

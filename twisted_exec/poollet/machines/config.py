@@ -1,17 +1,5 @@
 """
 Configuration that all Machines of a poollet share, and the objects that a Machine refers to.
-
-Configuration that all Machines of a poollet share, and their identity in the runtime.
-
-The objects that a Machine refers to, as the plan sees them.
-
-Pure: a lookup returns a copy that was read before and never does I/O.  Errors say which object is
-missing and what would help.
-
-The downward API: fields of an object that its runtime gets as labels and annotations.
-
-Operators choose the fields and their names; the dialect adds a prefix to each name.  Source:
-ironcore ``poollet/common/utils`` and ``k8s.io/kubectl/pkg/util/fieldpath`` (the field paths).
 """
 
 from __future__ import annotations
@@ -35,6 +23,11 @@ _WHOLE = ("labels", "annotations")
 class Downward:
     """
     Field paths, by label or annotation name.
+
+    This is the downward API: fields of an object that its runtime gets as labels and annotations.
+
+    Operators choose the fields and their names; the dialect adds a prefix to each name.  Source:
+    ironcore ``poollet/common/utils`` and ``k8s.io/kubectl/pkg/util/fieldpath`` (the field paths).
 
     :param labels: set once, when the runtime's machine is created.
     :param annotations: kept up to date while the machine exists.
@@ -160,7 +153,12 @@ def _nothing(resource: Resource, namespace: str, name: str) -> Object | None:
 
 @dataclass(frozen=True)
 class References:
-    """The objects that a Machine refers to, as last read."""
+    """
+    The objects that a Machine refers to, as last read.
+
+    Pure: a lookup returns a copy that was read before and never does I/O.  Errors say which object
+    is missing and what would help.
+    """
 
     find: Callable[[Resource, str, str], Object | None] = _nothing
     """Look up an object by resource, namespace and name; ``None`` if it does not exist.  Raises Unread."""

@@ -1,5 +1,5 @@
 """
-The disks and network interfaces of a Machine, in the form that a runtime takes.
+The disks, network interfaces and secret data of a Machine, in the form that a runtime takes.
 
 Pure: objects that a Machine refers to come from copies that were read before.  Missing objects are
 reported part by part; steps that must come first, such as claiming a Volume, are returned as
@@ -8,15 +8,6 @@ patches.
 Source: ironcore ``poollet/machinepoollet/controllers`` (``machine_controller_volume.go``,
 ``machine_controller_networkinterface.go``).  As there, ephemeral objects are created by ironcore's
 controller manager, not by a poollet.
-
-Claims: a Volume or NetworkInterface serves one Machine at a time and names it.
-
-A poollet writes name and UID of its Machine into the object before it uses it, unless another
-Machine has claimed it, and removes them afterwards.  As ironcore's ``utils/claimmanager``.
-
-Secret data for a runtime: a machine's ignition, a volume's credentials.
-
-Secrets are read when a plan needs them and dropped afterwards; no message quotes their data.
 """
 
 from __future__ import annotations
@@ -320,6 +311,10 @@ def claim(
     """
     Return the patch that claims ``obj`` for the Machine; ``None`` if it is claimed already.
 
+    A Volume or NetworkInterface serves one Machine at a time and names it.  A poollet writes name
+    and UID of its Machine into the object before it uses it, unless another Machine has claimed it,
+    and removes them afterwards.  As ironcore's ``utils/claimmanager``.
+
     :param label: how messages call the object.
     :param reason: of the refusal, CamelCase.
     :raises MissingReference: another Machine has claimed it, or it cannot be claimed.
@@ -437,6 +432,9 @@ def with_secrets(
 ) -> pb.Volume:
     """
     Return ``volume`` with its credentials.
+
+    Secrets, also that of a machine's ignition, are read when a plan needs them and dropped
+    afterwards; no message quotes their data.
 
     :param access: the Secret with its access credentials, if any.
     :param encryption: the Secret with its encryption key, if any.

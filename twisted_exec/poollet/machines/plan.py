@@ -1,17 +1,17 @@
 """
 Plan the next actions for one Machine.
 
-A pure function of the desired state (the Machine in the API), the objects it refers to
-(:mod:`twisted_exec.poollet.machines.config`) and the observed state (the runtime's machines with its UID).  It runs again
-after every action and every change, so it keeps no memory: a restart, a lost answer and a new spec
-all look the same.
+The plan is a pure function of the desired state (the Machine in the API), the objects it refers to
+(:mod:`.config`) and the observed state (the runtime's machines with its UID).  It runs again after
+every action and every change, so it keeps no memory: a restart, a lost answer and a new spec all
+look the same.
 
 Source of names and states: ironcore ``poollet/machinepoollet``.  Three of its faults are fixed
-here: it panics on two runtime machines, misses a state, and creates machines powered on.
+here: ironcore's panics on two runtime machines, misses a state, and creates machines powered on.
 
-Patches that bring a Machine's status up to date.
-
-The machine to request from a runtime, and its annotations.
+A plan has patches that bring the Machine's status up to date (:func:`status_patch`), and the
+machine to request from the runtime (:func:`runtime_machine`), with its annotations
+(:func:`annotations_of`).
 """
 
 from __future__ import annotations

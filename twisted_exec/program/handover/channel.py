@@ -1,12 +1,11 @@
 """
 Channels between processes of a program: to a successor, and to the processes that it has replaced.
 
-Messages between a program and its successor.
+Each message is a JSON object on one line, over a UNIX socket pair.  File descriptors (SCM_RIGHTS)
+travel with the first bytes of their message.
 
-Each is a JSON object on one line, over a UNIX socket pair.  File descriptors (SCM_RIGHTS) travel
-with the first bytes of their message.
-
-The processes that this one has replaced, and that still serve sessions.
+:class:`Lingering` has the channels to the processes that this one has replaced, and that still serve
+sessions.
 """
 
 from __future__ import annotations

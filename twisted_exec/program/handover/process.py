@@ -1,23 +1,20 @@
 """
 The hand-over of this process: its successor, the time limits, and the signal that begins it.
 
-The successor of this process: the old process's side of a hand-over.
-
 SIGUSR2 starts the successor from this process's own command line, so from the present code and
 configuration.  Nothing has changed until it has said hello.  Then the service freezes, and its
-state and the listening sockets move.  If the successor hangs or takes too long
-(:mod:`twisted_exec.program.handover.process`), it is killed, and this process goes on; otherwise this process serves its
-sessions until they end, and exits.
+state and the listening sockets move.  If the successor hangs or takes too long (:class:`Patience`),
+it is killed, and this process goes on; otherwise this process serves its sessions until they end,
+and exits.
 
-Time limits of a hand-over, which tell a slow successor from a successor that hangs.
+The time limits tell a slow successor from a successor that hangs.  On a busy host a start takes ten
+times as long as usual, so a fixed limit gives up successors that would have become ready.  But while
+the program is frozen, new connections and writes wait for the successor, so one that hangs must be
+given up soon.  The kernel knows the difference, also for releases that send no message meanwhile: a
+slow process computes, or waits for a processor or for a disk; a process that hangs does none of these.
 
-On a busy host a start takes ten times as long as usual, so a fixed limit gives up successors that
-would have become ready.  But while the program is frozen, new connections and writes wait for the
-successor, so one that hangs must be given up soon.  The kernel knows the difference, also for
-releases that send no message meanwhile: a slow process computes, or waits for a processor or for a
-disk; a process that hangs does none of these.
-
-Hand-over of this process: sockets and state at the start, SIGUSR2, and the stop.
+:class:`ProcessHandOver` connects both sides to a program: sockets and state at the start, SIGUSR2, and
+the stop.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """
 Signed requests to one bucket: its address, the credentials, and the signatures.
 
-Signed requests to one bucket.
-
-AWS Signature Version 4 of requests to S3.
-
+Requests to S3 are signed with AWS Signature Version 4.
 Source: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
 
-Address and credentials of a bucket, from the URL in ``--recording-store``.
-
+Address and credentials of a bucket come from the URL in ``--recording-store``:
 ``s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=...&style=...&ca=...&credentials=...``
 """
 

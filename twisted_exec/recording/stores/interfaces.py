@@ -1,7 +1,5 @@
 """
-The interface of stores of recordings.
-
-Proof that a store has the bytes that it was sent.
+The interface of stores of recordings, and proof that a store has the bytes that it was sent.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
 """
-An S3-compatible bucket as a store of recordings, and its answers.
-
-An S3-compatible bucket as a store of recordings.
-
-A bucket as a store of recordings.
+An S3-compatible bucket as a store of recordings, and its answers, which are XML.
 
 A short recording is one request.  A longer one is uploaded in parts, and becomes an object when the last
 request joins them.  S3 itself remembers the parts of an upload, so an attempt after a crash needs no
 state of ours: it lists the upload's parts, compares their hashes, and sends the parts that are missing or
 differ.  The earlier attempt need not have had the same content.
-
-Answers of S3, which are XML.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """
 The search for patterns of alerts, in processes of low priority, and the patterns of each owner.
 
-The search for patterns, in processes of low priority.
+The patterns of one alert for one machine are a group.  A group has a budget of CPU time: its search
+is suspended for good when it has used it up, and others go on.
 
-The patterns of one alert for one machine are a group.  A group has a budget of CPU time: its search is
-suspended for good when it has used it up, and others go on.
-
-The patterns of one owner, and the machines to which they apply.
+:class:`Rules` has the patterns of one owner, and the machines to which they apply.
 """
 
 from __future__ import annotations

@@ -4,14 +4,8 @@ The runtime's connection to the keeper of its state directory.
 The keeper is started when the first machine needs it.  A message goes out when the ones before it
 were accepted by the socket, and answers arrive in the order of the requests.
 
-A connection from the runtime to the keeper.
-
-A message goes out when the ones before it were accepted by the socket, and answers arrive in the order
-of the requests.
-
-Terminals of the keeper, as transports of the runtime.
-
-Each master is read and written directly: the keeper takes no part in that.
+The runtime reads and writes each master of a terminal directly (:class:`KeptTerminal`): the keeper
+takes no part in that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
 """
-Drivers for lines that exist already: serial devices, sockets and console servers, IPMI, SSH, other
-programs.
+Drivers for existing lines: serial devices, sockets, console servers, IPMI, SSH, other programs.
 """

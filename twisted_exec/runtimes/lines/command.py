@@ -1,7 +1,7 @@
 r"""
-Commands of this host: the driver ``command``, endpoints in pseudo-terminals, and short-lived programs.
+Commands of this host: the driver ``command``, endpoints in terminals, and short-lived programs.
 
-The driver ``command``: consoles behind a command of this host, such as conserver's console(1).
+The driver ``command`` has consoles behind a command of this host, such as conserver's console(1).
 
 ::
 
@@ -14,21 +14,12 @@ The driver ``command``: consoles behind a command of this host, such as conserve
           break: "\x05cl0"
       capabilities: {cpu: "1", memory: 1Gi}
 
-With the driver ``pty`` the command *is* the machine; here it only leads to one.  So each machine has a command
-of its own, and the end of the command is a lost line, which :mod:`.shared_line` reopens.
+With the driver ``pty`` the command *is* the machine; here it only leads to one.  So each machine
+has a command of its own, and the end of the command is a lost line, which :mod:`.shared_line`
+reopens.
 
-An endpoint whose connections are commands in pseudo-terminals, such as ssh(1).
-
-Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line.  The
-endpoint waits until the program has reached the machine.  If it fails, its last message becomes the
-reason.
-
-ssh(1) and ipmitool(1) interpret an escape character, but only at the start of a line: at the very
-beginning, and after a carriage return or newline.  There ``~.`` hangs up, ``~B`` sends BREAK and
-``~~`` sends one ``~``.  Users' input is for the machine, so :class:`Escaper` doubles each ``~`` at
-the start of a line.
-
-Short-lived programs, with limits on time and output.
+Other drivers use :class:`CommandEndpoint`, whose connections are commands in pseudo-terminals, such
+as ssh(1).  :func:`run_program` runs a short-lived program, with limits on time and output.
 """
 
 from __future__ import annotations
@@ -128,7 +119,14 @@ class Typing:
 
 
 class EscapedInput(Typing):
-    """Encodes input for a program with an escape character and the command ``B`` for BREAK."""
+    """
+    Encodes input for a program with an escape character and the command ``B`` for BREAK.
+
+    ssh(1) and ipmitool(1) interpret an escape character, but only at the start of a line: at the
+    very beginning, and after a carriage return or newline.  There ``~.`` hangs up, ``~B`` sends
+    BREAK and ``~~`` sends one ``~``.  Users' input is for the machine, so :class:`Escaper` doubles
+    each ``~`` at the start of a line.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,6 +143,10 @@ class EscapedInput(Typing):
 class CommandEndpoint:
     """
     Runs a command for each connection.
+
+    Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line.  The
+    endpoint waits until the program has reached the machine.  If it fails, its last message becomes
+    the reason.
 
     :param name: the program's name in messages.
     :param make_run: creates one run of the command.

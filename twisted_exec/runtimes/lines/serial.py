@@ -11,20 +11,15 @@ The driver ``serial``: machines at serial devices of this host.
       capabilities: {cpu: "1", memory: 1Gi}
 
 Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.  A device
-that is unplugged is reopened when it is back (:mod:`.shared_line`).  A runtime that is continued by another
-one hands the open device on by the keeper, so that nothing that it buffers is lost.
+that is unplugged is reopened when it is back (:mod:`.shared_line`).  A runtime that is continued by
+another one hands the open device on by the keeper, so that nothing that it buffers is lost.
 
-Serial devices as transports, with exclusive access, line settings, modem lines and BREAK.
+:class:`SerialPort` makes an open device a transport, with exclusive access, line settings, modem
+lines and BREAK.  Unplugging the device ends the connection.
 
-This uses termios and ioctl_tty(2) instead of pyserial, which blocks in ``open``, sleeps during
-BREAK, and had its last release in 2020.  Linux only, like all runtimes; rates without a ``B``
-constant need ``TCSETS2``, whose ioctl number here is that of x86 and ARM.
-
-Unplugging the device ends the connection.
-
-While a device is open it has a lock file in the form of UUCP: ``/run/lock/LCK..ttyUSB0`` contains
-the process id of the owner (Filesystem Hierarchy Standard 3.0, 5.9). ser2net, minicom and picocom
-use these files; not all of them check the kernel's locks.
+This module uses termios and ioctl_tty(2) instead of pyserial, which blocks in ``open``, sleeps
+during BREAK, and had its last release in 2020.  Linux only, like all runtimes; rates without a
+``B`` constant need ``TCSETS2``, whose ioctl number here is that of x86 and ARM.
 """
 
 from __future__ import annotations
@@ -137,6 +132,10 @@ _PROBLEMS = {
 class DeviceLock:
     """
     The lock file of one device.
+
+    While a device is open it has a lock file in the form of UUCP: ``/run/lock/LCK..ttyUSB0``
+    contains the process id of the owner (Filesystem Hierarchy Standard 3.0, 5.9). ser2net, minicom
+    and picocom use these files; not all of them check the kernel's locks.
 
     :param path: the device; for a symbolic link, its target's name is locked.
     """

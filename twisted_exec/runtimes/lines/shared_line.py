@@ -1,20 +1,12 @@
 """
-Lines to machines that exist without the runtime: power on opens the line and keeps it open.
+Lines to machines that exist without the runtime, and the common part of their drivers.
 
-A lost line does not end the console.  It is reopened with exponential back-off; viewers stay, and
-get notices that the line is lost and that it is back.  Input in between is discarded: keys that
-arrive minutes later, at another prompt, do harm.
+Power on opens the line and keeps it open.  A lost line does not end the console.  It is reopened
+with exponential back-off; viewers stay, and get notices that the line is lost and that it is back.
+Input in between is discarded: keys that arrive minutes later, at another prompt, do harm.
 
 Such a line is not paced, because a machine must not wait for viewers.  But no serial line prints
 megabytes per second; a peer that does is read at a limited rate.
-
-Common part of the drivers of machines at existing lines.
-
-The assignment of existing lines to machines.
-
-A class lists its lines by name.  A Machine gets the line with its own name: ``NAMESPACE/NAME``
-first, then ``NAME``.  From power on to power off the line is reserved for this Machine, because two
-readers of one serial console steal each other's output.
 """
 
 from __future__ import annotations
@@ -464,6 +456,10 @@ _MAX_LISTED = 20
 class Lines(Generic[_Options]):
     """
     The lines of one class, and their owners.
+
+    A class lists its lines by name.  A Machine gets the line with its own name: ``NAMESPACE/NAME``
+    first, then ``NAME``.  From power on to power off the line is reserved for this Machine, because
+    two readers of one serial console steal each other's output.
 
     :param lines: the driver's options for each line, by name.
     """

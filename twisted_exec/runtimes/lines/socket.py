@@ -13,11 +13,9 @@ The driver ``socket``: consoles at UNIX sockets and at ports of console servers.
 
 Power on opens the line; :mod:`.shared_line` reconnects it.
 
-Lines of console servers over telnet, with or without RFC 2217.
-
-The codecs are :mod:`twisted_exec.wire.telnet` and :mod:`twisted_exec.wire.telnet`; this module
-connects them to sockets.  A :class:`~.shared_line.SharedLine` gets plain bytes and a transport with
-BREAK.
+A line of a console server may speak telnet, with or without RFC 2217.  The codecs are in
+:mod:`twisted_exec.wire.telnet`; this module connects them to sockets.  A
+:class:`~.shared_line.SharedLine` gets plain bytes and a transport with BREAK.
 """
 
 from __future__ import annotations

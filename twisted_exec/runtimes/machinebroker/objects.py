@@ -9,22 +9,13 @@ ironcore's own machinebroker (``broker/machinebroker/api/v1alpha1`` and
 The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, so
 repeated and concurrent requests, even to two brokers, create one object.
 
-Volumes and network interfaces in the ``spec`` of the target's machines, sans I/O.
+Volumes and network interfaces are converted, too.  Local disks, and interfaces with a subnet, exist
+only in the ``spec`` of the target's machines.  Connected volumes and interfaces on a network are
+objects of their own (:mod:`.part_objects`), to which the machine refers.  The names of these
+objects are hashes of the names of machine and part, so repeated requests create them once.
 
-Local disks, and interfaces with a subnet, exist only in the ``spec``.  Connected volumes and
-interfaces on a network are objects of their own (:mod:`.part_objects`), to which the machine
-refers.  The names of these objects are hashes of the names of machine and part, so repeated
-requests create them once.
-
-An annotation of the machine stores their descriptions without secrets; lists are answered from it.
-
-A broker's namespace, labels and identities in the target cluster.
-
-Consoles are opened by impersonation: ``jane`` of the source cluster ``site-a`` is ``site-a:jane``
-in the target, with the Roles of that name.  Groups are not passed on: the runtime interface has
-only the user's name, and groups of one cluster mean nothing in another.  Users whose names begin
-with ``system:`` are refused; a cluster's components have no business at consoles of another
-cluster.
+An annotation of the machine stores the descriptions of its parts without secrets; lists are
+answered from it.
 """
 
 from __future__ import annotations
@@ -516,6 +507,12 @@ def cluster_name(text: str) -> str:
 class Identity:
     """
     The identities for consoles in the target.
+
+    Consoles are opened by impersonation: ``jane`` of the source cluster ``site-a`` is
+    ``site-a:jane`` in the target, with the Roles of that name.  Groups are not passed on: the
+    runtime interface has only the user's name, and groups of one cluster mean nothing in another.
+    Users whose names begin with ``system:`` are refused; a cluster's components have no business at
+    consoles of another cluster.
 
     :param source: name of the source cluster.
     :param own: open consoles with the broker's own identity, without impersonation.

@@ -1,21 +1,10 @@
 """
-The broker as a machine runtime: each method changes the target cluster or reads the cache of its
-machines.
+The broker as a machine runtime.
 
-Machines are created with the broker's identity, consoles opened with the user's (:mod:`.target`).
-Creation is idempotent: a machine's name in the target is a hash of its owner's UID, so another
-broker, or this one after a lost answer, finds the existing object.
-
-The machine classes of the target and their quantities.
-
-A poollet subtracts its machines from the quantities of its runtime, but the target's pools have
-subtracted them already.  So the broker reports the sum of what is left in the target and of its own
-machines.
-
-Events of machines, from the Events of the target.
-
-Times are in seconds since the epoch, as in ironcore's own broker; filters of poollets may also use
-nanoseconds.
+Each method changes the target cluster or reads the cache of its machines.  Machines are created
+with the broker's identity, consoles opened with the user's (:class:`.objects.Identity`).  Creation
+is idempotent: a machine's name in the target is a hash of its owner's UID, so another broker, or
+this one after a lost answer, finds the existing object.
 """
 
 from __future__ import annotations
@@ -445,6 +434,10 @@ class TargetCapacity:
     """
     Watches the target's pools and classes.
 
+    A poollet subtracts its machines from the quantities of its runtime, but the target's pools have
+    subtracted them already.  So the broker reports the sum of what is left in the target and of its
+    own machines.
+
     :param trouble: returns why the target is not available, or nothing.
     """
 
@@ -609,6 +602,9 @@ def events_of(
 ) -> list[event_pb2.Event]:
     """
     Convert the target's Events about this broker's machines, oldest first.
+
+    Times of Events are in seconds since the epoch, as in ironcore's own broker; filters of poollets
+    may also use nanoseconds.
 
     :param machines: this broker's machines by the UID of their object.
     """

@@ -1,5 +1,7 @@
 """
-The streams of a broker: ``/exec/TOKEN``, ``/log/TOKEN`` and ``/screen/TOKEN``, proxied to the target.
+The streams of a broker, proxied to the target.
+
+The paths are ``/exec/TOKEN``, ``/log/TOKEN`` and ``/screen/TOKEN``.
 
 Streams are spliced without decoding.  The broker connects to the target before it answers the
 client, so the target's refusals reach the user with their codes.  The target authorizes the user;

@@ -9,12 +9,6 @@ Replicas share only the knowledge of used tokens.  A replica *claims* a token be
 the next hop, and returns the claim if that refuses, so a probe or a failed upgrade does not use the
 token up.  A ledger stores the claims: in memory for a single broker, in the target cluster for
 several replicas.
-
-A ledger that all replicas share: one Lease in the target cluster per used token.
-
-An API server creates an object of one name once, so one of two replicas gets the token and the
-other the error ``AlreadyExists``.  The name contains a hash of the token, from which the token
-cannot be derived.  The Leases of expired tokens are deleted.
 """
 
 from __future__ import annotations
@@ -289,6 +283,12 @@ _DIGITS = 40
 class LeaseLedger:
     """
     The ledger in the target cluster.
+
+    All replicas share this ledger: it has one Lease per used token.
+
+    An API server creates an object of one name once, so one of two replicas gets the token and the
+    other the error ``AlreadyExists``.  The name contains a hash of the token, from which the token
+    cannot be derived.  The Leases of expired tokens are deleted.
 
     :param label: label of these Leases.
     :param holder: name of this replica, for operators.

@@ -1,16 +1,8 @@
 """
-QEMU's command line for one machine.
+QEMU's command line for one machine, and the choice between KVM and emulation.
 
 Users' values cannot inject options: node names are hashes, paths are JSON values or have their
 commas doubled, and ignition data is passed as a file.
-
-The choice between KVM and emulation for one machine.
-
-KVM may be missing on the host, fail to start a machine, or fail to execute a guest's instructions
-that emulation can execute (``internal-error``).  A failure is recorded in the machine's storage, so
-that later starts do not try KVM again.
-
-Detection of KVM: see the kernel's ``virt/kvm/api.rst``.
 """
 
 from __future__ import annotations
@@ -241,7 +233,11 @@ _GET_API_VERSION, _API_VERSION = 0xAE00, 12
 
 
 def has_kvm(device: str = DEVICE) -> bool:
-    """Return true if KVM responds; it may still fail to run a certain guest."""
+    """
+    Return true if KVM responds; it may still fail to run a certain guest.
+
+    Source: the kernel's ``virt/kvm/api.rst``.
+    """
     try:
         descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -257,6 +253,10 @@ def has_kvm(device: str = DEVICE) -> bool:
 class Accelerator:
     """
     The accelerator of one machine.
+
+    KVM may be missing on the host, fail to start a machine, or fail to execute a guest's
+    instructions that emulation can execute (``internal-error``).  A failure is recorded in the
+    machine's storage, so that later starts do not try KVM again.
 
     :param option: the class's option: ``auto``, ``kvm``, ``tcg`` or ``icount``.
     :ivar current: the accelerator of the running machine; empty before :meth:`choose`.

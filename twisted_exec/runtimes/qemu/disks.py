@@ -1,5 +1,5 @@
 """
-Disks of QEMU machines: qcow2 files per machine, with shared images as backing files.
+Disks of QEMU machines: qcow2 files per machine, backed by shared images, and hot plugging.
 
 A volume names an image in the class's directory of images.  The image's suffix determines its
 format, which is never detected: a guest could write the header of another format at the start of a
@@ -7,14 +7,6 @@ raw disk, and such a header can name any file of the host.  For the same reason 
 refers to other files is refused.
 
 Source: QEMU, ``docs/tools/qemu-img.rst``, and its ``docs/system/security.rst``.
-
-Hot plugging of disks.
-
-To unplug a card, QEMU sends a request to the guest (ACPI) and reports when the guest has released
-the card.  A guest may also release a card without a request; then only the block device behind it
-remains to be removed.
-
-Source: QEMU, ``docs/interop/qmp-intro.rst`` and ``qapi/{block-core,qdev}.json``.
 """
 
 from __future__ import annotations
@@ -307,6 +299,12 @@ class _Tool(ProcessProtocol):
 class HotPlugSlots:
     """
     The PCI slots of one running machine.
+
+    To unplug a card, QEMU sends a request to the guest (ACPI) and reports when the guest has
+    released the card.  A guest may also release a card without a request; then only the block
+    device behind it remains to be removed.
+
+    Source: QEMU, ``docs/interop/qmp-intro.rst`` and ``qapi/{block-core,qdev}.json``.
 
     :param ask: coroutine function that sends a QMP command with arguments.
     :param machine: QEMU's machine type.

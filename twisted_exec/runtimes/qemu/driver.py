@@ -5,17 +5,6 @@ A class without kernel and images boots U-Boot, which uses a full core while it 
 Such machines are therefore emulated (``tcg``) by one thread whose virtual clock sleeps when the
 guest is idle (``-icount``). Other machines run with KVM, or are emulated if KVM is not available or
 fails.
-
-One QEMU machine, from power on to power off.
-
-QEMU listens on two UNIX sockets in the machine's private directory: the serial port and QMP.  It
-starts with a stopped processor, so the guest prints nothing before the serial port is connected;
-``cont`` is the last command of the start.  For an adopted machine only the sockets are reopened.
-
-Connections of a machine's line to its serial port: a socket of QEMU, or a file and a FIFO.
-
-A machine that outlives the runtime prints into a file (see :mod:`twisted_exec.runtimes.qemu.serial`), unless that could
-not be created.
 """
 
 from __future__ import annotations
@@ -230,6 +219,11 @@ _LOST = (ConnectionDone, ConnectionLost, QMPError)
 class QemuRun:
     """
     One virtual machine.
+
+    QEMU listens on two UNIX sockets in the machine's private directory: the serial port and QMP.
+    It starts with a stopped processor, so the guest prints nothing before the serial port is
+    connected; ``cont`` is the last command of the start.  For an adopted machine only the sockets
+    are reopened.
 
     :param adopted: the processes of a machine that runs already.
     """
@@ -676,6 +670,10 @@ def _remove(path: str) -> None:
 class SerialConnection:
     """
     Connects the line of one machine, once for each start and after each loss.
+
+    The machine's serial port is a socket of QEMU, or a file and a FIFO: a machine that outlives the
+    runtime prints into a file (:mod:`twisted_exec.runtimes.qemu.serial`), unless that could not be
+    created.
 
     :param ask: runs one QMP command.
     :param reach: connects to one of QEMU's sockets; it takes the path and a maker of protocols.

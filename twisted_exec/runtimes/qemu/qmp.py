@@ -1,24 +1,9 @@
 """
 QMP, QEMU's control protocol: its messages, a machine's health, and pauses of silent machines.
 
-QMP, QEMU's control protocol: one JSON document per line.
-
-The server sends a greeting; after ``qmp_capabilities`` it accepts commands, answers them in order,
-and sends events in between.  Source: QEMU, ``docs/interop/qmp-spec.rst``.
-
-The health of a running machine, from events and periodic queries of QEMU.
-
-A machine may be suspended (the host's disk is full, or an operator stopped it) and resume.  QEMU
-may hang, which only queries detect.  KVM may fail to execute a guest's instructions that emulation
-can execute: then the machine ends and restarts with emulation.
-
-Source: QEMU, ``qapi/run-state.json`` (``RunState``) and ``qapi/block-core.json``.
-
-Pauses for a machine whose serial port is silent.
-
-A boot loader that waits for a key polls the port: it uses a part of a processor for ever.  Input
-resumes the machine before the guest sees it, so a user notices nothing.  A guest that works without
-printing would stand still: this is for classes of boot loaders only.
+The protocol has one JSON document per line.  The server sends a greeting; after
+``qmp_capabilities`` it accepts commands, answers them in order, and sends events in between.
+Source: QEMU, ``docs/interop/qmp-spec.rst``.
 """
 
 from __future__ import annotations
@@ -151,6 +136,14 @@ class Health:
     """
     Watches one machine and reports changes to its facts.
 
+    The facts come from events and periodic queries of QEMU.
+
+    A machine may be suspended (the host's disk is full, or an operator stopped it) and resume.
+    QEMU may hang, which only queries detect.  KVM may fail to execute a guest's instructions that
+    emulation can execute: then the machine ends and restarts with emulation.
+
+    Source: QEMU, ``qapi/run-state.json`` (``RunState``) and ``qapi/block-core.json``.
+
     :param ask: coroutine function that sends a QMP command with arguments.
     :param fall_back: called when KVM fails; returns true if the machine ends now.
     :param tidy: called after each query.
@@ -257,6 +250,12 @@ class Health:
 class IdlePause:
     """
     Pauses one machine.
+
+    The pauses are for a machine whose serial port is silent.
+
+    A boot loader that waits for a key polls the port: it uses a part of a processor for ever.
+    Input resumes the machine before the guest sees it, so a user notices nothing.  A guest that
+    works without printing would stand still: this is for classes of boot loaders only.
 
     :param ask: coroutine function that sends a QMP command.
     :param seconds: of silence before a pause; 0 pauses never.

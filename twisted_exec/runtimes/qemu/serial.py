@@ -1,27 +1,15 @@
 """
-The serial port of a virtual machine: one line across reconnections, over a socket, or a file and a FIFO.
+The serial port of a virtual machine: one line, over a socket, or over a file and a FIFO.
 
-The serial port of a virtual machine as one line, across reconnections of its socket.
+The line goes on across reconnections of QEMU's socket (:class:`SerialLine`), which may be closed
+while the machine runs.  The owner then reconnects; until it has, input is paused.  The line ends
+when the machine does.
 
-QEMU's socket may be closed while the machine runs.  The owner then reconnects; until it has, input
-is paused. The line ends when the machine does.
-
-The serial port of a QEMU that outlives the runtime: a file for output, a FIFO for input.
-
-With a socket, output from while no runtime is connected would be lost.  QEMU's own option for that,
-``logfile`` of a socket, is not exact: when the client of the socket is killed, QEMU 7.2 logs the next
-byte twice.  So QEMU appends output to a file, always, and the runtime reads that file.
-
-The journal has the file's bytes up to some position.  That position is not stored.  It follows from
-the end of the journal, which is written with one system call for each piece of output: whenever a
-runtime is killed, the next one continues with the first byte that the journal lacks.  A small file
-beside the log says which offset of the journal belongs to which position of the log.
-
-What the journal has is deallocated (FALLOC_FL_PUNCH_HOLE), which changes neither the log's size nor
-its positions, so QEMU may write meanwhile.  Where the file system cannot do that, the log grows.
-Some blocks are allocated ahead, so that consoles work when the disk is full.
-
-The connection of a line to a QEMU whose output is in a file: see :mod:`twisted_exec.runtimes.qemu.serial`.
+A QEMU that outlives the runtime has a file for output and a FIFO for input (:class:`SerialLog`,
+:class:`LogPort`).  With a socket, output from while no runtime is connected would be lost.  QEMU's
+own option for that, ``logfile`` of a socket, is not exact: when the client of the socket is killed,
+QEMU 7.2 logs the next byte twice.  So QEMU appends output to a file, always, and the runtime reads
+that file.
 """
 
 from __future__ import annotations
@@ -236,6 +224,16 @@ if _fallocate is not None:
 class SerialLog:
     """
     The files of one QEMU.
+
+    The journal has the file's bytes up to some position.  That position is not stored.  It follows
+    from the end of the journal, which is written with one system call for each piece of output:
+    whenever a runtime is killed, the next one continues with the first byte that the journal lacks.
+    A small file beside the log says which offset of the journal belongs to which position of the
+    log.
+
+    What the journal has is deallocated (FALLOC_FL_PUNCH_HOLE), which changes neither the log's size
+    nor its positions, so QEMU may write meanwhile.  Where the file system cannot do that, the log
+    grows.  Some blocks are allocated ahead, so that consoles work when the disk is full.
 
     :param directory: private directory of the machine; created on demand.
     :param journal: the machine's journal.

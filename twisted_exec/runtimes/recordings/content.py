@@ -1,7 +1,5 @@
 """
-HTTP responses with the content of a recording.
-
-HTTP responses with the content of a recording that is in a store.
+HTTP responses with the content of a recording, from the journal or from a store.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ _READ_BYTES = 256 << 10
 
 class StoredStream(TextResponse):
     """
-    One reader's response, as that of :class:`.RecordingStream`.
+    One reader's response with a recording that is in a store, as that of :class:`RecordingStream`.
 
     :param read: reads the text from the store.
     """

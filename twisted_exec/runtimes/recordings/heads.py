@@ -1,7 +1,8 @@
 """
-The signed heads of a runtime's recordings.
+The beginnings of a runtime's recordings, and their signed heads.
 
-The beginning of a recording: its facts, and its first signed head.
+A recording begins with its facts and its first signed head (:class:`Beginning`).  :class:`Heads`
+signs the others.
 """
 
 from __future__ import annotations

@@ -1,18 +1,5 @@
 """
-One recording of a runtime: its state on disk, and the segments that it still needs.
-
-One recording of a runtime.
-
-The state of recordings on disk: the facts about each in one small file, and its signed heads in another.
-
-The file with the facts is replaced as a whole.  Heads are appended, and one counts from when its line is
-complete: a process that is killed meanwhile signs another one later.
-
-Segments of journals that recordings still need when retention removes them from the journals.
-
-Such a segment gets a second name (a hard link) in a directory of the recordings, so nothing is copied, and
-the limits of journals stay as they are.  The directory has a limit of its own.  A machine that prints much takes
-half of what the others leave, so that their recordings go on.
+The recordings of a runtime: their state on disk, and the segments that they still need.
 """
 
 from __future__ import annotations
@@ -178,6 +165,11 @@ class Stored:
 class RecordingFiles:
     """
     The directory of all recordings of a runtime.
+
+    The facts about each recording are in one small file, and its signed heads in another.
+
+    The file with the facts is replaced as a whole.  Heads are appended, and one counts from when
+    its line is complete: a process that is killed meanwhile signs another one later.
 
     :param layer: the module ``os``, or a stand-in.
     :ivar unreadable: the recordings whose files were damaged, removed or exchanged, by UID; with the reason.
@@ -381,6 +373,12 @@ class Lost:
 
 class RetainedSegments:
     """
+    Segments of journals that recordings still need when retention removes them from the journals.
+
+    Such a segment gets a second name (a hard link) in a directory of the recordings, so nothing is
+    copied, and the limits of journals stay as they are.  The directory has a limit of its own.  A
+    machine that prints much takes half of what the others leave, so that their recordings go on.
+
     :param path: the directory; it has one for each journal.
     :param limit_bytes: of all segments; 0 for a twentieth of the file system.
     :param layer: the module ``os``, or a stand-in.

@@ -1,21 +1,17 @@
 """
 Records the consoles of a runtime.
 
-A recording is a range of the journal of a machine.  The newest head of each is signed once a minute, if
-there was output or an event since, and at its end.  It covers only what is on the disk, so that no power
-cut can make it untrue.  The text is rendered from the journal for each reader, see
+A recording is a range of the journal of a machine.  The newest head of each is signed once a
+minute, if there was output or an event since, and at its end.  It covers only what is on the disk,
+so that no power cut can make it untrue.  The text is rendered from the journal for each reader, see
 :mod:`twisted_exec.recording.ranges`.
 
-Recordings begin when a poollet sets them, or with the first session whose terms name them.  They end when
-their poollet says so, at their time, or with the machine.
+Recordings begin when a poollet sets them, or with the first session whose terms name them.  They
+end when their poollet says so, at their time, or with the machine.
 
-The recorder of one machine's console: it begins the recordings of sessions, and writes their input.
-
-The recordings that owners have set, until the runtime has begun, changed or released each of them.
-
-Metrics of the recordings of a runtime.
-
-Settings of the recordings of consoles.
+Sessions begin the recordings that their terms name through :class:`MachineRecorder`, which also
+writes the input of the machine's console.  :class:`DesiredRecordings` has the recordings that
+owners have set, until the runtime has begun, changed or released each of them.
 """
 
 from __future__ import annotations

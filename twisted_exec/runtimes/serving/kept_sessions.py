@@ -2,24 +2,11 @@
 Sessions that outlive their connections.
 
 A :class:`KeptSession` stands between an attachment and the streams of its user, of which there is
-one at a time.  When the stream is lost, the session waits for another one; when a newer stream comes
-first, the older one ends.
+one at a time.  When the stream is lost, the session waits for another one; when a newer stream
+comes first, the older one ends.
 
 A stream has a key, by which the next one finds the session.  The key by which a stream came stays
 valid until its client sends something, because the client may not have got the new key.
-
-Attachments between a stream of the stream server and the attachment of a machine's console.
-
-Sessions whose connections are lost, and whose users may come back.
-
-Each waits for the same time, so one timer serves all.  Their number is limited: the session that has
-waited longest ends first.
-
-Sessions of this process whose streams a predecessor serves.
-
-A stock client cannot resume its session, so its stream stays in the process that it was opened in.
-That process is the client of the session here, by the protocol with which our own clients resume
-theirs.  Other hops know the session by the tokens with which the stream was opened.
 """
 
 from __future__ import annotations
@@ -587,6 +574,9 @@ class Absences:
     """
     The sessions that wait for their users.
 
+    Each session waits for the same time, so one timer serves all.  Their number is limited: the
+    session that has waited longest ends first.
+
     :param seconds: how long a session waits.
     :param most: limit for their number.
     :param most_of_user: limit for each user.
@@ -668,6 +658,10 @@ class Absences:
 class Bridged:
     """
     A stream that another process of this runtime serves, for the hops that end or limit it.
+
+    A stock client cannot resume its session, so its stream stays in the process that it was opened
+    in.  That process is the client of the session here, by the protocol with which our own clients
+    resume theirs.  Other hops know the session by the tokens with which the stream was opened.
 
     :param cache: gets the tokens of the stream.
     :param tokens: the digests of the tokens that name the stream, each with its grant.

@@ -1,6 +1,7 @@
 """
-The routes of a runtime's stream server: ``/exec/TOKEN``, ``/log/TOKEN``, ``/screen/TOKEN`` and
-``/recording/TOKEN``.
+The routes of a runtime's stream server: consoles, logs, screens and recordings, by token.
+
+The paths are ``/exec/TOKEN``, ``/log/TOKEN``, ``/screen/TOKEN`` and ``/recording/TOKEN``.
 
 A token opens one console once, without further credentials.  So a request is validated before its
 token is used: an incomplete handshake (a probe, a link preview, a client with other protocols) does
@@ -11,9 +12,9 @@ travel from an API server to the user.  ``PATCH`` changes the terms of the sessi
 :mod:`twisted_exec.api.logs`; it needs no ``DELETE``, because every hop can append a reason to a
 text.
 
-The common part of the routes at all sockets of a runtime.
-
-Requests of clients that can resume their sessions, see :mod:`twisted_exec.wire.resume`.
+:class:`SocketRoutes` is the common part of the routes at all sockets of a runtime.
+:class:`Resuming` handles the requests of clients that can resume their sessions
+(:mod:`twisted_exec.wire.resume`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """
-Shared by providers that watch objects: hints of changed physical spaces, and calls as coroutines.
+Base of providers that watch objects: hints of changed physical spaces, and calls as coroutines.
 
-Hints that physical spaces may have changed, from watched objects.
-
-Base class of providers whose calls are coroutines.
+Watched objects give hints (:class:`Hints`) that physical spaces may have changed.
+:class:`CoroutineProvider` is the base class of providers whose calls are coroutines.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """
-The cluster where a provider stores its objects, and how these are read: owners and conditions.
+The cluster where a provider stores its objects: connection, owners and conditions of the objects.
 
-The cluster where a provider stores its objects: the manager's own, or that of a kubeconfig in its
-Secret.
+It is the manager's own cluster, or that of a kubeconfig in the provider's Secret.
 
 Errors are passed on with a remedy.  A missing *object* means that something is gone; a missing
 *kind* means that this is the wrong cluster, or that it is being repaired.
-
-Reading objects of providers that are Kubernetes objects: owners and conditions.
 """
 
 from __future__ import annotations

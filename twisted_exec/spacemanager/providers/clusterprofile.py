@@ -1,5 +1,5 @@
 """
-ClusterProfiles: discovers the clusters of an inventory.
+ClusterProfiles: discovers the clusters of an inventory, and reads their credentials from Secrets.
 
 Other programs create and delete these clusters, so such requests are refused.  Profiles that space
 managers have published are ignored.  A physical space has the name of its profile, and the
@@ -8,13 +8,11 @@ namespace of the profile as its parent, except in the default namespace.
 A list costs one request, and one for each namespace with profiles; if there are many namespaces,
 one for all Secrets.
 
-Reading ClusterProfiles and their Secrets, without I/O.
-
 A ClusterProfile contains no secrets.  It names *access providers*, each with a cluster entry as in
 a kubeconfig, and readers are expected to have a plugin for each.  We run no plugins, and implement
 two of them ourselves: ``secretreader`` reads the ``token`` of a Secret with the name of the
 cluster, ``kubeconfig-secretreader`` reads a user from a kubeconfig in a Secret.  An extension of
-the cluster entry names the Secret.  The older way are Secrets with a whole kubeconfig, labelled
+the cluster entry names the Secret.  The older way is a Secret with a whole kubeconfig, labelled
 with the name of the profile.
 
 The cluster entry is used as it is, including ``tls-server-name`` and ``insecure-skip-tls-verify``.
@@ -25,7 +23,7 @@ that the profile names.  So the Secret must be in the namespace of the profile o
 provider's Secret allows, and ServiceAccount tokens and the credentials of Spaces are never used.
 
 Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``plugins``);
-``kubernetes-sigs/ multicluster-runtime`` v0.24.1
+``kubernetes-sigs/multicluster-runtime`` v0.24.1
 (``providers/cluster-inventory-api/kubeconfigstrategy``).
 """
 

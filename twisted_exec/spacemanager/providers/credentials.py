@@ -1,21 +1,18 @@
 """
-Credentials of physical spaces: kubeconfigs reduced to what may be handed out, ServiceAccounts and their tokens.
+Credentials of physical spaces: reduced kubeconfigs, ServiceAccounts and their tokens.
 
-A provider's kubeconfigs, reduced to what may be handed out.
+A provider's kubeconfigs are reduced to what may be handed out.  Verdicts on kubeconfigs from single
+requests are remembered (:class:`KubeconfigVerdicts`), so that lists, which do not check them,
+agree.
 
-Verdicts on kubeconfigs from single requests are remembered, so that lists, which do not check
-them, agree.
-
-ServiceAccounts of ours in physical spaces, and their tokens, which replace the provider's own
-credentials.
-
-A user with the administrator's token is indistinguishable from the administrator.  A token of our
+In physical spaces, tokens of a ServiceAccount of ours replace the provider's own credentials.  A
+user with the administrator's token is indistinguishable from the administrator.  A token of our
 account gives access to one physical space, expires by itself, and is revoked by deleting the
 account.
 
 The account is created or repaired with every token request, so everything can be retried after a
-failure.  Tokens are only kept in memory.  After a restart new ones are requested, and old ones
-stay valid until they expire, so no user is cut off.
+failure.  Tokens are only kept in memory.  After a restart new ones are requested, and old ones stay
+valid until they expire, so no user is cut off.
 """
 
 from __future__ import annotations

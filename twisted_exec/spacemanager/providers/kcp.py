@@ -13,8 +13,7 @@ parent, tells whether it is absent or only invisible to us.
 Users of a workspace get a token of our account in it
 (:mod:`twisted_exec.spacemanager.providers.credentials`).
 
-Hints of changed workspaces: one watch for each known parent.
-
+Hints of changed workspaces come from one watch for each known parent (:class:`WorkspaceHints`).
 Lists never rely on these watches, so a failing watch only delays the discovery of a change.
 """
 

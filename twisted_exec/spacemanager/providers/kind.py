@@ -3,23 +3,23 @@ Provider ``kind``: clusters that the ``kind`` program creates.
 
 ``kind get clusters`` decides which clusters exist, and runs for every request.  Kubeconfigs take
 three times as long, so they are fetched for single requests, and cached while the cluster accepts
-them.  kind lists clusters long before they are usable, so the provider probes their API servers.
+them.  kind lists clusters long before they are usable, so the provider probes their API servers,
+which also tell the identity of a cluster.  kind has no notifications: the list of names is polled
+every few seconds for hints (:class:`NamePoller`).
 
-An independent run of kind creates a cluster (:mod:`.cli`), so ``create`` ends when that run has
-started.  A label of the nodes names the owner; until it is readable, a record does
-(:mod:`.records`).  The record is written first.  If a foreign cluster gets the name in between,
-our run fails, and the cluster is not ours.  If a run was interrupted, by a power failure, the
-cluster may have no readable label; it is taken for ours, because the name was free at the start.
+An independent run of kind creates a cluster
+(:class:`~twisted_exec.spacemanager.providers.kind_clusters.KindCli`), so ``create`` ends when that
+run has started.  A label of the nodes names the owner; until it is readable, a record does
+(:class:`~twisted_exec.spacemanager.providers.kind_clusters.Records`).  The record is written first.
+If a foreign cluster gets the name in between, our run fails, and the cluster is not ours.  If a run
+was interrupted, such as by a power failure, the cluster may have no readable label; it is taken for
+ours, because the name was free at the start.
 
 External clients reach a cluster through its published ports, which are on the host of the nodes
 unless the configuration says otherwise (``networking.apiServerAddress``).  The other viewpoint,
 ``kind get kubeconfig --internal``, is a name in the nodes' own network.  It is only offered if the
-provider's Secret says that the hub is in that network; otherwise the name would lead nowhere, or
-to another server.
-
-The identity of a kind cluster, from its API server.
-
-Hints for a provider without notifications: the list of names is polled every few seconds.
+provider's Secret says that the hub is in that network; otherwise the name would lead nowhere, or to
+another server.
 """
 
 from __future__ import annotations

@@ -1,38 +1,12 @@
 """
-Clusters of the ``kind`` program: its runs and its output, their settings, records and states.
+Clusters of the ``kind`` program: runs and output of kind, settings, records and states.
 
-Runs of the ``kind`` program.
-
-Runs that only read or delete belong to the manager: they end when they are cancelled or time out,
-together with their children (docker, podman), because each has a process group of its own.  A run
-that creates a cluster is independent: it logs to a file, survives the manager, and writes its exit
-code to a file.
-
-``KUBECONFIG`` is never passed on, and every run that writes a kubeconfig gets a file of its own:
-otherwise kind writes to the user's file and switches its context (SF 10).  The rest of the
-environment is passed on, including ``KIND_EXPERIMENTAL_PROVIDER`` and ``DOCKER_HOST``.
-
-Settings and names of kind clusters, and the output of ``kind get clusters``; pure.
-
-A node of kind runs privileged, from an arbitrary image, with arbitrary mounts.  So Spaces may only
-choose among the images that the provider's owner allows.  All other settings are in the provider's
-Secret, which is optional for this type.
+:class:`KindCli` runs the program, and :class:`Records` has a record of each cluster that was
+created here.  Settings, names, the output of ``kind get clusters`` and the state of a cluster
+(:func:`standing`, from its record and kind's list) are pure.
 
 Source: ``sigs.k8s.io/kind`` v0.32.0, ``pkg/cluster/internal/create/create.go``,
 ``pkg/apis/config/v1alpha4``.
-
-Records of the clusters that were created here: one directory for each.
-
-kind only knows names of clusters, not owners.  So a record with the owner is written before a
-cluster is created.  The cluster's nodes also have the owner as a label, which takes precedence if
-it is readable.  The record identifies a cluster that is incomplete or down; the label identifies
-it if the directory was lost, and reveals a foreign cluster that got the name meanwhile.
-
-``lock`` is locked (``flock``) by the process that creates or deletes the cluster, and by the run
-of kind that creates it: it is free as soon as all have ended, in whatever way.  ``code`` exists
-once that run has ended regularly.
-
-The state of a kind cluster, from its record and kind's list; pure.
 """
 
 from __future__ import annotations
@@ -103,6 +77,15 @@ class CompletedRun:
 class KindCli:
     """
     Runs the program.
+
+    Runs that only read or delete belong to the manager: they end when they are cancelled or time
+    out, together with their children (docker, podman), because each has a process group of its own.
+    A run that creates a cluster is independent: it logs to a file, survives the manager, and writes
+    its exit code to a file.
+
+    ``KUBECONFIG`` is never passed on, and every run that writes a kubeconfig gets a file of its
+    own: otherwise kind writes to the user's file and switches its context (SF 10).  The rest of the
+    environment is passed on, including ``KIND_EXPERIMENTAL_PROVIDER`` and ``DOCKER_HOST``.
 
     :param reactor: spawns processes, and has the clock.
     :param environ: environment of the program.
@@ -336,6 +319,10 @@ class KindSettings:
     """
     Settings of a provider.
 
+    A node of kind runs privileged, from an arbitrary image, with arbitrary mounts.  So Spaces may
+    only choose among the images that the provider's owner allows.  All other settings are in the
+    provider's Secret, which is optional for this type.
+
     :param config: configuration for every cluster, self-contained.
     :param internal: offer the nodes' own addresses as viewpoint ``InCluster``.
     """
@@ -514,6 +501,16 @@ class Attempt:
 class Records:
     """
     The records of a provider.
+
+    There is one directory for each cluster.  kind only knows names of clusters, not owners.  So a
+    record with the owner is written before a cluster is created.  The cluster's nodes also have the
+    owner as a label, which takes precedence if it is readable.  The record identifies a cluster
+    that is incomplete or down; the label identifies it if the directory was lost, and reveals a
+    foreign cluster that got the name meanwhile.
+
+    ``lock`` is locked (``flock``) by the process that creates or deletes the cluster, and by the
+    run of kind that creates it: it is free as soon as all have ended, in whatever way.  ``code``
+    exists once that run has ended regularly.
 
     :param directory: absolute path; created with mode 0700 when needed.
     :param step: called before each visible change.

@@ -1,18 +1,6 @@
 """
 KubeFlex: control planes as ControlPlane objects, which KubeFlex's manager reconciles.
 
-The provider reads a ControlPlane, its namespace and its Secret; see :mod:`twisted_exec.spacemanager.providers.kubeflex`.  It
-reads namespaces before ControlPlanes, so a namespace without a ControlPlane is always one under
-deletion, never one whose ControlPlane was just created.
-
-A list costs two requests, and one per distinct name of Secrets (KubeFlex uses four), independent of
-the number of control planes, and drops the content of Secrets.  RBAC rules with resource names
-permit lists with the field selector ``metadata.name``.
-
-Credentials cannot be rotated: KubeFlex creates them only once.
-
-Reading and creating ControlPlane objects of KubeFlex, without I/O.
-
 All objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFlex's manager creates
 with an ownerReference.  So credentials are never read from a namespace that existed before, and a
 ControlPlane is gone when its namespace is.  ``status.secretRef`` names the Secret and a key per
@@ -20,7 +8,16 @@ viewpoint.  Either key may lead nowhere: types ``host`` and ``external`` name a 
 written, ``ocm`` an empty one, and ``vcluster`` and ``k3s`` one that is written some time after
 Ready.
 
-Ready stays True while KubeFlex's manager is down.
+The provider reads a ControlPlane, its namespace and its Secret.  It reads namespaces before
+ControlPlanes, so a namespace without a ControlPlane is always one under deletion, never one whose
+ControlPlane was just created.
+
+A list costs two requests, and one per distinct name of Secrets (KubeFlex uses four), independent of
+the number of control planes, and drops the content of Secrets.  RBAC rules with resource names
+permit lists with the field selector ``metadata.name``.
+
+Credentials cannot be rotated: KubeFlex creates them only once.  Ready stays True while KubeFlex's
+manager is down.
 
 Source: ``kubestellar/kubeflex`` (``api/v1alpha1``, ``pkg/reconcilers/{shared,k3s,host,external}``,
 ``internal/controller``), from v0.9.3 of January 2026 to July 2026.

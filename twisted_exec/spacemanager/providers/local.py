@@ -6,16 +6,13 @@ process, port, authorities and store; when one crashes it is restarted, and the 
 unaffected.  The processes are children of the manager and end with it, however it ends.  Their
 state is on disk, and the next manager restarts them on the same ports.
 
-Only one instance uses the state at a time (:mod:`.records`); others report who does.
+Only one instance uses the state at a time
+(:class:`~twisted_exec.spacemanager.providers.local_processes.Store`); others report who does.
 
 The kubeconfig of a space has a token of our account in it, created with the administrator's
 credentials.  It is valid for a year: our API server ends a session when its token expires, so
 short-lived tokens would end sessions that run through the manager's clients, such as a broker.  It
 is revoked by deleting the account.
-
-One local space: keeps its process running, and obtains its kubeconfig.
-
-Work can be interrupted between any two steps; the next process that reads the record continues it.
 """
 
 from __future__ import annotations
@@ -404,6 +401,9 @@ class SpaceEnvironment:
 class LocalSpace:
     """
     One space with a record.
+
+    It keeps the process of the space running, and obtains its kubeconfig.  Work can be interrupted
+    between any two steps; the next process that reads the record continues it.
 
     :param changed: called when the result of :meth:`info` has changed.
     """

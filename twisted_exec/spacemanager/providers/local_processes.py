@@ -1,21 +1,18 @@
 """
-The processes of local spaces, and the records on disk of which spaces exist and which process may run them.
+Processes of local spaces, and their state on disk.
 
-The process of a local space: start, readiness, and end together with its children; and its port.
-
-The process stops when its standard input ends.  So it ends with its manager, however that ends:
-the kernel closes the pipe.
+A process (:class:`Run`) ends together with its children.  It stops when its standard input ends.
+So it ends with its manager, however that ends: the kernel closes the pipe.
 
 Ports are chosen outside the range that the kernel assigns automatically.
 
-State of local spaces on disk: which spaces exist, and which process may run them.
+The state on disk (:class:`Store`) says which spaces exist, and which process may run them:
 
-==================================  =============================================================
-``lock``                            locked (flock) by the provider that runs the spaces; its
-process ID ``records/NAME.json``               a space to create or delete: written before anything
-is done ``spaces/UID/``                     all else of a space: its state directory, kubeconfig
-and log
-==================================  =============================================================
+=====================  =========================================================================
+``lock``               locked (flock) by the provider that runs the spaces; its process ID
+``records/NAME.json``  a space to create or delete: written before anything is done
+``spaces/UID/``        all else of a space: its state directory, kubeconfig and log
+=====================  =========================================================================
 
 A record is written atomically.  The data of a space is under its UID, so a reused name never finds
 remains of an earlier space.  The record is removed last, when nothing of the space is left.

@@ -1,28 +1,24 @@
 """
-Workspaces of a kcp server: settings of the provider, and their conversion to physical spaces, without I/O.
-
-Conversion between Workspaces of kcp and physical spaces, without I/O.
+Workspaces of a kcp server: the provider's Secret, and conversion to physical spaces, without I/O.
 
 A Workspace is an object in its parent workspace, and URLs contain the path of the parent:
 ``/clusters/<parent>/apis/tenancy.kcp.io/v1alpha1/workspaces``.  :class:`InWorkspace` adds that path
 to a resource, so that one client serves all workspaces.
 
-Sources: ``github.com/kcp-dev/sdk`` v0.32.3 (0.28.3 has the same without ``Terminating`` and
-``Deleting``), ``apis/tenancy/v1alpha1/types_workspace.go`` and
-``apis/core/v1alpha1/logicalcluster_types.go``; ``github.com/kcp-dev/kcp`` v0.32.3,
-``pkg/reconciler/tenancy/workspace/workspace_reconcile_phase.go``.
-
-The Secret of a kcp provider, without I/O.
-
-The keys are those of KubeStellar: the manager uses ``kubeconfig``, while ``incluster`` and
-``external`` describe the same server from a viewpoint.  ``kubeconfig`` also serves for the
-viewpoint without a key of its own.  KubeStellar requires one of the two keys; here ``kubeconfig``
-is sufficient, and is then for the viewpoint External.
+The keys of the provider's Secret are those of KubeStellar: the manager uses ``kubeconfig``, while
+``incluster`` and ``external`` describe the same server from a viewpoint.  ``kubeconfig`` also
+serves for the viewpoint without a key of its own.  KubeStellar requires one of the two keys; here
+``kubeconfig`` is sufficient, and is then for the viewpoint External.
 
 Only the servers of the viewpoints are used: their users never see the credentials in the Secret.
 
 A server's URL may end in the path of a workspace (``/clusters/root``).  It is parsed as a URL,
 since a host may have any name.
+
+Sources: ``github.com/kcp-dev/sdk`` v0.32.3 (0.28.3 has the same without ``Terminating`` and
+``Deleting``), ``apis/tenancy/v1alpha1/types_workspace.go`` and
+``apis/core/v1alpha1/logicalcluster_types.go``; ``github.com/kcp-dev/kcp`` v0.32.3,
+``pkg/reconciler/tenancy/workspace/workspace_reconcile_phase.go``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
 """
-The controller of Spaces: a pure plan for one Space, the worker that carries it out, and the loop
-over all of them.
+The controller of Spaces: a plan for one Space, the worker for one Space, and the loop over all.
 """

@@ -1,24 +1,17 @@
 """
-Imported Spaces: a user supplies the credentials, and the manager neither creates nor deletes the
-control plane.
+Imported Spaces: users supply the credentials, and the manager creates and deletes no control plane.
 
-They are probed regularly.  As in upstream's design, deleting the object while its control plane
-lives brings it back, unless the annotation ``space.twisted-exec.dev/forget: "true"`` was set
-before.  A finalizer holds the deleted object until a probe shows whether the control plane lives.
-If it does, the Space is recorded in a Secret without credentials, and only then the object is
-removed.  So a manager that is killed in between leaves enough for the next one.
+Imported Spaces are probed regularly.  As in upstream's design, deleting the object while its
+control plane lives brings it back, unless the annotation ``space.twisted-exec.dev/forget: "true"``
+was set before.  A finalizer holds the deleted object until a probe shows whether the control plane
+lives.  If it does, the Space is recorded in a Secret without credentials, and only then the object
+is removed.  So a manager that is killed in between leaves enough for the next one.
+
+:class:`ImportedWorker` processes one Space.  Each of its steps prepares the next one, so the
+manager can be killed after any of them.
 
 Users' Secrets are only read in the Space's own namespace: write access to Spaces must not give
 access to other Secrets.
-
-The worker for one imported Space; see :mod:`.imported`.
-
-Each step prepares the next one, so the manager can be killed after any of them.
-
-Watches for the Secrets that imported Spaces name.
-
-Users replace the credentials in these Secrets, and the Space itself does not change then.  Each
-Secret is watched by name, so the manager receives no other Secret of the user's namespace.
 """
 
 from __future__ import annotations
@@ -462,6 +455,9 @@ class ImportedWorker:
 class ImportedSecrets:
     """
     The Secrets of imported Spaces.
+
+    Users replace the credentials in these Secrets, and the Space itself does not change then.  Each
+    Secret is watched by name, so the manager receives no other Secret of the user's namespace.
 
     :param changed: called with namespace and name of each Space whose Secret may have changed.
     """

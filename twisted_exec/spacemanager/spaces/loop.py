@@ -5,11 +5,11 @@ Spaces of one provider share a queue, and so do imported Spaces of one namespace
 delays no other provider's Spaces, and unresponsive servers of one namespace none of another.
 Everything is checked after changes and regularly, so missed events do not matter.
 
-Work queues: one per provider, one per namespace for other Spaces, and timers for regular checks.
+:class:`SpaceQueues` are the work queues: one per provider, one per namespace for other Spaces, and
+timers for regular checks.  :class:`SpaceIndex` finds Spaces in memory, by provider and by physical
+space.
 
-An in-memory index of Spaces, by provider and by physical space.
-
-Discovery: creating Spaces for physical spaces, and deleting the Secrets of deleted Spaces.
+Discovery creates Spaces for physical spaces, and deletes the Secrets of deleted Spaces.
 """
 
 from __future__ import annotations

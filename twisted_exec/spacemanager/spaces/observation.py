@@ -1,15 +1,13 @@
 """
-Values around the plan for one Space, without I/O: observations with the verdicts of probes, and steps.
+Values around the plan for one Space, without I/O: observations, verdicts of probes, and steps.
 
-The observations from which a Space is planned.
+An :class:`Observation` is what a Space is planned from.  Of the steps, :mod:`.plan` decides which
+are due, and :mod:`.worker` carries them out.
 
-Steps for one Space of a provider: :mod:`.plan` decides on them, :mod:`.worker` carries them out.
-
-Verdicts on a kubeconfig from an API server's answers, without I/O.
-
-Only a request that requires authentication shows whether credentials are accepted: in Kubernetes,
-``/version`` and ``/readyz`` are open to everyone.  So the probe requests its own identity.  The
-server's texts are not passed on: it has received the credentials, and might repeat them.
+Verdicts on a kubeconfig come from an API server's answers.  Only a request that requires
+authentication shows whether credentials are accepted: in Kubernetes, ``/version`` and ``/readyz``
+are open to everyone.  So the probe requests its own identity.  The server's texts are not passed
+on: it has received the credentials, and might repeat them.
 """
 
 from __future__ import annotations

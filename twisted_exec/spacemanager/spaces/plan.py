@@ -1,19 +1,17 @@
 """
 The plan for one Space of a provider; :mod:`.worker` carries it out.
 
-A pure function from observations (the Space, its provider, the provider's current answer, the
-Secrets, the last probe) to steps.  It runs again after the steps, until none are left; then the
-status is written.  So a repeated step, even by a new leader, does no harm, and ``status.Phase``
-has no influence.
+The plan is a pure function from observations (the Space, its provider, the provider's current
+answer, the Secrets, the last probe) to steps.  It runs again after the steps, until none are left;
+then the status is written.  So a repeated step, even by a new leader, does no harm, and
+``status.Phase`` has no influence.
 
 A managed Space is desired state: its physical space is created, and recreated when it is gone.
 First the finalizer is written, then the record in ``status``, then the physical space is created:
 without the record there is nothing to delete.  An unmanaged Space is a mirror: it disappears with
 its physical space.  An unreachable physical space is not gone, and its Space stays.
 
-The credentials of a Space: when they are written, deleted and rotated.
-
-Pure functions of an :class:`~.observation.Observation`, as the rest of the plan (:mod:`.plan`).
+The plan also says when the credentials of the Space are written, deleted and rotated.
 """
 
 from __future__ import annotations

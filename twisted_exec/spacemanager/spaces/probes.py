@@ -1,14 +1,10 @@
 """
 Probes of kubeconfigs: requests that show whether a kubeconfig gives access to an API server.
 
+:class:`ProbeSchedule` probes the kubeconfigs of Spaces regularly, and keeps the last results.
+
 Sources: ``pkg/registry/authentication/selfsubjectreview`` of Kubernetes; for older servers without
 this review, an access review.
-
-Schedule of the probes of Spaces' kubeconfigs, with their last results.
-
-New kubeconfigs are probed at once, within a limit per provider, so that a provider whose spaces
-all time out does not delay others.  Healthy ones are probed again regularly, spread over time;
-others soon, with back-off.
 """
 
 from __future__ import annotations
@@ -165,7 +161,11 @@ class _Entry:
 
 class ProbeSchedule:
     """
-    ProbeSchedule the kubeconfigs of Spaces.
+    Probes the kubeconfigs of Spaces.
+
+    New kubeconfigs are probed at once, within a limit per provider, so that a provider whose spaces
+    all time out does not delay others.  Healthy ones are probed again regularly, spread over time;
+    others soon, with back-off.
 
     :param changed: called with a Space whose result has changed.
     """

@@ -1,5 +1,5 @@
 """
-Calls of one etcd cluster: any of its members, TLS, tokens, deadlines.
+Calls of one etcd cluster: any of its members, TLS, tokens, deadlines, errors.
 
 The client stays with one member until it fails, then tries the next.  It repeats reads there, and
 writes that were certainly not executed.  A write with an unknown outcome is not repeated, as it
@@ -8,9 +8,8 @@ might be executed twice; it fails with an :class:`APIError` that says so.
 Calls carry the metadata ``hasleader``: a member without a leader refuses them at once, instead of
 letting them wait (``server/etcdserver/api/v3rpc/interceptor.go``).
 
-Errors of etcd calls, and the API errors that users get.
-
-etcd's own messages are in its ``api/v3rpc/rpctypes/error.go``.
+Users get API errors for errors of etcd.  etcd's own messages are in its
+``api/v3rpc/rpctypes/error.go``.
 """
 
 from __future__ import annotations

@@ -1,24 +1,21 @@
 """
-A local copy of etcd's objects: list, watch, and recover after interruptions.
+A local copy of etcd's objects: list, watch, recover after interruptions, and compact the history.
 
-An interrupted watch resumes if etcd still has the history that the copy knows (see the marker).
+Our prefix is claimed by a marker, and all objects below it are listed at one revision.
+
+An interrupted watch resumes if etcd still has the history that the copy knows (:class:`Marker`).
 Otherwise (etcd was restored from a backup, or has compacted the missed changes) all objects are
 listed again and watchers get the differences.  Until this is known, writes wait.
 
-The claim of our prefix, and the list of all objects below it at one revision.
+One etcd watch has the changes below our prefix (:class:`EtcdWatch`).  A stream of grpcio needs a thread
+that blocks on it.  The thread passes each answer to the reactor and pauses while too many wait there,
+so a burst does not fill this server's memory: etcd keeps what is not read.
 
-The changes below our prefix: one etcd watch, read by a thread.
-
-A stream of grpcio needs a thread that blocks on it.  The thread passes each answer to the reactor
-and pauses while too many wait there, so a burst does not fill this server's memory: etcd keeps what
-is not read.
-
-Compaction of etcd's history, by one of several servers.
-
-etcd keeps every revision until a client compacts.  As in kube-apiserver
-(``k8s.io/apiserver/pkg/storage/etcd3/compact.go``), each server tries every five minutes to win the
-turn with a transaction on a key's version.  The winner compacts up to the revision of five minutes
-before, so a server that was disconnected for up to five minutes can resume its watch.
+etcd keeps every revision until a client compacts its history; one of several servers does
+(:class:`Compaction`).  As in kube-apiserver (``k8s.io/apiserver/pkg/storage/etcd3/compact.go``), each
+server tries every five minutes to win the turn with a transaction on a key's version.  The winner
+compacts up to the revision of five minutes before, so a server that was disconnected for up to five
+minutes can resume its watch.
 """
 
 from __future__ import annotations

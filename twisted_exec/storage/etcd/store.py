@@ -1,24 +1,17 @@
 """
 The store of several API servers: etcd, with its reads and writes.
 
-The store of several API servers: etcd.
-
 Every server has all objects in memory (:mod:`twisted_exec.storage.history`), kept current by one
-watch (:mod:`.reflector`), so lists, selectors and watches of clients cost etcd nothing.  A read
-that must see other servers' writes asks etcd for one revision (:mod:`twisted_exec.storage.etcd.store`), and a write is one
-transaction (:mod:`twisted_exec.storage.etcd.store`).
+watch (:mod:`.reflector`), so lists, selectors and watches of clients cost etcd nothing.
 
-Reads that see the writes of all servers.
-
-A read gets the revision of the marker (:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits
-until that is visible here.  All reads that arrive during one such request share the next one.
+A read that must see other servers' writes (:class:`Reads`) gets the revision of the marker
+(:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits until that is visible here.  All reads that
+arrive during one such request share the next one.
 (etcd's progress notifications seem made for this, but may arrive before the events that they cover:
 etcd issue 15220, in Debian's 3.4.23.)
 
-Writes, one transaction each.
-
-A transaction puts the object and the marker, provided that the object is unchanged since its writer
-read it and the prefix is still ours.
+A write (:class:`Writes`) is one transaction.  It puts the object and the marker, provided that the
+object is unchanged since its writer read it and the prefix is still ours.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """
-Pages in browsers, which can neither send nor read the headers of a WebSocket's handshake.
+WebSockets for pages in browsers, and WebSockets over which only the server sends.
 
-A page sends the value of ``X-Twisted-Exec-Resume`` as a subprotocol, in the way in which Kubernetes
-takes bearer tokens.  It reads the answer in the first message on channel 4, and a refusal in a Status
-on channel 3: a browser tells its pages about a refused handshake that it has failed, and nothing else.
+A page can neither send nor read the headers of a WebSocket's handshake.  It sends the value of
+``X-Twisted-Exec-Resume`` as a subprotocol, in the way in which Kubernetes takes bearer tokens.  It
+reads the answer in the first message on channel 4, and a refusal in a Status on channel 3: a
+browser tells its pages about a refused handshake that it has failed, and nothing else.
 
-WebSockets over which only the server sends: watches, and texts for pages in a browser.
+Watches, and texts for pages, use a WebSocket over which only the server sends
+(:func:`output_socket`).
 """
 
 from __future__ import annotations
@@ -169,7 +171,7 @@ def connect_socket(request: Request, socket: ServerSocket, user: OutputSocketUse
 
 
 class OutputSocketUser:
-    """Callbacks of such a socket; messages of the client are ignored."""
+    """Callbacks of a socket over which only the server sends; messages of the client are ignored."""
 
     def client_left(self, reason: str) -> None:
         """Handle the end of the connection, or of what the client wants to read."""

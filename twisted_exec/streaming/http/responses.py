@@ -1,11 +1,9 @@
 """
-Responses: a dispatcher, the forms of a response, and outcomes for clients and audit.
-
-Responses: a dispatcher, and the forms of a response.
+HTTP responses: a dispatcher, the forms of a response, and outcomes for clients and audit.
 
 Every refusal of every program is rendered here, as a JSON ``Status``.
 
-Results of requests that never became streams, for clients and for audit.
+:func:`outcome` returns the result of a request that never became a stream.
 """
 
 from __future__ import annotations

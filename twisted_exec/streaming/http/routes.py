@@ -1,17 +1,9 @@
 """
 The routes of a server, one table matched by whole path segments, and its probes.
 
-One table of routes per server, matched by whole path segments.
-
 A path is split *before* it is percent-decoded, and a segment that decodes to
 something with a slash, to a dot segment or to nothing is refused.  What one hop
 authorizes is then what every later hop sees, however it normalizes paths.
-
-Probe endpoints on a port of their own: without TLS, credentials and secrets.
-
-The streaming ports require credentials, which a kubelet's probes do not have, and some programs
-have no other port.  While a program stops it reports not ready, so that traffic moves elsewhere,
-and continues to serve.
 """
 
 from __future__ import annotations
@@ -237,6 +229,11 @@ async def respond_ready(request: Request, health: Health) -> None:
 class ProbeRoutes(Dispatcher):
     """
     ``/healthz``, ``/livez`` and ``/readyz``.
+
+    The probes have a port of their own, without TLS, credentials and secrets: the streaming ports
+    require credentials, which a kubelet's probes do not have, and some programs have no other port.
+    While a program stops it reports not ready, so that traffic moves elsewhere, and continues to
+    serve.
 
     :param registry: metrics to serve at ``/metrics``; ``None`` if another port serves them.
     """

@@ -1,29 +1,18 @@
 """
-The HTTP server of every program.
+The HTTP server of every program, with limits for its connections, requests and buffers.
 
-It limits the number of connections (:mod:`twisted_exec.streaming.http.site` has the limits of
-each), and the memory that slow clients take together.  Only HTTP/1.1 is offered: HTTP/2 has no
-upgrade.
+:class:`Site` limits the number of connections, and the memory that slow clients take together.
+Only HTTP/1.1 is offered: HTTP/2 has no upgrade.
 
-An upgraded connection (:mod:`twisted_exec.streaming.http.upgrade_server`) no longer counts here; it
-is a session, limited by :mod:`twisted_exec.streaming.sessions.registry`.
+An upgraded connection (:mod:`twisted_exec.streaming.http.upgrade_server`) no longer counts here.
+It is a session, limited by :mod:`twisted_exec.streaming.sessions.registry`.
 
-One connection of a client, with limits.
-
-twisted.web trusts its clients in three ways that we do not.  Its timeout restarts with every byte,
-so a client that sends one byte a minute keeps its connection for ever; it reads bodies of any size;
-and it answers bad requests with text that kubectl cannot display.  :class:`Channel` gives each
-stage of a request an *absolute* deadline, refuses a body that is too large before buffering it, and
-answers with JSON ``Status`` documents.  It handles one pipelined request in a turn of the reactor.
-
-The requests of our servers: twisted.web's, with limits for bodies and the subject of audit records.
-
-A memory budget for all slow peers together.
-
-A limit per connection is not enough: thousands of connections, each with an incomplete body or an
-unread response, take thousands of times that limit, and sending a body needs no credentials.  So
-buffers for peers share one budget.  Beyond it the peer whose buffer is oldest is evicted: a
-well-behaved peer is done in a moment, so this hardly ever hits one.
+twisted.web trusts its clients in three ways that this module does not.  Its timeout restarts with
+every byte, so a client that sends one byte a minute keeps its connection for ever; it reads bodies
+of any size; and it answers bad requests with text that kubectl cannot display.  :class:`Channel`
+gives each stage of a request an *absolute* deadline, refuses a body that is too large before
+buffering it, and answers with JSON ``Status`` documents.  It handles one pipelined request in a
+turn of the reactor.
 """
 
 from __future__ import annotations
@@ -421,6 +410,8 @@ class Request(server.Request):
     """
     One request.
 
+    The request adds to twisted.web's a limit for bodies, and the subject of audit records.
+
     :ivar gone: no response can be sent: the client left, or the connection was upgraded.
     :ivar subject: user and target, as far as known; locators refine it.
     :ivar credentials: the client's credentials, once they have been taken out of the headers
@@ -633,6 +624,11 @@ class SlowReader(Protocol):
 class Budget(Generic[Holder]):
     """
     Bytes buffered per holder, with a common limit.
+
+    A limit per connection is not enough: thousands of connections, each with an incomplete body or
+    an unread response, take thousands of times that limit, and sending a body needs no credentials.
+    So the buffers for all slow peers share one budget.  Beyond it the peer whose buffer is oldest
+    is evicted: a well-behaved peer is done in a moment, so this hardly ever hits one.
 
     :param limit_bytes: total of all holders.
     :param evict: called with the holder to evict, which no longer counts.

@@ -1,4 +1,3 @@
 """
-Consoles as Kubernetes streams them: channels over WebSocket or SPDY, both ends, and bridges between
-protocols.
+Consoles as Kubernetes streams them, over WebSocket or SPDY: both ends, and bridges in between.
 """

@@ -1,27 +1,15 @@
 """
 Carriers over WebSocket messages and SPDY: the negotiation of the protocol, and their creation.
 
-Create carriers, for an accepted request and for an established connection.
+Both ends of a console, and bridges between protocols, create their carriers here: for an accepted
+request (:func:`accept`) or for an established connection (:func:`over`).
 
-Used by both ends of a console, and by bridges between protocols.
-
-Negotiation of the protocol between both ends of a console.
-
-The server (:func:`choose_protocol`) picks the first of the client's protocols that is on *our*
-list; Go servers that adopt the client's list can be made to promise protocols that they do not
-speak. Refusals are a JSON Status: kubectl shows its message, and cannot show plain text.
+The server and the client negotiate the protocol.  The server (:func:`choose_protocol`) picks the
+first of the client's protocols that is on *our* list; Go servers that adopt the client's list can
+be made to promise protocols that they do not speak.  Refusals are a JSON Status: kubectl shows its
+message, and cannot show plain text.
 
 The client (:class:`Attempt`) makes one offer per request, and checks the response to that offer.
-
-Carriers over WebSocket messages, one for each end.
-
-The server starts with an empty message, for which some clients wait, and ends with a Close behind
-the status.  Version 1 has no status for success; there the Close means success.
-
-Go's client library (client-go before 1.35, so kubectl) reads messages before it has anywhere to put
-them, and drops them ("Unknown stream id 1, discarding message"): on a busy host the first output of
-a session is lost.  For such a client output is held back, by flow control, until it sends something
-or a moment has passed.  Terminals send their size at once.
 """
 
 from __future__ import annotations
@@ -145,8 +133,7 @@ def accept(
     ``user.connected`` is called before this returns, and over a WebSocket also the callbacks for
     everything that the client sent right behind its request.
 
-    :param protocol: as chosen by
-        :func:`~twisted_exec.streaming.remotecommand.carriers.choose_protocol`.
+    :param protocol: as chosen by :func:`choose_protocol`.
     :param options: the stream options of the request.
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param terms: terms that ``user`` enforces, repeated to the hop that sent them.
@@ -190,7 +177,7 @@ def _accept_websocket(
 
 
 def _may_be_deaf(request: Request) -> bool:
-    """Return whether the client may lose early output; see ``streaming.channels``."""
+    """Return whether the client may lose early output; see :class:`ServerMessages`."""
     agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
     return b" kubernetes/" in agent  # client-go's User-Agent, whatever the program
 
@@ -506,6 +493,14 @@ class MessageCarrier:
 class ServerMessages(MessageCarrier):
     """
     The machine's end.
+
+    The server starts with an empty message, for which some clients wait, and ends with a Close
+    behind the status.  Version 1 has no status for success; there the Close means success.
+
+    Go's client library (client-go before 1.35, so kubectl) reads messages before it has anywhere to
+    put them, and drops them ("Unknown stream id 1, discarding message"): on a busy host the first
+    output of a session is lost.  For such a client output is held back, by flow control, until it
+    sends something or a moment has passed.  Terminals send their size at once.
 
     :param hold_seconds: how long output is held back for a silent client.
     """

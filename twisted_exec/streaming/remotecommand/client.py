@@ -14,9 +14,8 @@ Over a WebSocket the client can ask for a session that it can resume, see
 silence of the server counts as a lost connection much sooner.
 :mod:`~twisted_exec.streaming.remotecommand.resuming_client` opens the next connection.
 
-A session's stream and its user, as they see each other at the user's end.
-
-Pings of a user's end, and the silence of its server.
+:class:`ConsoleStream` is a session's stream as its user sees it, and :class:`ConsoleUser` the user
+as the stream sees it.  :class:`Pings` notices the silence of the server.
 """
 
 from __future__ import annotations

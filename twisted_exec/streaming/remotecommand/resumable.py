@@ -7,15 +7,6 @@ input is settled, so that the client of a resumed session knows what to send aga
 A connection is *lost* when it ends before the client's Close, unless the session was ended for a
 reason that is not the console's.  So the status of a console that has ended may be lost, too, and
 the user may come back for it.
-
-The machine's end of a console in a browser.
-
-A page cannot stop reading its WebSocket, and what it has not shown yet waits in its memory.  So it
-names a credit with its request, and reports what it has taken (:mod:`twisted_exec.wire.resume`).
-
-A browser answers the pings of a WebSocket before the page has seen what came before them, and hides
-them from the page.  So a question to the client is a mark here, and only reports are signs of the
-page.
 """
 
 from __future__ import annotations
@@ -72,8 +63,7 @@ class Resumption:
     :param position: where the output of a resumed session continues; ``None`` for a new session.
     :param settled: pieces of input that earlier streams of the session settled; ``None`` if
         unknown.
-    :param credit: see :class:`~twisted_exec.streaming.remotecommand.resumable.PageServer`; 0 for
-        other clients.
+    :param credit: see :class:`PageServer`; 0 for other clients.
     :param last_input: of the session, which its streams share; ``None`` if it begins with this stream.
     """
 
@@ -290,6 +280,14 @@ class PageServer(ResumableServer):
 
     An attachment writes at most 32 KiB at once and nothing while it is paused.  It is paused as soon
     as the rest of the credit is smaller than that.
+
+    A page cannot stop reading its WebSocket, and what it has not shown yet waits in its memory.  So
+    it names a credit with its request, and reports what it has taken
+    (:mod:`twisted_exec.wire.resume`).
+
+    A browser answers the pings of a WebSocket before the page has seen what came before them, and
+    hides them from the page.  So a question to the client is a mark here, and only reports are
+    signs of the page.
     """
 
     def __init__(self, resumption: Resumption, *arguments: Any, **more: Any) -> None:

@@ -13,18 +13,8 @@ leaving then wait too, until the attachment resumes input.
 A client that can come back after a loss gets a
 :class:`~twisted_exec.streaming.remotecommand.resumable.ResumableServer`.
 
-Input of a session's user on its way to the attachment: keys, requests and sizes of the terminal.
-
-Keys and requests are *pieces*: each byte of the keys, each BREAK, each role request, and the end of
-input.  A piece is settled when the attachment has it, or when it was discarded for good.
-
-Of many sizes in one turn of the reactor the attachment gets the first and the last.
-
-Input of one session that waits for the machine.
-
-Keys and requests keep their order.  The queue is bounded: beyond the limit the client is not read.
-
-Notices to the user, as output: a line of their own in brackets.
+:class:`UserInput` takes a user's input on its way to the attachment: keys, requests and sizes of
+the terminal.  :class:`InputQueue` holds it while the machine accepts none.
 """
 
 from __future__ import annotations
@@ -513,6 +503,11 @@ class UserInput:
     """
     The input of one session.
 
+    Keys and requests are *pieces*: each byte of the keys, each BREAK, each role request, and the
+    end of input.  A piece is settled when the attachment has it, or when it was discarded for good.
+
+    Of many sizes in one turn of the reactor the attachment gets the first and the last.
+
     :param takes_input: whether input passes now.
     :param tell: shows a notice to the user.
     :param used: is called when the user has sent keys, a request, or another size than before.
@@ -697,6 +692,9 @@ class InputQueue:
     """
     A queue that delivers at once, unless it is paused.
 
+    Keys and requests keep their order.  The queue is bounded: beyond the limit the client is not
+    read.
+
     :param deliver: receives each item; it may pause or close the queue.
     :param set_full: is called with true when the limit is reached, and with false when the queue is
         below it again.
@@ -780,7 +778,11 @@ _BEFORE, _BEHIND = encode_notice("|").split(b"|")
 
 
 def text_of(notice: bytes) -> str:
-    """Return the text of a notice that is output, in one line."""
+    """
+    Return the text of a notice that is output, in one line.
+
+    A notice to the user is a line of its own in brackets.
+    """
     if notice.startswith(_BEFORE):
         notice = notice.removeprefix(_BEFORE).removesuffix(_BEHIND)
     text = notice.decode("utf-8", "replace")

@@ -13,11 +13,8 @@ earlier failure is an HTTP error like any other; a later one is a Status on the 
 Buffers hold at most one read of each side, 256 KiB of input while the machine accepts none, and the
 transports' own: each side paces the other.  And a hop that must end the session sends a Status.
 
-Frontend and backend connection of a bridge between protocols.
-
-Each gets the callbacks of its carrier, keeps the state of its connection, and reports to the
-bridge;
-:mod:`~twisted_exec.streaming.remotecommand.translate` decides what passes between them.
+Each of the two connections gets the callbacks of its carrier, keeps the state of its connection,
+and reports to the bridge.  :class:`Translation` decides what passes between them.
 """
 
 from __future__ import annotations

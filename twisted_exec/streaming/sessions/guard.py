@@ -1,7 +1,5 @@
 """
-How long sessions last: the session guard, idle timeouts, and the time after a successor has started.
-
-The session guard: it decides how long a session may last.
+How long sessions last: the session guard, idle timeouts, and the time after a hand-over.
 
 A hop decides once whether to open a session, and the session may then last for days.  Meanwhile a
 token expires, a role binding is deleted, or the machine goes away.  The guard ends such sessions:
@@ -10,7 +8,8 @@ token expires, a role binding is deleted, or the machine goes away.  The guard e
   and the session keeps that until it is over.  Nothing else remembers it.
 * The guard passes each session and its evidence to the hop's :class:`ISessionReviewer`, every few
   seconds (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
-* At the end of a session's credentials, as far as the evidence knows it, the guard ends the session.
+* At the end of a session's credentials, as far as the evidence knows it, the guard ends the
+  session.
 * While there are sessions, the guard looks at the files of users (tokens, CAs) and takes a replaced
   one as a hint (:data:`LOOK_SECONDS`).
 * Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone.
@@ -19,13 +18,8 @@ A review that cannot get an answer ends nothing: the hops depend on an API serve
 and a restart must not close every console.  Each hop decides for itself, so no hop trusts another's
 guard.
 
-End sessions without traffic after a time limit.
-
-Traffic is counted where the session's bytes pass; where they are not decoded a client's pings count
-too, so a quiet session with a live client continues.  A kubelet allows four hours
-(``streamingConnectionIdleTimeout``).  Logs have no such limit there, nor here.
-
-The sessions of a process whose place a successor has taken.
+Two other rules end sessions: :class:`Idleness` ends those without traffic, and :func:`linger` those
+of a process whose place a successor has taken.
 """
 
 from __future__ import annotations
@@ -453,6 +447,10 @@ _LOOKS = 16
 class Idleness(BackgroundTask):
     """
     Ends idle sessions.
+
+    Traffic is counted where the session's bytes pass; where they are not decoded a client's pings
+    count too, so a quiet session with a live client continues.  A kubelet allows four hours
+    (``streamingConnectionIdleTimeout``).  Logs have no such limit there, nor here.
 
     :param seconds: the limit; 0 for none.
     :param spared: subresources without a limit.

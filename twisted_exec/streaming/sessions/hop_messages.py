@@ -1,20 +1,16 @@
 """
 Sessions between hops: ids, terms, resumption and endings, in headers and queries.
 
-Sessions between hops: their ids in headers, and their endings in queries.
+A session that a hop ends has a reason.  Only the hop that decodes the stream can write the reason
+into it, so a hop in the middle passes the :class:`~twisted_exec.streaming.interfaces.Ending` to the
+next one *beside* the stream: as the query of a ``DELETE`` of the path that opened the stream.
 
-A session that a hop ends has a reason.  Only the hop that decodes the stream can write the reason into
-it, so a hop in the middle passes the :class:`~twisted_exec.streaming.interfaces.Ending` to the next
-one *beside* the stream: as the query of a ``DELETE`` of the path that opened the stream.
+Terms are in headers of the request and of its answer, and in the query of a ``PATCH`` that changes
+them: see :mod:`twisted_exec.wire.session_terms`.
 
-Terms of sessions between hops: headers of the request and its answer, and the query of a change.
-
-See :mod:`twisted_exec.wire.session_terms`.
-
-Headers of hops: to resume a client's session, and to rejoin a stream behind its client's back.
-
-See :mod:`twisted_exec.wire.resume` and :mod:`twisted_exec.wire.resume`.  Their values have keys, so
-they are neither logged nor recorded.
+Other headers are for resuming a client's session, and for rejoining a stream behind its client's
+back: see :mod:`twisted_exec.wire.resume`.  Their values have keys, so they are neither logged nor
+recorded.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
 """
 Registry of the live sessions of one hop: limits, audit records, metrics, and endings.
 
-A proxy, relay or stream server opens its :class:`~twisted_exec.streaming.sessions.registry.Session` here, and reports to the session
-that it is over.  Each session therefore has exactly one audit start and one audit end, and counts once
-in the metrics.
-
-One session of a hop: its terms, its stream and its end.
+A proxy, relay or stream server opens its :class:`Session` here, and reports to the session that it
+is over.  Each session therefore has exactly one audit start and one audit end, and counts once in
+the metrics.
 
 A session that this side ends has a reason, which a hop in the middle passes to the next one
 (:mod:`.hop_messages`).
 
-Endings that come from objects: when a change ends sessions, which ones, and what users read.
-
-TCP round trips of the connections of one hop's sessions, measured for each scrape.
+Changes of objects end sessions as well: :class:`EndingRules` decides which ones, and what their
+users read.
 """
 
 from __future__ import annotations
@@ -705,6 +702,9 @@ class RoundTripMetrics(Collector):
     ``twisted_exec_tcp_round_trip_seconds{side, quantile}``, by the kernel's figures.
 
     A side without TCP connections has no value.
+
+    The figures are TCP round trips of the connections of one hop's sessions, measured for each
+    scrape.
 
     :param measure: see :func:`~twisted_exec.streaming.flow.round_trip_seconds`.
     """

@@ -1,17 +1,16 @@
 """
-Pool of HTTP/2 connections, shared by requests with the same server and credentials.
+HTTP/2 connections that carry many texts at once, for one server and one set of credentials.
 
-A request takes a free stream of an existing connection or waits for a new one; it shares pending
+Requests with the same server and credentials share connections (:class:`SharedDownloads`).  A
+request takes a free stream of an existing connection or waits for a new one; it shares pending
 connection attempts, up to as many requests as they are expected to serve.  A server that chooses
 HTTP/1.1 in the handshake gets a connection per request, as without this pool.
 
 Nothing idle is kept: a connection without streams closes by itself, and the last one removes the
 server's entry.
 
-An HTTP/2 client connection that carries many texts at once: plain GETs.
-
 Following a silent log costs a connection, nine tenths of it for TLS; here a hundred logs share one.
-The `h2` library implements the protocol.  Decisions made here:
+The `h2` library implements the protocol.  The decisions of :class:`SharedConnection`:
 
 * The window of the connection is as large as those of all its streams together, and is replenished
   for every byte that arrives: a reader that stops blocks only its own stream.
@@ -25,15 +24,6 @@ The `h2` library implements the protocol.  Decisions made here:
 * Server push is disabled.
 
 Sources: RFC 9113, §5.1.2, §5.2, §6.5-6.9.
-
-One request on a shared connection, and its response.
-
-It replaces a connection of :mod:`~twisted_exec.streaming.text.download`, with the same behaviour
-for callers: the same checks and limits, and a truncated response never counts as complete.  Where a
-connection would be closed the stream is reset.
-
-For a paused reader one window (:data:`WINDOW`) is buffered and not replenished: the sender of this
-stream waits, without effect on others.
 """
 
 from __future__ import annotations
@@ -110,6 +100,13 @@ class SharedStream:
 
     See :class:`~twisted_exec.streaming.http.upgrade_client.Asking` for the request, and
     :class:`~twisted_exec.streaming.text.download.Download` for the response.
+
+    The stream replaces a connection of :mod:`~twisted_exec.streaming.text.download`, with the same
+    behaviour for callers: the same checks and limits, and a truncated response never counts as
+    complete.  Where a connection would be closed the stream is reset.
+
+    For a paused reader one window (:data:`WINDOW`) is buffered and not replenished: the sender of
+    this stream waits, without effect on others.
 
     :ivar number: stream number, once the request is sent.
     """

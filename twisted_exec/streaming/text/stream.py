@@ -1,35 +1,16 @@
 """
 Long-lived text responses, written at the reader's pace, over HTTP or WebSockets.
 
-Long-lived text responses, written at the reader's pace.
-
 The end is all that a reader can check: a complete log ends like a complete HTTP body; an incomplete
 one (the permission was withdrawn, a hop is lost) ends without that, behind a line with the reason
 if this hop knows it.  Clients report such a body as broken.
 
-A :class:`TextAnswer` is an HTTP response; :mod:`~twisted_exec.streaming.text.stream` is the form
-for pages in a browser.
+A text has one of three forms.  :class:`TextAnswer` is an HTTP response, :class:`TextConnection` one
+that owns its connection, and :class:`TextSocket` a WebSocket for pages in a browser.
 
-A long-lived text response that owns its connection.
-
-A response of twisted.web keeps request, headers and channel for as long as it lasts, several
-kilobytes per waiting reader.  Here only the transport stays.  The body is chunked, as for every
-HTTP/1.1 body of unknown length (RFC 9112 section 7.1), and the connection ends with it.
-
-Text over a WebSocket, for pages in a browser: without CORS they cannot send a token in a header of
-a plain request.
-
-The protocols are Kubernetes' own for read-only streams (``k8s.io/apiserver/pkg/util/wsstream``,
-``stream.go``): ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in text
-messages of base64 each.  The first message is empty.  Messages of the client are ignored.  A
-complete text ends with Close 1000, an incomplete one with 1011.
-
-HTTP responses with a text of this process: a log, a recording.
-
-They read from their source only when the client accepts more.  They need no buffer of their own, and
-the source never waits for them.
-
-The check of a request for a screen, the same at each hop.
+:class:`TextResponse` and :class:`PacedResponse` respond with a text of this process: a log, a
+recording.  They read from their source only when the client accepts more.  They need no buffer of
+their own, and the source never waits for them.
 """
 
 from __future__ import annotations
@@ -251,7 +232,14 @@ def can_carry(request: Request) -> bool:
 
 
 class TextConnection(TextStream):
-    """The body of such a response; the request is released once it has begun."""
+    """
+    The body of an HTTP response that owns its connection; the request is released once it has
+    begun.
+
+    A response of twisted.web keeps request, headers and channel for as long as it lasts, several
+    kilobytes per waiting reader.  Here only the transport stays.  The body is chunked, as for every
+    HTTP/1.1 body of unknown length (RFC 9112 section 7.1), and the connection ends with it.
+    """
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
         super().__init__(pause, resume)
@@ -351,6 +339,14 @@ _MESSAGE_BYTES = 32 << 10
 class TextSocket(TextStream, OutputSocketUser):
     """
     One WebSocket.
+
+    Pages in a browser read their texts over it: without CORS they cannot send a token in a header
+    of a plain request.
+
+    The protocols are Kubernetes' own for read-only streams (``k8s.io/apiserver/pkg/util/wsstream``,
+    ``stream.go``): ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in
+    text messages of base64 each.  The first message is empty.  Messages of the client are ignored.
+    A complete text ends with Close 1000, an incomplete one with 1011.
 
     :raises BadRequest: the request is no complete handshake.
     :raises Forbidden: it offers only other protocols.
@@ -546,7 +542,7 @@ class PacedResponse(TextResponse):
 
 def screen_options(request: Request, machine: str) -> ScreenOptions:
     """
-    Return the options of a request.
+    Return the options of a request for a screen, which each hop checks in this way.
 
     :param machine: its name, for messages.
     :raises Invalid: an option is not valid.

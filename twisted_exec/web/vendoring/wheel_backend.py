@@ -1,5 +1,5 @@
 """
-The build backend (PEP 517 and 660): setuptools, the commit, and the programs of others that the page uses.
+Build backend (PEP 517 and 660): setuptools, the commit, and others' programs that the page uses.
 
 npm fetches them.  The lock file has a hash of each package and names no registry, so that npm asks
 the registry of its own configuration; no script of a package runs.  If npm cannot fetch them, the
