@@ -40,8 +40,8 @@ TOKEN_SECONDS = 20
 """From the issue of a token to its end; the console is opened meanwhile."""
 _TOLERANT = """
 from twisted.scripts.twistd import run
-from twisted_exec.auth.oidc import authenticator
-authenticator.LEEWAY_SECONDS = 90.0
+from twisted_exec.auth import oidc
+oidc.LEEWAY_SECONDS = 90.0
 run()
 """
 """In place of ``twistd``."""
