@@ -138,10 +138,10 @@ from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNo
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.interfaces import IAuditSink
+from twisted_exec.runtimes.drivers import IDriverMaker
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
     IAdoptsMachines,
-    IDriverMaker,
     IHardware,
     IHotPlug,
     IJournalWriter,

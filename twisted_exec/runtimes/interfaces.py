@@ -14,7 +14,6 @@ from zope.interface import Attribute, Interface
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.drivers import IDriverMaker
 from twisted_exec.runtimes.keeper.client import Keeper
 from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.streaming.interfaces import Ending, IConsole
@@ -23,7 +22,6 @@ __all__ = [
     "Build",
     "CannotStart",
     "IAdoptsMachines",
-    "IDriverMaker",
     "IHardware",
     "IHotPlug",
     "IJournalWriter",
