@@ -9,19 +9,30 @@ from typing import Any
 from tests.apiserver.support import APITestCase
 from tests.examples.test_examples import EXAMPLES
 from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Kind
 
 NOTES = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/machinenotes"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
-class NoteKindTests(APITestCase):
-    """``note_kind.py``, served by an API server in memory."""
+class NoteTestCase(APITestCase):
+    """An API server in memory that serves notes."""
 
-    def setUp(self) -> None:
+    def notes(self) -> Kind:
+        """Return the kind of ``note_kind.py``."""
         namespace: dict[str, Any] = {"__name__": "note_kind"}
         exec((EXAMPLES / "note_kind.py").read_text(), namespace)
-        self.patch(kinds, "_OTHERS", (*kinds._OTHERS, namespace["MACHINENOTES"]))
+        kind: Kind = namespace["MACHINENOTES"]
+        return kind
+
+    def setUp(self) -> None:
+        self.kind = self.notes()
+        self.patch(kinds, "_OTHERS", (*kinds._OTHERS, self.kind))
         super().setUp()
+
+
+class NoteKindTests(NoteTestCase):
+    """Notes as ``note_kind.py`` defines them."""
 
     def create(self, code: int = 201, **spec: str) -> Any:
         note = {"metadata": {"name": "disk"}, "spec": {"machine": "vm", "text": "full", **spec}}
