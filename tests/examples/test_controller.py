@@ -18,6 +18,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import struct
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.informers import FIRST_PAUSE_SECONDS
+from twisted_exec.program.tasks import REST_SECONDS, TURN_SECONDS
 
 
 class NoteControllerTests(NoteTestCase):
@@ -31,14 +32,17 @@ class NoteControllerTests(NoteTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        namespace: dict[str, Any] = {"__name__": "note_controller"}
-        exec((EXAMPLES / "note_controller.py").read_text(), namespace)
+        self.module: dict[str, Any] = {"__name__": "note_controller"}
+        exec((EXAMPLES / "note_controller.py").read_text(), self.module)
         machines = [dialect.workload for dialect in self.dialects]
         parts = (self.storage, self.parts.verbs, self.clock, self.clock.seconds)
-        controller = namespace["NoteController"](self.kind, machines, *parts)
+        controller = self.module["NoteController"](self.kind, machines, *parts)
         controller.startService()
         self.addCleanup(controller.stopService)
-        note = {"metadata": {"name": "disk"}, "spec": {"machine": "vm", "text": "full"}}
+        self.create("disk")
+
+    def create(self, name: str) -> None:
+        note = {"metadata": {"name": name}, "spec": {"machine": "vm", "text": "full"}}
         self.answer("POST", NOTES, note, code=201)
 
     def found(self) -> str:
@@ -80,3 +84,21 @@ class NoteControllerTests(NoteTestCase):
         self.assertEqual(self.found(), "False")
         self.clock.advance(FIRST_PAUSE_SECONDS)
         self.assertEqual(self.found(), "True")
+
+    def test_short_turns(self) -> None:
+        """After 2 ms of work on the notes of a machine, others have their turn."""
+        looked_at = []
+
+        def slow(note: Object, found: bool, now: str) -> None:
+            self.clock.rightNow += TURN_SECONDS / 2
+            looked_at.append(note)
+
+        for number in range(5):
+            self.create(f"disk-{number}")
+        self.found()
+        self.module["plan"] = slow
+        self.answer("POST", MACHINES, machine("vm"), code=201)
+        self.clock.advance(0)
+        self.assertEqual(len(looked_at), 2)
+        self.clock.advance(REST_SECONDS)
+        self.assertEqual(len(looked_at), 4)
