@@ -17,6 +17,8 @@ CREATED_BY_READERS = {
     "twisted/plugins/endpoint_driver.py",
     "twisted_exec/api/kinds/machinenotes.py",
     "tests/api/kinds/test_machinenotes.py",
+    "twisted_exec/apiserver/controllers/notes.py",
+    "tests/apiserver/controllers/test_notes.py",
     "twisted_exec/auth/keys.py",
     "tests/auth/test_keys.py",
 }

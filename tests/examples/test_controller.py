@@ -90,7 +90,7 @@ class NoteControllerTests(NoteTestCase):
         looked_at = []
 
         def slow(note: Object, found: bool, now: str) -> None:
-            self.clock.rightNow += TURN_SECONDS / 2
+            self.clock.rightNow += 0.75 * TURN_SECONDS
             looked_at.append(note)
 
         for number in range(5):
