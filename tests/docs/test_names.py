@@ -21,6 +21,7 @@ CREATED_BY_READERS = {
     "tests/apiserver/controllers/test_notes.py",
     "twisted_exec/auth/keys.py",
     "tests/auth/test_keys.py",
+    "tests/console/test_company.py",
 }
 """Files that how-tos tell their readers to write."""
 
