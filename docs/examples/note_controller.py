@@ -17,7 +17,7 @@ from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.controllers.event_recorder import OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.kube.informers import WorkQueue
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
@@ -114,7 +114,7 @@ class NoteController(StoreFollower):
         return False
 
     async def _write(self, note: Object, found: bool) -> None:
-        target = Target(self._notes, *key_of(note), "status")
+        target = RequestTarget(self._notes, *key_of(note), "status")
         try:
             await self._verbs.update(OURSELVES, target, note, WriteOptions(manager=COMPONENT))
         except (Conflict, NotFound):

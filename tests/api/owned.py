@@ -9,15 +9,15 @@ from typing import Any
 from twisted_exec.api import fieldset, managedfields, strategy
 from twisted_exec.api import managedfields as managers
 from twisted_exec.api.kinds import MACHINEPOOLS, Object
-from twisted_exec.api.managedfields import Writer
+from twisted_exec.api.managedfields import WriteOrigin
 
 KIND = MACHINEPOOLS
 VERSION = KIND.resource.api_version
 NOW = 1_700_000_000
 
 
-def writer(manager: str, subresource: str = "", after: int = 0) -> Writer:
-    return Writer(manager, subresource, NOW + after)
+def writer(manager: str, subresource: str = "", after: int = 0) -> WriteOrigin:
+    return WriteOrigin(manager, subresource, NOW + after)
 
 
 def pool(labels: Any = None, taints: Any = None, **metadata: Any) -> Object:

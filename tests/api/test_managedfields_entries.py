@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.api.owned import VERSION, created, pool
 from twisted_exec.api import managedfields
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.managedfields import UPDATE, Entry, Manager
+from twisted_exec.api.managedfields import UPDATE, Manager, ManagerEntry
 
 
 class DecodeTests(SynchronousTestCase):
@@ -62,16 +62,18 @@ class CappedTests(SynchronousTestCase):
     def test_oldest(self) -> None:
         """The oldest updates become one entry, as of the youngest of them; applies stay."""
         managed = {
-            Manager(f"m{number}", UPDATE, VERSION, ""): Entry(
+            Manager(f"m{number}", UPDATE, VERSION, ""): ManagerEntry(
                 {f"f:{number}": {}}, f"2026-11-20T05:00:{number:02}Z"
             )
             for number in range(12)
         }
         applied = Manager("m", "Apply", "", "")
-        left = managedfields.capped({applied: Entry({"f:x": {}}), **managed})
+        left = managedfields.capped({applied: ManagerEntry({"f:x": {}}), **managed})
         self.assertEqual(len(left), 11)
         bucket = left[Manager("ancient-changes", UPDATE, VERSION, "")]
-        self.assertEqual(bucket, Entry({"f:0": {}, "f:1": {}, "f:2": {}}, "2026-11-20T05:00:02Z"))
+        self.assertEqual(
+            bucket, ManagerEntry({"f:0": {}, "f:1": {}, "f:2": {}}, "2026-11-20T05:00:02Z")
+        )
         self.assertIn(applied, left)
         self.assertEqual(managedfields.capped(left), left)
 

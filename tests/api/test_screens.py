@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.screens import Form, ScreenOptions, TerminalState, parse, parse_state
+from twisted_exec.api.screens import ScreenForm, ScreenOptions, TerminalState, parse, parse_state
 from twisted_exec.api.status import Invalid
 
 NOON = 1_795_176_000 * 10**9
@@ -22,13 +22,13 @@ class QueryTests(SynchronousTestCase):
         cases = (
             (b"", ScreenOptions()),
             (b"unknown=x", ScreenOptions()),
-            (b"as=svg&at=", ScreenOptions(form=Form.SVG)),
-            (b"at=0&as=json", ScreenOptions(at_offset=0, form=Form.JSON)),
+            (b"as=svg&at=", ScreenOptions(form=ScreenForm.SVG)),
+            (b"at=0&as=json", ScreenOptions(at_offset=0, form=ScreenForm.JSON)),
             (
                 b"at=2026-11-20T12:00:00Z&as=ansi",
-                ScreenOptions(at_nanoseconds=NOON, form=Form.ANSI),
+                ScreenOptions(at_nanoseconds=NOON, form=ScreenForm.ANSI),
             ),
-            (b"as=state&size=80x24", ScreenOptions(form=Form.STATE, size=(80, 24))),
+            (b"as=state&size=80x24", ScreenOptions(form=ScreenForm.STATE, size=(80, 24))),
         )
         for query, options in cases:
             self.assertEqual(parse(parse_qs(query), "vm"), options, query)

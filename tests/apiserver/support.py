@@ -19,11 +19,11 @@ from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import Kind, Object, served
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.users import EXPOSED
-from twisted_exec.apiserver.assembly import Parts, assemble
+from twisted_exec.apiserver.assembly import ServerParts, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
-from twisted_exec.apiserver.identity.credentials import Credentials, Identities
-from twisted_exec.apiserver.serving.filters import APIRequest, Limits
+from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
+from twisted_exec.apiserver.serving.filters import APIRequest, RequestLimits
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.rbac import bootstrap_objects
 from twisted_exec.program.metrics import new_registry
@@ -113,7 +113,7 @@ class APITestCase(SynchronousTestCase):
     """
 
     control_plane: type[StandaloneControlPlane] = StandaloneControlPlane
-    limits: Limits | None = None
+    limits: RequestLimits | None = None
     dialects: Sequence[Dialect] = (DEFAULT,)
     pods_view = False
     node_pods = False
@@ -128,7 +128,9 @@ class APITestCase(SynchronousTestCase):
         with open(path, "w") as stream:
             stream.write(TOKENS)
         identities = replace(self.identities, token_file=path)
-        self.known = Credentials("", identities, self.storage, self.clock, self.clock.seconds)
+        self.known = ServerAuthenticators(
+            "", identities, self.storage, self.clock, self.clock.seconds
+        )
         self.parts = self.assemble()
         self.bootstrap()
         for follower in (*self.parts.followers, self.parts.leading):
@@ -166,7 +168,7 @@ class APITestCase(SynchronousTestCase):
         ]
         return sorted(found, key=lambda each: int(each[1]["metadata"]["resourceVersion"]))
 
-    def assemble(self) -> Parts:
+    def assemble(self) -> ServerParts:
         """A server's parts, over this store."""
         control_plane = self.control_plane(
             self.storage,

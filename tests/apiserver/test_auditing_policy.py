@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.apiserver.auditing import DEFAULT_POLICY, Level, load, parse
+from twisted_exec.apiserver.auditing import DEFAULT_POLICY, AuditLevel, load, parse
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.config_file import ConfigError
@@ -68,7 +68,7 @@ class RuleTests(SynchronousTestCase):
         ]
         for rule, attributes, matches in cases:
             level = parse(policy({"level": "Metadata", **rule})).rule_for(attributes).level
-            self.assertEqual(level is Level.METADATA, matches, (rule, attributes))
+            self.assertEqual(level is AuditLevel.METADATA, matches, (rule, attributes))
 
     def test_order(self) -> None:
         """The first rule that matches decides; without a match nothing is recorded."""
@@ -79,10 +79,10 @@ class RuleTests(SynchronousTestCase):
                 {"level": "Request", "users": ["bob"]},
             )
         )
-        self.assertEqual(rules.rule_for(on("get", "machines")).level, Level.NONE)
-        self.assertEqual(rules.rule_for(on("patch", "machines")).level, Level.REQUEST_RESPONSE)
+        self.assertEqual(rules.rule_for(on("get", "machines")).level, AuditLevel.NONE)
+        self.assertEqual(rules.rule_for(on("patch", "machines")).level, AuditLevel.REQUEST_RESPONSE)
         other = on("patch", "machines", namespace="prod")
-        self.assertEqual(rules.rule_for(other).level, Level.NONE)
+        self.assertEqual(rules.rule_for(other).level, AuditLevel.NONE)
 
     def test_reads(self) -> None:
         """A policy knows whether it may record a read."""
@@ -94,13 +94,13 @@ class RuleTests(SynchronousTestCase):
     def test_default(self) -> None:
         """By default changes are recorded without bodies; reads, Events, leases and reviews are not."""
         for verb, group, resource, level in (
-            ("create", GROUP, "machines", Level.METADATA),
-            ("deletecollection", "", "secrets", Level.METADATA),
-            ("patch", "console.twisted-exec.dev", "consolerequests", Level.METADATA),
-            ("get", GROUP, "machines", Level.NONE),
-            ("create", "", "events", Level.NONE),
-            ("update", "coordination.k8s.io", "leases", Level.NONE),
-            ("create", "authorization.k8s.io", "subjectaccessreviews", Level.NONE),
+            ("create", GROUP, "machines", AuditLevel.METADATA),
+            ("deletecollection", "", "secrets", AuditLevel.METADATA),
+            ("patch", "console.twisted-exec.dev", "consolerequests", AuditLevel.METADATA),
+            ("get", GROUP, "machines", AuditLevel.NONE),
+            ("create", "", "events", AuditLevel.NONE),
+            ("update", "coordination.k8s.io", "leases", AuditLevel.NONE),
+            ("create", "authorization.k8s.io", "subjectaccessreviews", AuditLevel.NONE),
         ):
             attributes = on(verb, resource, group=group)
             self.assertEqual(DEFAULT_POLICY.rule_for(attributes).level, level, attributes)
@@ -126,8 +126,8 @@ class FileTests(SynchronousTestCase):
                 "  omitManagedFields: false\n"
             )
         first, second = load(path).rules
-        self.assertEqual((first.level, first.omits_managed_fields), (Level.METADATA, True))
-        self.assertEqual((second.level, second.omits_managed_fields), (Level.REQUEST, False))
+        self.assertEqual((first.level, first.omits_managed_fields), (AuditLevel.METADATA, True))
+        self.assertEqual((second.level, second.omits_managed_fields), (AuditLevel.REQUEST, False))
         self.assertRaises(ConfigError, load, f"{path}.missing")
 
     def test_refused(self) -> None:

@@ -20,7 +20,7 @@ from tests.unread_settings import recorded, unread
 from twisted_exec.api import kinds
 from twisted_exec.apiserver import assembly, tap
 from twisted_exec.apiserver.service import Settings
-from twisted_exec.apiserver.serving.filters import Limits
+from twisted_exec.apiserver.serving.filters import RequestLimits
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.pki import Authority
@@ -110,7 +110,7 @@ class ConsoleFaultTests(ChainTestCase):
     pools_named = False
 
     async def setUp(self) -> None:
-        self.patch(assembly, "Limits", partial(Limits, short=2))
+        self.patch(assembly, "Limits", partial(RequestLimits, short=2))
         await super().setUp()
 
     def settings(self, **more: Any) -> Settings:

@@ -24,7 +24,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.auth.issuers import Issuers
-from twisted_exec.auth.oidc import LEEWAY_SECONDS, Claim, Issuer
+from twisted_exec.auth.oidc import LEEWAY_SECONDS, Issuer, MappedClaim
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
@@ -61,8 +61,8 @@ class OIDCChainTests(ChainTestCase):
         issuer = Issuer(
             self.provider.url,
             ("exec", "page"),
-            Claim("sub", "oidc:"),
-            groups=Claim("groups", "oidc:"),
+            MappedClaim("sub", "oidc:"),
+            groups=MappedClaim("groups", "oidc:"),
             ca_pem=self.provider.ca_pem,
         )
         identities = Identities(issuers=Issuers(issuer=issuer))

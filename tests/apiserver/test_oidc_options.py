@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.apiserver.options import OIDCOptions, issuers, web_client
 from twisted_exec.auth.issuers import Issuers
-from twisted_exec.auth.oidc import Claim, Issuer
+from twisted_exec.auth.oidc import Issuer, MappedClaim
 from twisted_exec.web.oidc import WebClient
 
 URL = "https://issuer.example"
@@ -77,7 +77,8 @@ class OIDCOptionsTests(SynchronousTestCase):
     def test_defaults(self) -> None:
         """The user is the subject with the issuer before it, signed by RS256."""
         self.assertEqual(
-            self.issuer(), Issuer(URL, ("exec",), Claim("sub", f"{URL}#"), algorithms=("RS256",))
+            self.issuer(),
+            Issuer(URL, ("exec",), MappedClaim("sub", f"{URL}#"), algorithms=("RS256",)),
         )
 
     def test_username_prefix(self) -> None:
@@ -111,8 +112,8 @@ class OIDCOptionsTests(SynchronousTestCase):
             Issuer(
                 URL,
                 ("exec",),
-                Claim("email"),
-                groups=Claim("roles", "oidc:"),
+                MappedClaim("email"),
+                groups=MappedClaim("roles", "oidc:"),
                 required=(("hd", "example.org"), ("tier", ""), ("a", "b=c")),
                 algorithms=("ES256", "RS512"),
             ),

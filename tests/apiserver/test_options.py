@@ -9,7 +9,7 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.test_tap import arguments
-from twisted_exec.apiserver.aggregated.authentication import Overrides
+from twisted_exec.apiserver.aggregated.authentication import RequestHeaderOverrides
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.tap import Options, makeService, settings
@@ -68,7 +68,7 @@ class OptionsTests(SynchronousTestCase):
 
     def test_overrides(self) -> None:
         """Overrides of the host's ConfigMap, named as kube's options."""
-        self.assertEqual(self.host(self.words()).overrides, Overrides())
+        self.assertEqual(self.host(self.words()).overrides, RequestHeaderOverrides())
         words = self.words(
             "--requestheader-allowed-names=a, b,",
             "--requestheader-username-headers=X-User",
@@ -76,7 +76,9 @@ class OptionsTests(SynchronousTestCase):
             "--requestheader-uid-headers=X-Uid",
             "--requestheader-extra-headers-prefix=X-More-",
         )
-        expected = Overrides(("a", "b"), ("X-User",), ("X-Group",), ("X-Uid",), ("X-More-",))
+        expected = RequestHeaderOverrides(
+            ("a", "b"), ("X-User",), ("X-Group",), ("X-Uid",), ("X-More-",)
+        )
         self.assertEqual(self.host(words).overrides, expected)
 
     def test_bad_overrides(self) -> None:

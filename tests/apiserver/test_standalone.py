@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.apiserver.controllers.signer import CAPair
-from twisted_exec.apiserver.identity.credentials import Credentials, Identities
+from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.identity.signers import CLIENT
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
@@ -26,7 +26,7 @@ class LoadTests(SynchronousTestCase):
         """Log lines for an authority that signs client certificates."""
         pki, clock, storage = create_pki(self.mktemp()), Clock(), MemoryStorage()
         pair = CAPair(f"{pki.directory}/{signer}.crt", f"{pki.directory}/{signer}.key")
-        credentials = Credentials(pki.client_ca, Identities(), storage, clock)
+        credentials = ServerAuthenticators(pki.client_ca, Identities(), storage, clock)
         alone = StandaloneControlPlane(
             storage, [IRONCORE], credentials, authorities={CLIENT: pair.reloading(clock)}
         )
@@ -51,7 +51,7 @@ class PrepareTests(SynchronousTestCase):
         """A server that begins with an empty store says so, with the location of the store."""
         clock, storage = Clock(), MemoryStorage()
         storage.location = "sqlite:/x/objects.db"
-        credentials = Credentials("", Identities(), storage, clock)
+        credentials = ServerAuthenticators("", Identities(), storage, clock)
         control_plane = StandaloneControlPlane(storage, [IRONCORE], credentials)
         lines = []
         for _ in range(2):

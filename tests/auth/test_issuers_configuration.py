@@ -18,7 +18,7 @@ from twisted_exec.auth import oidc
 from twisted_exec.auth.cel import Expressions
 from twisted_exec.auth.issuers import Issuers, read_configuration
 from twisted_exec.auth.jwt import ALGORITHMS
-from twisted_exec.auth.oidc import Claim, Expression, Issuer
+from twisted_exec.auth.oidc import Expression, Issuer, MappedClaim
 from twisted_exec.tls.errors import TLSConfigError
 
 URL = "https://issuer.example"
@@ -130,14 +130,14 @@ class ReadConfigurationTests(SynchronousTestCase):
                 url=URL,
                 discovery_url="https://inside.example/discovery",
                 audiences=("exec", "console"),
-                username=Claim("email", "a:"),
-                groups=Claim("roles", "b:"),
+                username=MappedClaim("email", "a:"),
+                groups=MappedClaim("roles", "b:"),
                 uid="oid",
                 required=(("hd", "example.org"),),
                 algorithms=ALGORITHMS,
             ),
         )
-        self.assertEqual((second.username, second.groups), (Claim("sub", ""), None))
+        self.assertEqual((second.username, second.groups), (MappedClaim("sub", ""), None))
 
     def test_smallest(self) -> None:
         """Few fields are required, and a configuration may have no issuers."""
@@ -281,7 +281,7 @@ class IssuersTests(SynchronousTestCase):
     def test_options(self) -> None:
         """The issuer of the options gets its CA from a file, which may change."""
         path = write(self.directory, "ca.crt", authority("serving").certificate_pem)
-        issuer = Issuer(URL, ("exec",), Claim("sub"))
+        issuer = Issuer(URL, ("exec",), MappedClaim("sub"))
         told = Issuers(issuer=issuer, ca_file=path).reloading(self.clock)
         self.assertEqual(told.load()[0].ca_pem, authority("serving").certificate_pem)
         write(self.directory, "ca.crt", authority("users").certificate_pem)
@@ -292,7 +292,10 @@ class IssuersTests(SynchronousTestCase):
     def test_own_name(self) -> None:
         """No provider may issue tokens in the name of this server."""
         path = write(self.directory, "auth.yaml", json.dumps(SMALLEST).encode())
-        for told in (Issuers(configuration=path), Issuers(issuer=Issuer(URL, ("a",), Claim("b")))):
+        for told in (
+            Issuers(configuration=path),
+            Issuers(issuer=Issuer(URL, ("a",), MappedClaim("b"))),
+        ):
             with self.assertRaises(TLSConfigError) as caught:
                 told.reloading(self.clock, ["other", URL]).load()
             self.assertIn(f"{URL!r} is this server itself", str(caught.exception))
@@ -301,7 +304,7 @@ class IssuersTests(SynchronousTestCase):
     def test_bad_ca(self) -> None:
         """An invalid CA file is an error at start."""
         path = write(self.directory, "ca.crt", b"nothing")
-        told = Issuers(issuer=Issuer(URL, ("exec",), Claim("sub")), ca_file=path)
+        told = Issuers(issuer=Issuer(URL, ("exec",), MappedClaim("sub")), ca_file=path)
         with self.assertRaises(TLSConfigError) as caught:
             told.reloading(self.clock).load()
         self.assertIn("CA of the identity provider", str(caught.exception))

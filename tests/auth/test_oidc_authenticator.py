@@ -22,8 +22,8 @@ from twisted_exec.auth.oidc import (
     KEPT_SECONDS,
     LEEWAY_SECONDS,
     PAUSE_SECONDS,
-    Claim,
     Issuer,
+    MappedClaim,
     OIDCAuthenticator,
 )
 from twisted_exec.auth.tokens import ITokenAuthenticator
@@ -39,7 +39,7 @@ class OIDCCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock, self.fetcher = Clock(), Fetcher()
         self.issuers: tuple[Issuer, ...] = (
-            Issuer(URL, ("exec",), Claim("sub"), groups=Claim("groups", "oidc:")),
+            Issuer(URL, ("exec",), MappedClaim("sub"), groups=MappedClaim("groups", "oidc:")),
         )
         self.authenticator = OIDCAuthenticator(
             Reloading([], lambda: self.issuers, self.clock),
@@ -237,7 +237,7 @@ class ProviderTests(OIDCCase):
         Tokens of an issuer that is no longer configured are unknown, and its keys are dropped.
         """
         self.known()
-        self.issuers = (Issuer(URL, ("console",), Claim("sub")),)
+        self.issuers = (Issuer(URL, ("console",), MappedClaim("sub")),)
         self.authenticator.files()[0].load()
         asking = self.ask(self.token(aud="console"))
         self.fetcher.publish("k1")
@@ -255,7 +255,7 @@ class ProviderTests(OIDCCase):
 
     def test_issuers(self) -> None:
         """Issuers come from the server's configuration."""
-        issuer = Issuer(URL, ("exec",), Claim("sub"))
+        issuer = Issuer(URL, ("exec",), MappedClaim("sub"))
         told = Issuers(issuer=issuer).reloading(self.clock)
         authenticator = OIDCAuthenticator(told, self.clock, fetcher=self.fetcher, now=self.now)
         asking = authenticator.authenticate_token(self.token())

@@ -13,7 +13,7 @@ from tests.program.memory_processes import MemoryReactor
 from twisted_exec.auth.expressions import WAITING_OF_USER, Evaluator
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jwt import InvalidToken
-from twisted_exec.auth.oidc import USER, Expression, Issuer, Rule
+from twisted_exec.auth.oidc import USER, Expression, Issuer, ValidationRule
 from twisted_exec.program.job_processes import PROCESSES
 
 from .oidc_support import at_once, user_of
@@ -33,12 +33,12 @@ class _WithEvaluator(SynchronousTestCase):
     def value(self, expression: Expression, of: dict[str, Any]) -> Any:
         return at_once(expression.value(of, self.evaluator, "jane"))
 
-    def confirm(self, rule: Rule) -> None:
+    def confirm(self, rule: ValidationRule) -> None:
         at_once(rule.confirm(CLAIMS, self.evaluator, "jane"))
 
 
 class ExpressionTests(_WithEvaluator):
-    """Tests for :class:`Expression` and :class:`Rule`."""
+    """Tests for :class:`Expression` and :class:`ValidationRule`."""
 
     def test_value(self) -> None:
         """Expressions return JSON values."""
@@ -84,12 +84,12 @@ class ExpressionTests(_WithEvaluator):
 
     def test_rules(self) -> None:
         """A rule passes only if it is true; a truthy value is refused."""
-        self.confirm(Rule(claims("claims.sub == 'jane'")))
+        self.confirm(ValidationRule(claims("claims.sub == 'jane'")))
         for text in ("claims.sub == 'joe'", "claims.n", "claims.sub", "null", "claims.missing"):
             with self.assertRaises(InvalidToken):
-                self.confirm(Rule(claims(text)))
+                self.confirm(ValidationRule(claims(text)))
         with self.assertRaises(InvalidToken) as caught:
-            self.confirm(Rule(claims("false"), "come back tomorrow"))
+            self.confirm(ValidationRule(claims("false"), "come back tomorrow"))
         self.assertEqual(str(caught.exception), "come back tomorrow")
 
 
@@ -142,8 +142,8 @@ class UserTests(_WithEvaluator):
     def test_user_rules(self) -> None:
         """A user rule sees the whole resulting user."""
 
-        def rule(text: str) -> tuple[Rule, ...]:
-            return (Rule(Expression(text, "the.rule", USER)),)
+        def rule(text: str) -> tuple[ValidationRule, ...]:
+            return (ValidationRule(Expression(text, "the.rule", USER)),)
 
         more = {"groups": claims("claims.roles"), "extra": (("a.b/c", claims("claims.sub")),)}
         good = "user.username == 'jane' && user.groups == ['a', 'b'] && user.uid == ''"

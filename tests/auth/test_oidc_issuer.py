@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jwt import InvalidToken
-from twisted_exec.auth.oidc import Claim, Issuer, checked_url
+from twisted_exec.auth.oidc import Issuer, MappedClaim, checked_url
 
 from .oidc_support import user_of
 
@@ -19,7 +19,7 @@ URL = "https://issuer.example"
 
 
 def issuer(**more: Any) -> Issuer:
-    return Issuer(**{"url": URL, "audiences": ("exec",), "username": Claim("sub"), **more})
+    return Issuer(**{"url": URL, "audiences": ("exec",), "username": MappedClaim("sub"), **more})
 
 
 class UserOfTests(SynchronousTestCase):
@@ -32,7 +32,7 @@ class UserOfTests(SynchronousTestCase):
 
     def test_name(self) -> None:
         """The claim is the name, with the prefix before it."""
-        user = user_of({"sub": "jane"}, issuer(username=Claim("sub", f"{URL}#")))
+        user = user_of({"sub": "jane"}, issuer(username=MappedClaim("sub", f"{URL}#")))
         self.assertEqual(user, User(f"{URL}#jane", ("system:authenticated",)))
 
     def test_groups(self) -> None:
@@ -44,12 +44,16 @@ class UserOfTests(SynchronousTestCase):
             ("", ()),
             (None, ()),
         ):
-            user = user_of({"sub": "jane", "roles": told}, issuer(groups=Claim("roles", "oidc:")))
+            user = user_of(
+                {"sub": "jane", "roles": told}, issuer(groups=MappedClaim("roles", "oidc:"))
+            )
             self.assertEqual(user.groups, (*expected, "system:authenticated"))
 
     def test_no_groups_claim(self) -> None:
         """A token without the claim has no groups, and unmapped claims give none."""
-        self.assertEqual(len(user_of({"sub": "j"}, issuer(groups=Claim("g", "x:"))).groups), 1)
+        self.assertEqual(
+            len(user_of({"sub": "j"}, issuer(groups=MappedClaim("g", "x:"))).groups), 1
+        )
         self.assertEqual(len(user_of({"sub": "j", "groups": ["admins"]}, issuer()).groups), 1)
 
     def test_uid_and_credential(self) -> None:
@@ -67,7 +71,7 @@ class UserOfTests(SynchronousTestCase):
         self.assertRefused({}, "its claim sub is no text")
         self.assertRefused({"sub": "jane"}, "its claim oid is no text", uid="oid")
         for value in (5, True, {"a": 1}, ["dev", 5], [["dev"]]):
-            self.assertRefused({"sub": "jane", "g": value}, "its claim g", groups=Claim("g"))
+            self.assertRefused({"sub": "jane", "g": value}, "its claim g", groups=MappedClaim("g"))
 
     def test_reserved(self) -> None:
         """A provider cannot issue names or groups that begin with ``system:``."""
@@ -76,13 +80,14 @@ class UserOfTests(SynchronousTestCase):
         self.assertRefused(
             {"sub": "jane", "groups": ["dev", "system:masters"]},
             "its claim groups has a name that begins with system:",
-            groups=Claim("groups"),
+            groups=MappedClaim("groups"),
         )
         self.assertRefused(
-            {"sub": "masters"}, "begins with system:", username=Claim("sub", "system:")
+            {"sub": "masters"}, "begins with system:", username=MappedClaim("sub", "system:")
         )
         self.assertEqual(
-            user_of({"sub": "system:x"}, issuer(username=Claim("sub", "p:"))).name, "p:system:x"
+            user_of({"sub": "system:x"}, issuer(username=MappedClaim("sub", "p:"))).name,
+            "p:system:x",
         )
 
     def test_poollets(self) -> None:
@@ -93,7 +98,7 @@ class UserOfTests(SynchronousTestCase):
                 self.assertRefused(
                     {"sub": "jane", "groups": [name]},
                     "its claim groups has a name that is a poollet's",
-                    groups=Claim("groups"),
+                    groups=MappedClaim("groups"),
                 )
         for name in ("https://issuer.example#a:system:b", "a.example:b", "oidc:system:x"):
             self.assertEqual(user_of({"sub": name}, issuer()).name, name)
@@ -102,11 +107,11 @@ class UserOfTests(SynchronousTestCase):
         """A name that no HTTP header can carry is refused."""
         for name in ("jane\nX-Remote-User: root", "jane\r", "jane\x00", "jane\x1b[2J", " jane"):
             self.assertRefused({"sub": name}, "characters that no name has")
-            self.assertRefused({"sub": "j", "g": [name]}, "characters", groups=Claim("g"))
+            self.assertRefused({"sub": "j", "g": [name]}, "characters", groups=MappedClaim("g"))
 
     def test_email(self) -> None:
         """An email that the provider marks as unverified identifies no user."""
-        by_email = {"username": Claim("email")}
+        by_email = {"username": MappedClaim("email")}
         for verified in (False, "true", "false", None, 0, 1):
             claims = {"email": "jane@example.org", "email_verified": verified}
             self.assertRefused(claims, "its email is not verified", **by_email)

@@ -24,18 +24,18 @@ from twisted_exec.auth.oidc import (
     LONGEST_SECONDS,
     PAUSE_SECONDS,
     SHORTEST_SECONDS,
-    Claim,
     HTTPSFetcher,
     IKeyFetcher,
     Issuer,
     IssuerKeys,
+    MappedClaim,
     Unpublished,
     kept_seconds,
 )
 
 reactor: Any = _reactor
 URL = "https://issuer.example"
-ISSUER = Issuer(URL, ("exec",), Claim("sub"), ca_pem=b"ca")
+ISSUER = Issuer(URL, ("exec",), MappedClaim("sub"), ca_pem=b"ca")
 DOCUMENT = {"issuer": URL, "jwks_uri": "https://keys.example/k?p=1"}
 
 
@@ -231,7 +231,9 @@ class HTTPSFetcherTests(TestCase):
 
     async def test_whole(self) -> None:
         """Keys of a real provider are fetched by way of its discovery document."""
-        issuer = Issuer(self.provider.url, ("exec",), Claim("sub"), ca_pem=self.provider.ca_pem)
+        issuer = Issuer(
+            self.provider.url, ("exec",), MappedClaim("sub"), ca_pem=self.provider.ca_pem
+        )
         keys = await IssuerKeys(issuer, self.fetcher, reactor).known()
         self.assertEqual([key.kid for key in keys], ["k1"])
         self.assertEqual(self.provider.asked, [DISCOVERY, KEYS])

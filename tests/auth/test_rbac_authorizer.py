@@ -18,7 +18,7 @@ from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.auth.interfaces import IAuthorizer, User
 from twisted_exec.auth.rbac import (
     IRuleSource,
-    Policy,
+    Permissions,
     RBACAuthorizer,
     RBACObjects,
     Rule,
@@ -219,9 +219,9 @@ class BindingTests(RBACCase):
     def test_unchanged(self) -> None:
         """The computed policy is reused until an object changes."""
         self.may("root", "create machines/exec")
-        (policy,) = instances(self.authorizer, Policy)
+        (policy,) = instances(self.authorizer, Permissions)
         self.may("jane", "create machines/exec")
-        self.assertIs(instances(self.authorizer, Policy)[0], policy)
+        self.assertIs(instances(self.authorizer, Permissions)[0], policy)
 
     def test_cannot_ask(self) -> None:
         """If the source fails, the decision fails too, even after an earlier success."""

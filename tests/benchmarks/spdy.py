@@ -10,17 +10,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from twisted_exec.wire.spdy_connection import Connection, DataReceived, StreamOpened
+from twisted_exec.wire.spdy_connection import DataReceived, SPDYConnection, StreamOpened
 
 TOTAL = 64 << 20
 CHUNK = 64 << 10
 """As a transport reads and a console writes."""
 
 
-def _opened() -> tuple[Connection, Connection, int]:
+def _opened() -> tuple[SPDYConnection, SPDYConnection, int]:
     """A client's end and a server's, and a stream of theirs."""
-    client = Connection(client=True, max_streams=0)
-    server = Connection(client=False, max_streams=1)
+    client = SPDYConnection(client=True, max_streams=0)
+    server = SPDYConnection(client=False, max_streams=1)
     stream_id = client.open([(b"streamtype", b"stdin")])
     server.feed(client.data_to_send())
     assert isinstance(server.next_event(), StreamOpened)

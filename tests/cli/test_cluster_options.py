@@ -10,7 +10,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.options import config_of, duration, since_time
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    ImpersonatedUser,
+    KubeConfigError,
+)
 
 
 class ClusterOptionsTests(SynchronousTestCase):
@@ -35,7 +39,7 @@ class ClusterOptionsTests(SynchronousTestCase):
         self.assertEqual(
             (config.server, config.tls_server_name, config.namespace), ("https://a", "n", "lab")
         )
-        self.assertEqual((config.token, config.impersonate), ("t", Impersonation("root")))
+        self.assertEqual((config.token, config.impersonate), ("t", ImpersonatedUser("root")))
 
     def test_choices(self) -> None:
         """Options select another context, cluster, user or namespace."""
@@ -75,7 +79,7 @@ class ClusterOptionsTests(SynchronousTestCase):
             *("--as-group", "dev", "--as-group", "ops"),
         )
         self.assertEqual(config.token, "mine")
-        self.assertEqual(config.impersonate, Impersonation("jane", "7", ("dev", "ops")))
+        self.assertEqual(config.impersonate, ImpersonatedUser("jane", "7", ("dev", "ops")))
         with self.assertRaises(KubeConfigError):
             self.config("--username", "u", "--password", "p")  # beside the file's token
         config = self.config("--cluster", "c", "--user", "v", "--as-group", "g", "--as", "x")

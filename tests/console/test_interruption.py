@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.retained import instances
 from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, notice
 from twisted_exec.console.line import LineEnded
-from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
@@ -54,7 +54,7 @@ class InterruptionCase(SynchronousTestCase):
         self.shared = SharedConsole(
             self.console,
             self.clock,
-            limits=Limits(restart_seconds=60),
+            limits=ConsoleLimits(restart_seconds=60),
             before_output=lambda: self.boots.append(self.shared.journal.end),
             restarts=lambda ending, has_exited: not has_exited,
         )

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import BadRequest
-from twisted_exec.console.log import LogReader
+from twisted_exec.console.log import JournalLogReader
 from twisted_exec.journal.journal import Journal
 
 SECOND = 10**9
@@ -29,8 +29,8 @@ class LogCase(SynchronousTestCase):
         self.now = seconds * SECOND
         self.journal.append(data)
 
-    def reader(self, **options: Any) -> LogReader:
-        return LogReader(self.journal, LogOptions(**options), "vm")
+    def reader(self, **options: Any) -> JournalLogReader:
+        return JournalLogReader(self.journal, LogOptions(**options), "vm")
 
     def log(self, **options: Any) -> bytes:
         """The whole log, read to its end."""
@@ -40,7 +40,7 @@ class LogCase(SynchronousTestCase):
         return text
 
 
-def rest(reader: LogReader) -> bytes:
+def rest(reader: JournalLogReader) -> bytes:
     """Read everything that is available."""
     text = b""
     while (more := reader.read()) is not None:
@@ -173,7 +173,7 @@ class FollowTests(LogCase):
 class GapTests(LogCase):
     """A reader that is slower than the line."""
 
-    def fall_behind(self, **options: Any) -> LogReader:
+    def fall_behind(self, **options: Any) -> JournalLogReader:
         """A reader at ``two``, whose next 65 529 bytes are gone."""
         self.at(1, b"one\ntwo")
         reader = self.reader(**options)
@@ -346,7 +346,7 @@ class RangeTests(LogCase):
             if text:
                 journal.append(text)
         end = min(end, len(whole))
-        expected = rest(LogReader(part, LogOptions(tail_lines=count)))
+        expected = rest(JournalLogReader(part, LogOptions(tail_lines=count)))
         self.assertEqual(self.log(to_offset=end, tail_lines=count), expected)
 
 
@@ -421,7 +421,7 @@ class ContinueTests(LogCase):
                     text += piece
                     last = frame
         if cut == 0:
-            last = LogReader(self.journal, LogOptions(follow=True)).frame(b"")
+            last = JournalLogReader(self.journal, LogOptions(follow=True)).frame(b"")
         text += rest(
             self.reader(
                 plain=plain,

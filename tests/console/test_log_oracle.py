@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.journal.support import ManualDisk, close_segments
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import BadRequest
-from twisted_exec.console.log import LogReader
+from twisted_exec.console.log import JournalLogReader
 from twisted_exec.journal.journal import Journal
 
 SECOND = 10**9
@@ -135,7 +135,7 @@ class OracleTests(SynchronousTestCase):
 def log(journal: Journal, options: LogOptions) -> bytes | None:
     """Read a whole log; ``None`` if the journal has no such boot."""
     try:
-        reader = LogReader(journal, options, "vm")
+        reader = JournalLogReader(journal, options, "vm")
     except BadRequest:
         return None
     text = b""

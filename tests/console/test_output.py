@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.output import HarmlessOutput
-from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
@@ -38,7 +38,7 @@ from .doubles import MemoryConsole, MemoryStream, OpenConsoleCase
 
 KIB = 1 << 10
 SEGMENT_BYTES, MOST_BYTES = KIB // 2, 6 * KIB
-LIMITS = Limits(scrollback_bytes=4 * KIB, lag_bytes=24 * KIB, pace_bytes=8 * KIB)
+LIMITS = ConsoleLimits(scrollback_bytes=4 * KIB, lag_bytes=24 * KIB, pace_bytes=8 * KIB)
 PRINTED = random.Random(0).randbytes(1 << 20)
 _PIECES = [
     *(

@@ -4,7 +4,7 @@ Tests for :mod:`twisted_exec.console.viewer`: retained output in memory and on d
 
 from __future__ import annotations
 
-from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import Position
 from twisted_exec.testing.console import MarkStream
@@ -116,7 +116,7 @@ class DiskTests(ViewerCase):
         super().setUp()
         self.addCleanup(close_segments)
         self.journal = Journal(disk=ManualDisk(self.mktemp()))
-        limits = Limits(scrollback_bytes=16 * KIB, lag_bytes=64 * KIB)
+        limits = ConsoleLimits(scrollback_bytes=16 * KIB, lag_bytes=64 * KIB)
         self.console = MemoryConsole()
         self.shared = SharedConsole(self.console, self.clock, journal=self.journal, limits=limits)
         self.successResultOf(self.shared.open())

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import LINE_AGAIN
-from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
 from twisted_exec.console.viewer import Viewer, export_viewer, restore_viewer
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
@@ -85,7 +85,7 @@ class RestoredTests(HandedCase):
 
     def test_interruption(self) -> None:
         """A session that waits for the machine's next start does so in the other process, too."""
-        limits = Limits(restart_seconds=60)
+        limits = ConsoleLimits(restart_seconds=60)
         shared = SharedConsole(self.line, self.clock, journal=self.journal, limits=limits)
         self.successResultOf(shared.open())
         for is_open in (False, True):
@@ -141,7 +141,7 @@ class RestoredTests(HandedCase):
 
     def test_suspended_interruption(self) -> None:
         """A hand-over that fails lets sessions wait for the whole time again."""
-        limits = Limits(restart_seconds=60)
+        limits = ConsoleLimits(restart_seconds=60)
         shared = SharedConsole(self.line, self.clock, journal=self.journal, limits=limits)
         self.successResultOf(shared.open())
         viewer, stream = shared.viewer(), MarkStream(options=CONSOLE)

@@ -27,7 +27,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.streaming.remotecommand.server import NO_BREAK, NO_ROLES, READ_ONLY, UserInput
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment, RecordingProducer
 from twisted_exec.testing.network import MemoryClient
@@ -106,7 +106,7 @@ class AttachmentTransportContract(SynchronousTestCase):
     :ivar attach: sets the next user's attachment; it is kept as ``attachment``.
     """
 
-    limits: Limits
+    limits: StreamLimits
     clock: Clock
     attachment: RecordingAttachment
     attach: Callable[[RecordingAttachment], None]

@@ -9,7 +9,7 @@ from typing import Any
 from zope.interface.verify import verifyObject
 
 from tests import soak
-from twisted_exec.journal.interfaces import Boot, IJournal, Kind, missing_bytes
+from twisted_exec.journal.interfaces import Boot, EventKind, IJournal, missing_bytes
 
 SECOND = 1_000_000_000
 
@@ -153,10 +153,10 @@ class JournalContract:
             journal.joined(f"s-{number}", "ada", "observer")
             journal.missed()
             journal.append(b"abc")
-        for kind in Kind:
+        for kind in EventKind:
             events = [each for each in journal.events(0, 6) if each.kind == kind]
             self.assertEqual(list(journal.events(0, 6, kind)), events)
-            self.assertEqual(bool(events), kind in (Kind.SIZE, Kind.JOIN, Kind.GAP))
+            self.assertEqual(bool(events), kind in (EventKind.SIZE, EventKind.JOIN, EventKind.GAP))
 
     def test_events(self: Any) -> None:
         """Events are between the bytes before and after which they happened."""
@@ -170,15 +170,15 @@ class JournalContract:
         journal.left("s-1", "ada")
         events = [(each.offset, each.kind, dict(each.data)) for each in journal.events(0, 6)]
         expected = [
-            (0, Kind.BOOT, {"number": 1, "reason": "Started"}),
-            (3, Kind.SIZE, {"rows": 24, "columns": 80}),
-            (3, Kind.JOIN, {"session": "s-1", "user": "ada", "role": "observer"}),
-            (6, Kind.ROLE, {"session": "s-1", "user": "ada", "role": "writer"}),
-            (6, Kind.LEAVE, {"session": "s-1", "user": "ada"}),
+            (0, EventKind.BOOT, {"number": 1, "reason": "Started"}),
+            (3, EventKind.SIZE, {"rows": 24, "columns": 80}),
+            (3, EventKind.JOIN, {"session": "s-1", "user": "ada", "role": "observer"}),
+            (6, EventKind.ROLE, {"session": "s-1", "user": "ada", "role": "writer"}),
+            (6, EventKind.LEAVE, {"session": "s-1", "user": "ada"}),
         ]
         self.assertEqual(events, expected)
         kinds = [each.kind for each in journal.events(1, 5)]
-        self.assertEqual(kinds, [Kind.SIZE, Kind.JOIN])
+        self.assertEqual(kinds, [EventKind.SIZE, EventKind.JOIN])
 
     def test_missed(self: Any) -> None:
         """Output that was never seen leaves a mark, and no offset."""

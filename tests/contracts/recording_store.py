@@ -11,11 +11,11 @@ from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface.verify import verifyObject
 
 from twisted_exec.recording.stores.interfaces import (
-    Entry,
     IRecordingStore,
     NotStored,
     ReadText,
     Stored,
+    StoreEntry,
     StoreError,
     digest,
     reader,
@@ -87,7 +87,7 @@ class RecordingStoreContract:
         store = self.make_store()
         self.assertEqual(await store.put("a", text_of(b"")), stored(b""))
         self.assertEqual(await self.whole(store), b"")
-        self.assertEqual(list(await store.list()), [Entry("a", 0)])
+        self.assertEqual(list(await store.list()), [StoreEntry("a", 0)])
 
     async def test_twice(self: Any) -> None:
         """Storing a recording again leads to the same; other content replaces it."""
@@ -108,7 +108,7 @@ class RecordingStoreContract:
         expected = {"a", "a.b", "b-1", "c"}
         for name in expected:
             await store.put(name, text_of(name.encode()))
-        found: list[Entry] = []
+        found: list[StoreEntry] = []
         while entries := await store.list(after=found[-1].name if found else "", limit=3):
             self.assertLessEqual(len(entries), 3)
             found += entries

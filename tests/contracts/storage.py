@@ -20,7 +20,7 @@ from twisted_exec.api.status import (
     NotFound,
 )
 from twisted_exec.storage.interfaces import Event, IStorage, Object
-from twisted_exec.storage.quota import NO_LIMITS, Limits
+from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 
 MACHINES = kinds.MACHINES.resource
 POOLS = kinds.MACHINEPOOLS.resource
@@ -392,7 +392,7 @@ class StorageContract:
         """
         A full namespace refuses writes that need more space; other namespaces still accept them.
         """
-        self.limits = Limits(namespace_bytes=10_000)
+        self.limits = QuotaLimits(namespace_bytes=10_000)
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", text="x" * 5000))
         with self.assertRaises(Forbidden) as caught:
@@ -414,7 +414,7 @@ class StorageContract:
 
     async def test_racing_quota(self: Any) -> None:
         """Concurrent creates count together against the quota."""
-        self.limits = Limits(namespace_bytes=10_000)
+        self.limits = QuotaLimits(namespace_bytes=10_000)
         storage = await self.make_storage()
         outcomes = await DeferredList(
             [storage.create(MACHINES, machine(name, text="x" * 3000)) for name in "abcdef"],
@@ -430,7 +430,7 @@ class StorageContract:
 
     async def test_total_quota(self: Any) -> None:
         """A full total refuses users' creates, but allows system objects and small updates."""
-        self.limits = Limits(total_bytes=10_000)
+        self.limits = QuotaLimits(total_bytes=10_000)
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", text="x" * 9000))
         with self.assertRaises(Forbidden) as caught:
@@ -447,7 +447,7 @@ class StorageContract:
 
     async def test_small_updates(self: Any) -> None:
         """In a full namespace, updates may exceed the quota a little, but not further."""
-        self.limits = Limits(namespace_bytes=10_000)
+        self.limits = QuotaLimits(namespace_bytes=10_000)
         storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", text="x" * 9700))
         stored = await storage.update(MACHINES, changed(stored, text="x" * 10_500))

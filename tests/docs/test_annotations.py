@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import twisted_exec
 from twisted_exec.api.dialects import DIALECTS, IRONCORE, Dialect
 from twisted_exec.poollet.machines.config import MachineConfig
-from twisted_exec.runtimes.machinebroker.objects import Place
+from twisted_exec.runtimes.machinebroker.objects import BrokerPlace
 
 from . import pages
 
@@ -70,7 +70,11 @@ def keys_of_code() -> frozenset[str]:
 def keys_of_dialect(dialect: Dialect) -> Iterator[str]:
     """Yield the keys that a poollet and a broker use with a dialect."""
     config: Any = SimpleNamespace(dialect=dialect)
-    places = [(Dialect, dialect), (MachineConfig, config), (Place, Place(dialect, "default"))]
+    places = [
+        (Dialect, dialect),
+        (MachineConfig, config),
+        (BrokerPlace, BrokerPlace(dialect, "default")),
+    ]
     for kind, instance in places:
         for name, member in vars(kind).items():
             if isinstance(member, property) and name.endswith(("_label", "_annotation")):

@@ -31,7 +31,7 @@ from twisted_exec.apiserver.serving import query as options
 from twisted_exec.auth import jwt
 from twisted_exec.auth.issuers import read_configuration
 from twisted_exec.auth.jwt import jwks_keys, signing_key
-from twisted_exec.auth.oidc import Claim, Issuer
+from twisted_exec.auth.oidc import Issuer, MappedClaim
 from twisted_exec.shipping.otlp import read_receipt, status_message
 from twisted_exec.streaming.http import upgrade_client
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
@@ -175,7 +175,7 @@ def _connection(client: bool) -> Callable[[int, bytes], None]:
         """An end of a connection: events and answers are the same on any split."""
 
         def read(parts: Iterable[bytes]) -> Outcome:
-            end = spdy.Connection(client=client, max_streams=5)
+            end = spdy.SPDYConnection(client=client, max_streams=5)
             if client:
                 for _ in range(4):
                     end.open([(b"streamtype", b"stdin")])
@@ -403,7 +403,7 @@ def queries(split: int, data: bytes) -> None:
         assert logs.parse(parse_qs(found.query()), "m") == found
     except APIError as error:
         assert 400 <= error.code < 500
-    form = options.Form()
+    form = options.ResponseForm()
     for read in (
         options.list_options,
         lambda query: options.write_options(query, "CreateOptions"),
@@ -515,7 +515,9 @@ def _com_port() -> telnet.TelnetClient:
 
 # Identities.
 
-_ISSUER = Issuer("https://issuer.example", ("exec",), Claim("sub"), groups=Claim("groups"))
+_ISSUER = Issuer(
+    "https://issuer.example", ("exec",), MappedClaim("sub"), groups=MappedClaim("groups")
+)
 _SIGNER = signing_key(forge.private_pem(forge.ec_key("fuzz")), "key")
 
 

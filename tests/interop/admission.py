@@ -37,14 +37,14 @@ from twisted_exec.apiserver.aggregated import admission_objects
 from twisted_exec.apiserver.aggregated.admission import HostAdmission
 from twisted_exec.apiserver.interfaces import Opening
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.storage.memory import MemoryStorage
 
 MACHINES = kinds.MACHINES.resource
-TARGET = Target(kinds.MACHINES, "default")
+TARGET = RequestTarget(kinds.MACHINES, "default")
 _NATURES = ("uid", "userInfo", "options")
 _SERVERS = ("managedFields", "uid", "creationTimestamp", "resourceVersion", "generation")
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -185,7 +185,7 @@ class SameTests(AdmissionCase):
             {"apiVersion": MACHINES.api_version, "kind": "MachineClass", **small}
         ).encode()
         path = f"{kinds.MACHINECLASSES.resource.path()}?dryRun=All"
-        target = Target(kinds.MACHINECLASSES)
+        target = RequestTarget(kinds.MACHINECLASSES)
         theirs = ours = ""
         while not (words in theirs and words in ours):
             answer = await deferToThread(self.server.ask, "POST", path, raw)

@@ -25,7 +25,7 @@ from twisted_exec.api.status import NotFound
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.nodeserver import root_pods
-from twisted_exec.nodeserver.leaves.registry import Registry, RegistrySettings
+from twisted_exec.nodeserver.leaves.registry import LeafRegistry, RegistrySettings
 
 reactor: Any = _reactor
 US = "leaf-user"
@@ -112,7 +112,7 @@ class LeafRegistryTests(TestCase):
         self.client = KubeClient(config, reactor)
         self.addCleanup(self.client.close)
         settings = RegistrySettings(str(path), kosmos=True)
-        self.registry = Registry(settings, self.client, reactor)
+        self.registry = LeafRegistry(settings, self.client, reactor)
         self.registry.start()
         self.addCleanup(self.registry.stop)
 

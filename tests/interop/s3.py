@@ -29,10 +29,10 @@ from tests.flows.deployment import Deployment, pause
 from tests.flows.resuming import Typist
 from twisted_exec.api.kinds import CONSOLERECORDINGS, Object
 from twisted_exec.recording.stores.bucket import (
+    AccessKey,
     Bucket,
+    BucketTarget,
     Call,
-    Credentials,
-    Target,
     parse_target,
     transport_of,
 )
@@ -106,11 +106,11 @@ class BucketServer:
 
     def bucket(self) -> Bucket:
         """The bucket."""
-        target: Target = parse_target(self.url)
+        target: BucketTarget = parse_target(self.url)
         transport = transport_of(target, reactor)
         self._transports.append(transport)
         return Bucket(
-            target, lambda: Credentials(_KEY_ID, _SECRET), transport, lambda: datetime.now(UTC)
+            target, lambda: AccessKey(_KEY_ID, _SECRET), transport, lambda: datetime.now(UTC)
         )
 
     async def uploads(self) -> list[dict[str, str]]:

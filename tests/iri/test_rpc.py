@@ -27,7 +27,7 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import TargetError
-from twisted_exec.iri.unix_gate import Gate
+from twisted_exec.iri.unix_gate import UnixGate
 from twisted_exec.tls.listening import BACKLOG
 
 from .doubles import ScriptedRuntime
@@ -65,9 +65,9 @@ class RPCCase(TestCase):
         self.addCleanup(lambda: server.stopService() if server.running else None)
         return server
 
-    def gate(self) -> Gate:
+    def gate(self) -> UnixGate:
         """Return the gate of the server that was made last."""
-        (gate,) = instances(self.server, Gate)
+        (gate,) = instances(self.server, UnixGate)
         return gate
 
     def connect(self, **options: Any) -> IRIClient:

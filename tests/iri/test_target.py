@@ -13,7 +13,13 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.iri import target as target_module
-from twisted_exec.iri.target import MutualTLS, Target, TargetError, check_socket, parse_target
+from twisted_exec.iri.target import (
+    MutualTLS,
+    RuntimeAddress,
+    TargetError,
+    check_socket,
+    parse_target,
+)
 
 
 class ParseTests(SynchronousTestCase):
@@ -22,13 +28,13 @@ class ParseTests(SynchronousTestCase):
     def test_forms(self) -> None:
         """``unix:`` and ``dns:`` targets are parsed and formatted as in gRPC."""
         for text, target in (
-            ("unix:///run/iri.sock", Target(path="/run/iri.sock")),
-            ("dns:///host.example:8443", Target(host="host.example", port=8443)),
-            ("dns:///[::1]:0", Target(host="::1", port=0)),
+            ("unix:///run/iri.sock", RuntimeAddress(path="/run/iri.sock")),
+            ("dns:///host.example:8443", RuntimeAddress(host="host.example", port=8443)),
+            ("dns:///[::1]:0", RuntimeAddress(host="::1", port=0)),
         ):
             self.assertEqual(parse_target(text), target)
             self.assertEqual(str(target), text)
-        self.assertEqual(parse_target("unix:/run/iri.sock"), Target(path="/run/iri.sock"))
+        self.assertEqual(parse_target("unix:/run/iri.sock"), RuntimeAddress(path="/run/iri.sock"))
 
     def test_refused(self) -> None:
         """Any other target is refused in one line that quotes it."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.journal.files import Files, Place
+from twisted_exec.journal.files import JournalFiles, JournalPlace
 from twisted_exec.journal.front import Unwritten
-from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.segments import seal
 from twisted_exec.program.disk_thread import AtOnce, Unanswered
@@ -46,17 +46,17 @@ class ManualDisk:
     """
 
     def __init__(self, path: str, layer: Any = os, run: int = 1, cut: int = 0) -> None:
-        self.place = Place(layer, path, run, cut)
+        self.place = JournalPlace(layer, path, run, cut)
         self.thread, self.most_bytes = AtOnce(), 192 << 10
-        self.full: list[Files] = []
-        self.files: Files | None = None
+        self.full: list[JournalFiles] = []
+        self.files: JournalFiles | None = None
         self.failures: list[str] = []
 
-    def open(self, journal: Journal) -> Files:
-        self.files = Files(self.place, journal.now(), self.full.append, journal.memory_epoch)
+    def open(self, journal: Journal) -> JournalFiles:
+        self.files = JournalFiles(self.place, journal.now(), self.full.append, journal.memory_epoch)
         return self.files
 
-    def left(self, files: Files) -> Sequence[Unwritten]:
+    def left(self, files: JournalFiles) -> Sequence[Unwritten]:
         return ()
 
     def printed(self, epoch: bytes, offset: int, time_ns: int, data: bytes) -> None:
@@ -139,7 +139,7 @@ def retry(journal: Journal) -> int | None:
     return lost
 
 
-def seal_one(files: Files, first: int) -> None:
+def seal_one(files: JournalFiles, first: int) -> None:
     """Seal one segment, as the store does in a thread."""
     place = files.place
     seal(place.layer, files.path(first, "open"), files.path(first, "sealed"), first, files.epoch)
@@ -194,7 +194,7 @@ def check(
         case.assertEqual(data, text[offset - first : offset - first + len(data)])
         case.assertTrue(data)
         offset += len(data)
-    events = [each for each in journal.events(0, journal.end) if each.kind == Kind.GAP]
+    events = [each for each in journal.events(0, journal.end) if each.kind == EventKind.GAP]
     for begin, end in gaps:
         covered = begin
         for each in events:

@@ -23,7 +23,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import soak
 from tests.journal.support import ManualDisk, check, close_segments, contents, retry, seal_one, sync
 from twisted_exec.journal.files import UNSYNCED_BYTES
-from twisted_exec.journal.interfaces import Kind, missing_bytes
+from twisted_exec.journal.interfaces import EventKind, missing_bytes
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.records import FIRST_RECORD
 
@@ -151,7 +151,7 @@ class KillTests(Case):
                     contents(journal)[: len(seen) - journal.start], seen[journal.start :]
                 )
             kinds = {each.kind for each in journal.events(0, journal.end)}
-            self.assertNotIn(Kind.GAP, kinds)
+            self.assertNotIn(EventKind.GAP, kinds)
             end = journal.end
             journal.append(b"next")
             self.assertEqual(journal.read(end, 4), b"next")
@@ -395,7 +395,9 @@ class RefusedTests(Case):
         self.assertEqual((journal.read(start, 9), self.disk.failures), (b"abc", [reason]))
         self.assertGreater(start, 1 << 40)
         (event,) = journal.events(0, journal.end)
-        self.assertEqual((event.kind, event.offset, event.data["bytes"]), (Kind.GAP, start, None))
+        self.assertEqual(
+            (event.kind, event.offset, event.data["bytes"]), (EventKind.GAP, start, None)
+        )
         self.assertIsNone(retry(journal))
 
     def check_entry(self, replace: Callable[[str], object]) -> None:
@@ -518,7 +520,7 @@ class MissingTests(Case):
         again.append(b"next")
         for each in (again, self.journal(run=3)):
             self.assertEqual((contents(each), each.epoch), (whole[:begin] + b"next", epoch))
-            gaps = [event for event in each.events(0, each.end) if event.kind == Kind.GAP]
+            gaps = [event for event in each.events(0, each.end) if event.kind == EventKind.GAP]
             self.assertEqual([event.offset for event in gaps], [begin or each.start])
             self.assertEqual([event.data["bytes"] for event in gaps], [None])
 
@@ -890,7 +892,7 @@ class OracleTests(Case):
         self.assertEqual([each.offset for each in journal.boots()], boots)
         self.assertEqual([each.number for each in journal.boots()], list(range(1, len(boots) + 1)))
         kinds = [each.kind for each in journal.events(0, journal.end)]
-        self.assertEqual(kinds, [Kind.BOOT] * len(boots))
+        self.assertEqual(kinds, [EventKind.BOOT] * len(boots))
         lines = whole.split(b"\n")
         ended = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
         for count in (0, 1, 2, 7, 50_000, 10**12):

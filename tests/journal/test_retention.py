@@ -10,12 +10,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.journal.retention import (
     ClockTrust,
+    JournalUsage,
     Removal,
     Retention,
     SegmentFile,
     Space,
     StoreLimits,
-    Usage,
     plan,
 )
 
@@ -26,16 +26,20 @@ ROOMY = Space(1 << 50, 1 << 49)
 FOREVER = Retention(0, 0)
 
 
-def usage(key: str, count: int, retention: Retention = FOREVER, deleted_at: int = 0) -> Usage:
+def usage(
+    key: str, count: int, retention: Retention = FOREVER, deleted_at: int = 0
+) -> JournalUsage:
     """A journal with segments of 1 MiB, one per day, the newest of today."""
     segments = [SegmentFile(at, MIB, NOW - (count - 1 - at) * DAY) for at in range(count)]
-    return Usage(key, segments, retention, deleted_at)
+    return JournalUsage(key, segments, retention, deleted_at)
 
 
 class PlanTests(SynchronousTestCase):
     """Tests for :func:`plan`."""
 
-    def removed(self, usages: list[Usage], limits: StoreLimits, space: Space = ROOMY) -> list[str]:
+    def removed(
+        self, usages: list[JournalUsage], limits: StoreLimits, space: Space = ROOMY
+    ) -> list[str]:
         removals = plan(usages, limits, space, NOW)
         return [f"{each.key}{'' if each.first is None else each.first}" for each in removals]
 
@@ -43,7 +47,7 @@ class PlanTests(SynchronousTestCase):
         """Output beyond the days of its class is removed; the newest segment as well."""
         limits = StoreLimits()
         self.assertEqual(self.removed([usage("a", 5, Retention(2.5, 0))], limits), ["a0", "a1"])
-        old = Usage("b", [SegmentFile(7, MIB, NOW - 3 * DAY)], Retention(2, 0))
+        old = JournalUsage("b", [SegmentFile(7, MIB, NOW - 3 * DAY)], Retention(2, 0))
         self.assertEqual(self.removed([old], limits), ["b7"])
 
     def test_machine_size(self) -> None:

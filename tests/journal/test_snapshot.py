@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.journal.support import ManualDisk, close_segments
 from twisted_exec.journal.interfaces import Event
 from twisted_exec.journal.journal import Journal
-from twisted_exec.journal.snapshot import NotAJournal, Output, Snapshot
+from twisted_exec.journal.snapshot import NotAJournal, PrintedOutput, Snapshot
 
 SECOND = 10**9
 SEGMENT = 1 << 20
@@ -27,11 +27,11 @@ class SnapshotTests(SynchronousTestCase):
         self.journal = Journal(lambda: self.now, self.disk)
         self.addCleanup(close_segments)
 
-    def entries(self) -> list[Output | Event]:
+    def entries(self) -> list[PrintedOutput | Event]:
         return list(Snapshot(self.path).entries())
 
     def output(self) -> bytes:
-        return b"".join(each.data for each in self.entries() if isinstance(each, Output))
+        return b"".join(each.data for each in self.entries() if isinstance(each, PrintedOutput))
 
     def kinds(self) -> list[str]:
         return [str(each.kind) for each in self.entries() if isinstance(each, Event)]
@@ -58,8 +58,8 @@ class SnapshotTests(SynchronousTestCase):
         boot, one, size, two = self.entries()
         assert isinstance(boot, Event) and isinstance(size, Event)
         self.assertEqual((boot.kind, size.kind, size.offset), ("boot", "size", 3))
-        self.assertEqual(one, Output(0, self.now - SECOND, b"one"))
-        self.assertEqual(two, Output(3, self.now, b"two"))
+        self.assertEqual(one, PrintedOutput(0, self.now - SECOND, b"one"))
+        self.assertEqual(two, PrintedOutput(3, self.now, b"two"))
 
     def test_sealed_segments(self) -> None:
         """Sealed segments have the same output and events as open ones."""
@@ -91,7 +91,7 @@ class SnapshotTests(SynchronousTestCase):
         with open(os.path.join(self.path, sealed), "rb+") as file:
             file.seek(200)
             file.write(b"damage")
-        gap = next(each for each in self.entries() if isinstance(each, Output))
+        gap = next(each for each in self.entries() if isinstance(each, PrintedOutput))
         self.assertEqual(gap.offset, 65536)
         self.assertEqual(self.output(), printed[65536:])
 

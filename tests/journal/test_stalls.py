@@ -21,7 +21,7 @@ from tests.journal.support import check, close_segments, contents
 from tests.journal.test_store import KEY, OTHER
 from tests.program.disks import FreezableThread
 from twisted_exec.journal import front
-from twisted_exec.journal.interfaces import Event, Kind, missing_bytes
+from twisted_exec.journal.interfaces import Event, EventKind, missing_bytes
 from twisted_exec.journal.store import STOP_SECONDS
 from twisted_exec.journal.writer import STALL_SECONDS, WRITE_SECONDS
 
@@ -337,7 +337,7 @@ class FrontFileTests(SynchronousTestCase):
         """Output and events are read as they were written, up to the first damage."""
         file = front.Front(self.directory)
         epoch = bytes(8)
-        event = Event(3, 7, Kind.BOOT, {"number": 1, "reason": "Started"})
+        event = Event(3, 7, EventKind.BOOT, {"number": 1, "reason": "Started"})
         file.add_output(KEY, epoch, 3, 5, b"x" * 70_000)
         file.add_event(KEY, epoch, event)
         file.add_output(OTHER, epoch, 0, 9, b"last")

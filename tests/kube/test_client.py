@@ -26,9 +26,9 @@ from twisted_exec.api.status import APIError, Expired, Forbidden, ServiceUnavail
 from twisted_exec.kube import answers
 from twisted_exec.kube import client as client_module
 from twisted_exec.kube import transport as http
-from twisted_exec.kube.answers import Head
+from twisted_exec.kube.answers import AnswerHead
 from twisted_exec.kube.client import KubeClient, LateCredentials
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser
 from twisted_exec.kube.transport import IDLE_CONNECTIONS
 
 MACHINES = kinds.MACHINES.resource
@@ -183,7 +183,7 @@ class PluginTests(ClientTestCase):
             return {"metadata": {"name": "x"}, "items": []}
 
         self.server.handler = answer
-        client = self.make_client(impersonate=Impersonation("jane", groups=("a", "b")))
+        client = self.make_client(impersonate=ImpersonatedUser("jane", groups=("a", "b")))
         await client.get(MACHINES, "x", "lab")
         await client.list(MACHINES)
         self.assertEqual(groups, [["a", "b"]] * 2)
@@ -258,8 +258,8 @@ class VerbTests(ClientTestCase):
         await deferLater(reactor, 0)  # the transport has called us
         self.assertEqual(self.heads() - before, set())
 
-    def heads(self) -> set[Head]:
-        return {each for each in gc.get_objects() if isinstance(each, Head)}
+    def heads(self) -> set[AnswerHead]:
+        return {each for each in gc.get_objects() if isinstance(each, AnswerHead)}
 
     async def test_pages(self) -> None:
         """A paginated list arrives complete, with the version of its last page."""

@@ -30,7 +30,7 @@ from twisted_exec.kube.connection import (
 )
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
-    Impersonation,
+    ImpersonatedUser,
     KubeConfigError,
     Material,
 )
@@ -294,7 +294,7 @@ class PartsTests(TestCase):
 
     def test_impersonation(self) -> None:
         """Impersonation headers follow Authorization; extra keys are escaped, values are UTF-8."""
-        asked = Impersonation("jäne", "7", ("dev", "ops"), (("Acme/x", ("a", "b")), ("k", ())))
+        asked = ImpersonatedUser("jäne", "7", ("dev", "ops"), (("Acme/x", ("a", "b")), ("k", ())))
         config = ClientConfig("https://api", token="t", impersonate=asked)
         self.assertEqual(
             identity_headers(config),

@@ -24,7 +24,7 @@ from twisted_exec.api.status import (
     NotFound,
 )
 from twisted_exec.kube.console import open_console
-from twisted_exec.kube.kubeconfig.client_config import Impersonation, KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import ImpersonatedUser, KubeConfigError
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment, RecordingUser
@@ -127,7 +127,7 @@ class OpenConsoleTests(ConsolesCase):
     async def test_identity(self) -> None:
         """Every kind of upgrade carries basic credentials and the impersonation headers."""
         self.consoles.machines["default/vm"] = EchoAttachment
-        asked = Impersonation("jane", "7", ("dev", "ops"), (("scopes", ("a",)),))
+        asked = ImpersonatedUser("jane", "7", ("dev", "ops"), (("scopes", ("a",)),))
         config = replace(self.config, username="u", password="p", impersonate=asked)
         for protocol in ATTEMPTS:
             stream = await open_console(

@@ -14,7 +14,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.connection import endpoint
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
-from twisted_exec.kube.proxy import Proxy, ProxyError
+from twisted_exec.kube.proxy import ForwardProxy, ProxyError
 from twisted_exec.testing.proxies import ConnectProxy, ProxyFactory, Socks5Proxy
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
@@ -230,7 +230,7 @@ class ProxyTests(test_connection.TLSTests):
 
     def test_words(self) -> None:
         """A proxy's name has the default port and no password."""
-        proxy = Proxy.parse("socks5://ann:canary@[::1]")
+        proxy = ForwardProxy.parse("socks5://ann:canary@[::1]")
         self.assertEqual(str(proxy), "the proxy socks5://[::1]:1080")
         self.assertNotIn("canary", repr(proxy))
         self.assertEqual((proxy.username, proxy.password), ("ann", "canary"))

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
-    Impersonation,
+    ImpersonatedUser,
     KubeConfigError,
     Material,
 )
@@ -42,7 +42,7 @@ class SharingTests(SynchronousTestCase):
             replace(CONFIG, tls_server_name="other.example"),
             replace(CONFIG, ca=Material(b"another")),
             replace(CONFIG, certificate=Material(b"another"), key=Material(b"key")),
-            replace(CONFIG, impersonate=Impersonation(user="ann")),
+            replace(CONFIG, impersonate=ImpersonatedUser(user="ann")),
         ]
         keys = {self.key(each) for each in [CONFIG, *others]}
         self.assertEqual(len(keys), len(others) + 1)

@@ -10,7 +10,11 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    ImpersonatedUser,
+    KubeConfigError,
+)
 from twisted_exec.kube.upstream import Upstream
 from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
@@ -36,7 +40,7 @@ class WayTests(SynchronousTestCase):
         """
         A location has the server's base path, our credentials and the kubeconfig's impersonation.
         """
-        self.config = replace(self.config, impersonate=Impersonation("ann"))
+        self.config = replace(self.config, impersonate=ImpersonatedUser("ann"))
         location = self.to(query=b"command=sh&command=-c")
         self.assertEqual(location.path, b"/clusters/c" + PATH.encode() + b"?command=sh&command=-c")
         self.assertEqual(
@@ -52,9 +56,11 @@ class WayTests(SynchronousTestCase):
 
     def test_acting(self) -> None:
         """``acting`` overrides the kubeconfig's impersonation."""
-        self.config = replace(self.config, impersonate=Impersonation("ann"))
-        self.assertIn((b"Impersonate-User", b"bob"), self.to(acting=Impersonation("bob")).headers)
-        self.assertEqual(len(self.to(acting=Impersonation()).headers), 1)
+        self.config = replace(self.config, impersonate=ImpersonatedUser("ann"))
+        self.assertIn(
+            (b"Impersonate-User", b"bob"), self.to(acting=ImpersonatedUser("bob")).headers
+        )
+        self.assertEqual(len(self.to(acting=ImpersonatedUser()).headers), 1)
 
     def test_later(self) -> None:
         """A later location has the renewed credentials."""

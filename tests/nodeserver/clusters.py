@@ -42,7 +42,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
 from twisted_exec.nodeserver.kubelet_api.streams import log_routes, run_routes, stream_routes
-from twisted_exec.nodeserver.leaves.registry import Registry, RegistrySettings
+from twisted_exec.nodeserver.leaves.registry import LeafRegistry, RegistrySettings
 from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.service import Settings as NodeSettings
@@ -201,7 +201,7 @@ class Cluster:
             "client_ca": self.client_ca,
             "drain_seconds": 0.0,
         }
-        registry = Registry(RegistrySettings(path, spaces=spaces), client, reactor)
+        registry = LeafRegistry(RegistrySettings(path, spaces=spaces), client, reactor)
         server = NodeServer(
             NodeSettings(**{**manifest, **settings}),
             client,

@@ -16,8 +16,8 @@ from twisted.internet.task import Clock
 
 from tests.recording.stores.doubles import MemoryStore
 from tests.recording.support import NOW, signer, trust
-from twisted_exec.nodeserver.recordings import PodRecordings, Settings
-from twisted_exec.recording.signatures import Signer
+from twisted_exec.nodeserver.recordings import PodRecordings, PodRecordingSettings
+from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
 from twisted_exec.recording.verification import Report, verify
 from twisted_exec.streaming.interfaces import Subject
@@ -40,13 +40,13 @@ class Recordings:
         self,
         directory: str,
         clock: Any = None,
-        signer: Callable[[], Signer] = signer,
+        signer: Callable[[], HeadSigner] = signer,
         **settings: Any,
     ) -> None:
         self.directory, self.clock, self.store = directory, clock or Clock(), MemoryStore()
         uploads = Uploads(self.store, self.clock, UploadMetrics().register(CollectorRegistry()))
         self.made = PodRecordings(
-            Settings(directory, **settings),
+            PodRecordingSettings(directory, **settings),
             signer,
             uploads,
             self.clock,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import entries
-from twisted_exec.nodeserver.objects import Shared, slim
+from twisted_exec.nodeserver.objects import SharedParts, slim
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
@@ -27,24 +27,24 @@ def fresh() -> Any:
 
 
 class SharedTests(SynchronousTestCase):
-    """Tests for :class:`Shared`."""
+    """Tests for :class:`SharedParts`."""
 
     def test_once(self) -> None:
         """Equal parts are one object, others are others."""
-        shared = Shared()
+        shared = SharedParts()
         self.assertIs(shared.of(fresh()), shared.of(fresh()))
         self.assertIsNot(shared.of(fresh()), shared.of(fresh() | {"name": "other"}))
 
     def test_values(self) -> None:
         """Of a mapping, each value is shared, and each item of a list."""
-        shared = Shared()
+        shared = SharedParts()
         first, two = (shared.values({"containers": [fresh()], "n": [n]}) for n in (1, 2))
         self.assertIs(first["containers"][0], two["containers"][0])
         self.assertEqual((first["n"], two["n"]), ([1], [2]))
 
     def test_bounded(self) -> None:
         """However many there are, no more than so many are remembered."""
-        shared = Shared(10)
+        shared = SharedParts(10)
         for number in range(100):
             self.assertEqual(shared.of([number]), [number])
             self.assertLessEqual(entries(shared), 2 * 10)
@@ -52,7 +52,7 @@ class SharedTests(SynchronousTestCase):
     @given(JSON, JSON)
     def test_nothing_changes(self, first: Any, two: Any) -> None:
         """The result equals the input, whatever came before."""
-        shared = Shared()
+        shared = SharedParts()
         for value in (first, two, first):
             self.assertEqual(json.dumps(shared.of(value)), json.dumps(value))
             self.assertEqual(json.dumps(slim(value)), json.dumps(value))

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.chain import SERVING
 from twisted_exec.api.status import APIError, NotImplementedByBackend
-from twisted_exec.poollet.dialling import Dialler, Place, Target, place
+from twisted_exec.poollet.dialling import AllowedHost, Dialler, StreamDestination, place
 from twisted_exec.tls.errors import TLSConfigError
 
 
@@ -29,7 +29,7 @@ class DiallerTests(SynchronousTestCase):
         self.ca = os.path.join(self.directory, "ca.crt")
         Path(self.ca).write_bytes(SERVING.certificate_pem)
         self.dialler = Dialler(
-            MemoryReactorClock(), runtime_ca=self.ca, allowed=[Place("runtime.example")]
+            MemoryReactorClock(), runtime_ca=self.ca, allowed=[AllowedHost("runtime.example")]
         )
         self.dialler.load()
 
@@ -44,7 +44,7 @@ class DiallerTests(SynchronousTestCase):
     def unix_url(self, path: str) -> str:
         return f"http+unix://{quote(path, safe='')}/exec/T?a=b"
 
-    def target(self, url: str) -> Target:
+    def target(self, url: str) -> StreamDestination:
         return self.dialler.target(url)
 
     def refusal(self, url: str, dialler: Dialler | None = None) -> str:
@@ -81,7 +81,7 @@ class DiallerTests(SynchronousTestCase):
             message = self.refusal(f"https://{host}:8443/exec/canary")
             self.assertIn("which is not allowed (--exec-url-allowed)", message)
         self.assertIn("127.0.0.1:8443", repr(self.target("https://127.0.0.1:8443/x").endpoint))
-        places = [Place("10.0.0.1", 8443), Place("fd00::1")]
+        places = [AllowedHost("10.0.0.1", 8443), AllowedHost("fd00::1")]
         dialler = Dialler(MemoryReactorClock(), runtime_ca=self.ca, allowed=places)
         dialler.target("https://10.0.0.1:8443/x")
         dialler.target("https://[fd00:0::1]/x")
@@ -144,7 +144,9 @@ class DiallerTests(SynchronousTestCase):
             self.assertIn("on another host", self.refusal(url, dialler))
         for here in ("127.0.0.1", "127.8.8.8", "[::1]", "localhost", "LOCALHOST."):
             self.assertIn("not allowed", self.refusal(f"https://{here}:6443/canary", dialler))
-        named = self.beside("dns:///runtime.example:20251", allowed=[Place("127.0.0.1", 6443)])
+        named = self.beside(
+            "dns:///runtime.example:20251", allowed=[AllowedHost("127.0.0.1", 6443)]
+        )
         named.target("https://127.0.0.1:6443/x")
         dialler.target("https://RUNTIME.example./exec/T")  # where it is itself
         self.assertIn("not allowed", self.refusal("https://other.example/canary", dialler))
@@ -190,12 +192,12 @@ class PlaceTests(SynchronousTestCase):
     def test_read(self) -> None:
         """A host, with or without a port; addresses in any spelling."""
         for text, expected in (
-            ("Runtime.Example.", Place("runtime.example")),
-            ("runtime:8443", Place("runtime", 8443)),
-            ("10.0.0.1:1", Place("10.0.0.1", 1)),
-            ("fd00:0::1", Place("fd00::1")),
-            ("[fd00::1]", Place("fd00::1")),
-            ("[fd00::1]:8443", Place("fd00::1", 8443)),
+            ("Runtime.Example.", AllowedHost("runtime.example")),
+            ("runtime:8443", AllowedHost("runtime", 8443)),
+            ("10.0.0.1:1", AllowedHost("10.0.0.1", 1)),
+            ("fd00:0::1", AllowedHost("fd00::1")),
+            ("[fd00::1]", AllowedHost("fd00::1")),
+            ("[fd00::1]:8443", AllowedHost("fd00::1", 8443)),
         ):
             self.assertEqual(place(text), expected)
 

@@ -184,4 +184,4 @@ class StartTests(SynchronousTestCase):
                 "--tls-private-key-file=tls.key",
             ]
         )
-        self.assertIsInstance(tap.makeService(options), tap.Program)
+        self.assertIsInstance(tap.makeService(options), tap.PoolletProgram)

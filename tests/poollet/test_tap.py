@@ -13,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.retained import instances
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.iri.client import IRIClient
-from twisted_exec.poollet.dialling import Place
-from twisted_exec.poollet.tap import Options, Program, makeService, settings
+from twisted_exec.poollet.dialling import AllowedHost
+from twisted_exec.poollet.tap import Options, PoolletProgram, makeService, settings
 
 KUBECONFIG = """
 clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}]
@@ -126,7 +126,7 @@ class TapTests(SynchronousTestCase):
         """Creating the service opens no files: the certificates need not exist yet."""
         service: Any = makeService(self.options("--audit-log=/nonexistent/audit.log"))
         self.assertTrue(IService.providedBy(service))
-        self.assertIsInstance(service, Program)
+        self.assertIsInstance(service, PoolletProgram)
         self.assertIsNone(service.poollet.address)
 
     def test_missing(self) -> None:
@@ -168,7 +168,7 @@ class TapTests(SynchronousTestCase):
                 "--nic-downward-api-label=n=metadata.name",
             )
         )
-        expected = [Place("a.example", 1), Place("10.0.0.1"), Place("b.example")]
+        expected = [AllowedHost("a.example", 1), AllowedHost("10.0.0.1"), AllowedHost("b.example")]
         self.assertEqual(list(parsed.exec_allowed), expected)
         self.assertEqual(parsed.downward.labels, {"team": "metadata.labels['team']"})
         self.assertEqual(parsed.downward.annotations, {"ns": "metadata.namespace"})

@@ -12,8 +12,8 @@ from cryptography import x509
 
 from twisted_exec.journal.interfaces import Event
 from twisted_exec.recording.chain import Info
-from twisted_exec.recording.signatures import Signer, Trust
-from twisted_exec.recording.writer import Writer
+from twisted_exec.recording.signatures import HeadSigner, TrustedRecorders
+from twisted_exec.recording.writer import RecordingWriter
 from twisted_exec.tls import pem
 from twisted_exec.tls.pki import Authority
 
@@ -30,16 +30,16 @@ def authority(name: str) -> Authority:
 
 
 @cache
-def signer(name: str = "metal-a", *, ca: str = "a", days: int = 365) -> Signer:
+def signer(name: str = "metal-a", *, ca: str = "a", days: int = 365) -> HeadSigner:
     """Return a recorder whose certificate is valid from :data:`NOW` on."""
     issued = authority(ca).issue_recorder(name, now=when(), life=timedelta(days=days))
     certificate = pem.certificates(issued.certificate_pem, "it")[0]
-    return Signer(certificate, pem.private_key(issued.key_pem, "it"))
+    return HeadSigner(certificate, pem.private_key(issued.key_pem, "it"))
 
 
-def trust(*names: str) -> Trust:
+def trust(*names: str) -> TrustedRecorders:
     """Return the trust in some authorities, by default the one of :func:`signer`."""
-    return Trust([_ca(name) for name in names or ("a",)])
+    return TrustedRecorders([_ca(name) for name in names or ("a",)])
 
 
 def _ca(name: str) -> x509.Certificate:
@@ -65,7 +65,7 @@ def record(
 
     :param sign_each: sign after each entry.
     """
-    writer = Writer(info(first), signer(), title="default/vm-1")
+    writer = RecordingWriter(info(first), signer(), title="default/vm-1")
     text = [writer.begin()]
     offset, now = first, NOW
     for entry in entries:

@@ -13,7 +13,7 @@ from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.export import excerpt
 from twisted_exec.recording.playback import frames
 from twisted_exec.recording.verification import Report, verify
-from twisted_exec.recording.writer import Writer
+from twisted_exec.recording.writer import RecordingWriter
 
 BEGIN = NOW // 1_000_000
 ENTRIES: list[Entry] = [(NOW + n * SECOND, b"second %d\r\n" % n) for n in range(10)]
@@ -66,7 +66,7 @@ class ExcerptTests(SynchronousTestCase):
 
     def test_certificates(self) -> None:
         """Certificates stay, so that later signatures can be verified."""
-        writer = Writer(info(), signer())
+        writer = RecordingWriter(info(), signer())
         text = writer.begin() + writer.output(NOW, 0, b"one") + writer.sign_head(NOW)
         text += writer.renew(signer("metal-b"))
         text += writer.output(NOW + 5 * SECOND, 3, b"two") + writer.close(NOW + 5 * SECOND)

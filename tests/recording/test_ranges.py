@@ -20,15 +20,15 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.recording.chain import InvalidRecording, decode_head
 from twisted_exec.recording.ranges import (
+    JournalPosition,
     MissingOutput,
-    Position,
     Range,
     RangeReader,
     SignedHead,
     decode_signed_head,
     render,
 )
-from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.verification import verify
 
 steps = st.lists(
@@ -48,7 +48,7 @@ class Grown:
         self.path, self.now = path, NOW
         self.disk = ManualDisk(path)
         self.journal = Journal(lambda: self.now, self.disk)
-        self.signer: Signer = signer()
+        self.signer: HeadSigner = signer()
         self.certificate = b""
         self.heads: list[bytes] = []
 
@@ -59,15 +59,15 @@ class Grown:
         self.range = Range(info(position.offset), 80, 24, b"secret")
         self.add(self.range.begin(position, self.signer, self.now))
 
-    def here(self) -> Position:
+    def here(self) -> JournalPosition:
         end = self.journal.end
-        return Position(end, len(list(self.journal.events(end, end))))
+        return JournalPosition(end, len(list(self.journal.events(end, end))))
 
     def add(self, head: SignedHead) -> None:
         self.heads.append(head.encode())
         self.certificate = head.certificate or self.certificate
 
-    def reader(self, position: Position) -> RangeReader:
+    def reader(self, position: JournalPosition) -> RangeReader:
         return RangeReader(Snapshot(self.path).entries(position.offset), position)
 
     def sign_head(self, *, closed: bool = False) -> None:

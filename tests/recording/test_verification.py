@@ -14,25 +14,27 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
 from tests.recording.support import NOW, SECOND, Entry, info, record, signer, trust
-from twisted_exec.journal.interfaces import Event, Kind
-from twisted_exec.recording.chain import HEAD, Head, Info, InvalidRecording, decode_head
-from twisted_exec.recording.signatures import Trust
+from twisted_exec.journal.interfaces import Event, EventKind
+from twisted_exec.recording.chain import HEAD, HeadContent, Info, InvalidRecording, decode_head
+from twisted_exec.recording.signatures import TrustedRecorders
 from twisted_exec.recording.verification import Report, verify
-from twisted_exec.recording.writer import Writer
+from twisted_exec.recording.writer import RecordingWriter
 
 ENTRIES: list[Entry] = [
     (NOW, b"U-Boot 2026.01\r\n"),
-    Event(16, NOW, Kind.SIZE, {"columns": 100, "rows": 30}),
+    Event(16, NOW, EventKind.SIZE, {"columns": 100, "rows": 30}),
     (NOW + SECOND, b"=> \xff\xfe"),
     (NOW + 2 * SECOND, "größer\r\n".encode()),
 ]
 
 
-def verified(recording: bytes, stored: Head | None = None, trusted: Trust | None = None) -> Report:
+def verified(
+    recording: bytes, stored: HeadContent | None = None, trusted: TrustedRecorders | None = None
+) -> Report:
     return verify(io.BytesIO(recording), trusted or trust(), stored)
 
 
-def heads(recording: bytes) -> list[Head]:
+def heads(recording: bytes) -> list[HeadContent]:
     lines = recording.splitlines(keepends=True)
     return [decode_head(line)[0] for line in lines if line.startswith(HEAD)]
 
@@ -51,7 +53,9 @@ class VerifyTests(SynchronousTestCase):
             return
         self.assertFalse(report.is_closed, what)
 
-    def assert_invalid(self, recording: bytes, message: str, stored: Head | None = None) -> None:
+    def assert_invalid(
+        self, recording: bytes, message: str, stored: HeadContent | None = None
+    ) -> None:
         error = self.assertRaises(InvalidRecording, verified, recording, stored)
         self.assertIn(message, str(error))
 
@@ -117,7 +121,7 @@ class VerifyTests(SynchronousTestCase):
         other = record([(NOW, b"other")])
         same_id = heads(other)[-1]
         self.assert_invalid(self.recording, "not that of the given head", same_id)
-        foreign = Head("r2", 99, "00" * 32, 0, 0, False)
+        foreign = HeadContent("r2", 99, "00" * 32, 0, 0, False)
         self.assert_invalid(self.recording, "of another recording", foreign)
 
     def test_not_closed(self) -> None:
@@ -131,7 +135,7 @@ class VerifyTests(SynchronousTestCase):
 
     def test_no_head(self) -> None:
         """A recording whose recorder died in its first minute proves nothing."""
-        text = Writer(info(), signer()).begin()
+        text = RecordingWriter(info(), signer()).begin()
         self.assert_invalid(text, "no signed head")
         self.assert_invalid(b"", "no signed head")
         self.assert_invalid(b'{"version": 3}\n[0, "o", "x"]\n', "# recording")
@@ -159,7 +163,7 @@ class VerifyTests(SynchronousTestCase):
 
     def test_renewed_certificate(self) -> None:
         """A recorder gets another certificate while it records."""
-        writer = Writer(info(), signer())
+        writer = RecordingWriter(info(), signer())
         text = writer.begin() + writer.output(NOW, 0, b"one") + writer.sign_head(NOW)
         text += writer.renew(signer("metal-b")) + writer.output(NOW, 3, b"two") + writer.close(NOW)
         self.assertEqual(verified(text).signers, ["metal-a", "metal-b"])
@@ -187,8 +191,8 @@ class VerifyTests(SynchronousTestCase):
             b'# recording {"format":1}\n',
             info().encode().replace(b'"first":0', b'"first":"0"'),
             Info("r1", [], "", 0, 0).encode(),  # type: ignore[arg-type]
-            Head("r1", 0, "", 0, "now", True).encode(b"x"),  # type: ignore[arg-type]
-            Head("r1", 0, "", 0, 1 << 90, True).encode(b"x"),
+            HeadContent("r1", 0, "", 0, "now", True).encode(b"x"),  # type: ignore[arg-type]
+            HeadContent("r1", 0, "", 0, 1 << 90, True).encode(b"x"),
             b"# block \n",
             b"\xff" * 200_000,
         ]
@@ -235,5 +239,5 @@ def _blocks(recording: bytes) -> Iterator[bytes]:
 
 
 def _signed_at(time: int) -> bytes:
-    writer = Writer(info(), signer(days=1))
+    writer = RecordingWriter(info(), signer(days=1))
     return writer.begin() + writer.output(NOW, 0, b"x") + writer.close(time)

@@ -14,12 +14,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
 from tests.recording.support import NOW, SECOND, Entry, info, record, signer, trust
-from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.playback import block_before, end_time, first_block, frames
 from twisted_exec.recording.signatures import UnusableCertificate
 from twisted_exec.recording.verification import verify
-from twisted_exec.recording.writer import BLOCK_BYTES, Writer
+from twisted_exec.recording.writer import BLOCK_BYTES, RecordingWriter
 
 pieces = st.lists(
     st.tuples(
@@ -48,7 +48,7 @@ def events(recording: bytes) -> list[list[object]]:
 
 
 class WriterTests(SynchronousTestCase):
-    """Tests for :class:`Writer`."""
+    """Tests for :class:`RecordingWriter`."""
 
     @settings(
         deadline=None,
@@ -96,9 +96,11 @@ class WriterTests(SynchronousTestCase):
 
     def test_events(self) -> None:
         """Sizes resize players, other events are markers, and all of them are in comments."""
-        size = Event(2, NOW + SECOND, Kind.SIZE, {"columns": 132, "rows": 50})
-        boot = Event(2, NOW + SECOND, Kind.BOOT, {"number": 3, "reason": "Started"})
-        join = Event(2, NOW + 2 * SECOND, Kind.JOIN, {"user": "ada", "session": "s", "role": "w"})
+        size = Event(2, NOW + SECOND, EventKind.SIZE, {"columns": 132, "rows": 50})
+        boot = Event(2, NOW + SECOND, EventKind.BOOT, {"number": 3, "reason": "Started"})
+        join = Event(
+            2, NOW + 2 * SECOND, EventKind.JOIN, {"user": "ada", "session": "s", "role": "w"}
+        )
         recording = record([(NOW, b"ab"), size, boot, join, (NOW + 3 * SECOND, b"cd")])
         self.assertEqual(
             events(recording),
@@ -118,15 +120,15 @@ class WriterTests(SynchronousTestCase):
 
     def test_viewers(self) -> None:
         """Markers name users; a session whose user was not recorded is named by its id."""
-        role = Event(0, NOW, Kind.ROLE, {"session": "s", "user": "ada", "role": "writer"})
-        left = Event(0, NOW, Kind.LEAVE, {"session": "s", "user": "ada"})
-        unknown = Event(0, NOW, Kind.LEAVE, {"session": "t"})
+        role = Event(0, NOW, EventKind.ROLE, {"session": "s", "user": "ada", "role": "writer"})
+        left = Event(0, NOW, EventKind.LEAVE, {"session": "s", "user": "ada"})
+        unknown = Event(0, NOW, EventKind.LEAVE, {"session": "t"})
         markers = [text for _, _, text in events(record([role, left, unknown]))]
         self.assertEqual(markers, ["ada is writer now", "ada left", "session t left"])
 
     def test_gap(self) -> None:
         """Output behind a gap is in a new block, which states its offset."""
-        gap = Event(2, NOW, Kind.GAP, {"bytes": 98, "end": 100})
+        gap = Event(2, NOW, EventKind.GAP, {"bytes": 98, "end": 100})
         recording = record([(NOW, b"ab"), gap, (NOW, b"cd")])
         self.assertEqual(played(recording), b"abcd")
         self.assertEqual(verify(io.BytesIO(recording), trust()).head.offset, 102)
@@ -136,7 +138,7 @@ class WriterTests(SynchronousTestCase):
 
     def test_gap_without_event(self) -> None:
         """Offsets that jump without an event do not move later output."""
-        writer = Writer(info(), signer())
+        writer = RecordingWriter(info(), signer())
         text = writer.begin() + writer.output(NOW, 0, b"ab") + writer.output(NOW, 7, b"cd")
         newest = block_before(io.BytesIO(text + writer.close(NOW)), 1 << 62)
         assert newest is not None
@@ -144,14 +146,14 @@ class WriterTests(SynchronousTestCase):
 
     def test_size_in_later_blocks(self) -> None:
         """Each block begins with the size of the terminal, so that an excerpt shows it."""
-        size = Event(0, NOW, Kind.SIZE, {"columns": 132, "rows": 50})
+        size = Event(0, NOW, EventKind.SIZE, {"columns": 132, "rows": 50})
         recording = record([size, (NOW, b"x" * 2 * BLOCK_BYTES)])
         sizes = [event for event in events(recording) if event[1] == "r"]
         self.assertEqual(sizes, [[0, "r", "132x50"]] * 3)
 
     def test_expired_certificate(self) -> None:
         """A recorder whose certificate is not valid does not sign."""
-        writer = Writer(info(), signer(days=1))
+        writer = RecordingWriter(info(), signer(days=1))
         writer.begin()
         error = self.assertRaises(UnusableCertificate, writer.sign_head, NOW + 90_000 * SECOND)
         self.assertIn("renew it", str(error))

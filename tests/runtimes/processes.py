@@ -17,7 +17,7 @@ from tests.runtimes.serving.test_resuming_machine import SECRET, _Line
 from tests.runtimes.serving.test_server import UPGRADE, Raw
 from tests.streaming.remotecommand.resuming import Client
 from twisted_exec.console.line import LineEnded
-from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
 from twisted_exec.console.viewer import export_viewer
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.journal.journal import Journal
@@ -51,7 +51,7 @@ class Process:
             self.line,
             clock,
             journal=runtime.journal,
-            limits=Limits(restart_seconds=runtime.restart_seconds),
+            limits=ConsoleLimits(restart_seconds=runtime.restart_seconds),
             restarts=lambda ending, has_exited: runtime.restart_seconds > 0,
         )
         self.cache = RequestCache(clock, user_limit=1000)

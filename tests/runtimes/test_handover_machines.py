@@ -12,7 +12,7 @@ from tests.retained import instances
 from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.test_keep_machines import KeptCase
 from twisted_exec.console.floor import LINE_AGAIN
-from twisted_exec.console.shared_console import Limits
+from twisted_exec.console.shared_console import ConsoleLimits
 from twisted_exec.console.viewer import restore_viewer
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
@@ -103,7 +103,7 @@ class MachinesTests(KeptCase):
 
     async def test_waiting_session(self) -> None:
         """A session at a machine that is off waits in the other process until the machine is on."""
-        limits = Limits(restart_seconds=60)
+        limits = ConsoleLimits(restart_seconds=60)
         first = await self.start(limits=limits)
         id = await self.create(first)
         await self.until_running(first, id)

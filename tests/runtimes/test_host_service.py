@@ -24,7 +24,7 @@ from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.handover.process import HandOverError
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.recording.playback import frames
-from twisted_exec.recording.signatures import Trust
+from twisted_exec.recording.signatures import TrustedRecorders
 from twisted_exec.recording.verification import verify
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.recordings.service import RecordingSettings
@@ -141,7 +141,7 @@ class HandOverTests(HostCase):
         await self.until(lambda: host.runtime.recordings.count("Closed"))
         content = io.BytesIO(b"".join(host.runtime.recordings.content(uid)))
         authorities = pem.certificates(Path(pki.serving_ca).read_bytes(), "CA")
-        self.assertTrue(verify(content, Trust(authorities)).is_closed)
+        self.assertTrue(verify(content, TrustedRecorders(authorities)).is_closed)
         played = dict.fromkeys("oi", b"")
         for frame in frames(content):
             if frame.code in played:

@@ -12,7 +12,7 @@ from tests.program.disks import FreezableThread
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
-from twisted_exec.runtimes.machines import Record
+from twisted_exec.runtimes.machines import MachineRecord
 from twisted_exec.runtimes.state import MachineStorage, RetainedMachinesError
 
 A, B = "a" * 32, "b" * 32
@@ -27,9 +27,9 @@ class MachineStorageTests(SynchronousTestCase):
     def storage(self, keep: bool = True) -> MachineStorage:
         return MachineStorage(self.path, keep=keep)
 
-    def record(self, id: str = A) -> Record:
+    def record(self, id: str = A) -> MachineRecord:
         metadata = meta_pb2.ObjectMetadata(id=id, labels={"a": "b"})
-        return Record(metadata, pb.MachineSpec(power=pb.POWER_OFF), ignition_data=b"secret")
+        return MachineRecord(metadata, pb.MachineSpec(power=pb.POWER_OFF), ignition_data=b"secret")
 
     def test_round_trip(self) -> None:
         """A later runtime reads the machines, including secrets; other users cannot."""

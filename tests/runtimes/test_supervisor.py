@@ -15,7 +15,7 @@ from zope.interface import implementer
 from tests.console.doubles import MemoryConsole, MemoryStream
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.line import LineEnded
-from twisted_exec.console.shared_console import Limits
+from twisted_exec.console.shared_console import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import (
     CannotStart,
@@ -521,7 +521,7 @@ class WaitingViewersTests(SynchronousTestCase):
             facts,
             self.clock,
             lambda state, reason, message: self.states.append(state),
-            limits=Limits(restart_seconds=60),
+            limits=ConsoleLimits(restart_seconds=60),
         )
         self.supervisor.power_on()
 

@@ -14,7 +14,7 @@ from zope.interface.verify import verifyObject
 
 from twisted_exec.screens.interfaces import IScreen, Job, Rendered, Resize
 from twisted_exec.screens.process import MAX_COLUMNS, MAX_ROWS, AvtScreen, render
-from twisted_exec.screens.rendering import Cursor, Run, Style, line_text
+from twisted_exec.screens.rendering import CellRun, Cursor, Style, line_text
 
 PIECES = (
     *(b"text ", b"\r\n", b"\n", b"\r", b"\t", b"\x1b[31m", b"\x1b[0m", b"\x1b[2J", b"\x1b[H"),
@@ -67,13 +67,13 @@ class ScreenTests(SynchronousTestCase):
             screen.lines,
             [
                 [
-                    Run(0, "a"),
-                    Run(1, "red", Style(foreground=1, bold=True)),
-                    Run(4, "  "),
-                    Run(6, "漢字", width=2),
-                    Run(10, " ", Style(background="#010203")),
+                    CellRun(0, "a"),
+                    CellRun(1, "red", Style(foreground=1, bold=True)),
+                    CellRun(4, "  "),
+                    CellRun(6, "漢字", width=2),
+                    CellRun(10, " ", Style(background="#010203")),
                 ],
-                [Run(0, "Y", Style(foreground=200, inverse=True))],
+                [CellRun(0, "Y", Style(foreground=200, inverse=True))],
                 [],
             ],
         )
@@ -83,7 +83,7 @@ class ScreenTests(SynchronousTestCase):
         """A character in two parts takes one column."""
         emulator = AvtScreen(20, 3)
         emulator.feed("e\N{COMBINING ACUTE ACCENT}x")
-        self.assertEqual(emulator.screen().lines[0], [Run(0, "éx")])
+        self.assertEqual(emulator.screen().lines[0], [CellRun(0, "éx")])
 
     def test_cursor(self) -> None:
         """The cursor behind a full row is on the screen; it may be invisible."""

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.screens.doubles import MemoryRenderer
-from twisted_exec.api.screens import Form, ScreenOptions
+from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.journal.journal import Journal
 from twisted_exec.screens import history
@@ -82,7 +82,7 @@ class TimeTests(HistoryCase):
     def test_facts(self) -> None:
         """The form JSON says of which offset and time the screen is."""
         self.journal.append(b"one")
-        shown = self.shown(at_offset=2, form=Form.JSON)
+        shown = self.shown(at_offset=2, form=ScreenForm.JSON)
         self.assertIn(
             f'{{"epoch":"{self.journal.epoch}","offset":2,"time":"1970-01-01T00:00:01.000000000Z",',
             shown,

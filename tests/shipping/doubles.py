@@ -7,7 +7,14 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
-from twisted_exec.shipping.interfaces import ILineBatch, ILineSink, Labels, Line, Receipt, SinkError
+from twisted_exec.shipping.interfaces import (
+    ILineBatch,
+    ILineSink,
+    Labels,
+    Receipt,
+    ShippedLine,
+    SinkError,
+)
 
 
 @implementer(ILineBatch)
@@ -15,10 +22,10 @@ class MemoryBatch:
     """Lines as they are."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[str, Line]] = []
+        self.entries: list[tuple[str, ShippedLine]] = []
         self.size = self.lines = 0
 
-    def add(self, labels: Labels, line: Line) -> None:
+    def add(self, labels: Labels, line: ShippedLine) -> None:
         self.entries.append((labels.machine, line))
         self.size += len(line.text) + 1
         self.lines += 1
@@ -37,7 +44,7 @@ class MemorySink:
 
     def __init__(self, batch_bytes: int = 64 << 10, line_bytes: int = 1024) -> None:
         self.batch_bytes, self.line_bytes = batch_bytes, line_bytes
-        self.entries: list[tuple[str, Line]] = []
+        self.entries: list[tuple[str, ShippedLine]] = []
         self.sizes: list[int] = []
         self.refusal = lambda batch: None
         self.settles = True

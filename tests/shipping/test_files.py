@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
 from twisted_exec.shipping.files import FilesSink, file_name
-from twisted_exec.shipping.interfaces import ILineSink, Labels, Line, SinkError
+from twisted_exec.shipping.interfaces import ILineSink, Labels, ShippedLine, SinkError
 
 _VM = Labels("vm-1", "lab", "b35cbd52")
 
@@ -33,7 +33,7 @@ class FilesTests(TestCase):
     async def send(self, sink: FilesSink, *texts: bytes, labels: Labels = _VM) -> None:
         batch = sink.new_batch()
         for text in texts:
-            batch.add(labels, Line(0, 1, 1_700_000_000_000_000_000, 0, text))
+            batch.add(labels, ShippedLine(0, 1, 1_700_000_000_000_000_000, 0, text))
         await sink.send(batch)
         await sink.settle()
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twisted_exec.journal.journal import Journal
-from twisted_exec.shipping.interfaces import Line
+from twisted_exec.shipping.interfaces import ShippedLine
 from twisted_exec.shipping.source import read_lines
 
 _SECOND = 1_000_000_000
@@ -23,7 +23,7 @@ class LinesTests(TestCase):
         self.now = 5 * _SECOND
         self.journal = Journal(lambda: self.now)
 
-    def read(self, offset: int = 0, line_bytes: int = 100, **options: bool) -> list[Line]:
+    def read(self, offset: int = 0, line_bytes: int = 100, **options: bool) -> list[ShippedLine]:
         return list(read_lines(self.journal, offset, 1 << 20, line_bytes, **options))
 
     def texts(self, **options: bool) -> list[bytes]:
@@ -35,9 +35,9 @@ class LinesTests(TestCase):
         self.now += _SECOND
         self.journal.append(b"two\nthr")
         expected = [
-            Line(0, 5, 5 * _SECOND, 0, b"one"),
-            Line(5, 6, 5 * _SECOND, 0, b""),
-            Line(6, 10, 6 * _SECOND, 0, b"two"),
+            ShippedLine(0, 5, 5 * _SECOND, 0, b"one"),
+            ShippedLine(5, 6, 5 * _SECOND, 0, b""),
+            ShippedLine(6, 10, 6 * _SECOND, 0, b"two"),
         ]
         self.assertEqual(self.read(), expected)
         self.assertEqual(self.read(5), expected[1:])

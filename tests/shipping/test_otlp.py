@@ -9,7 +9,7 @@ from unittest import TestCase
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twisted_exec.shipping.interfaces import Labels, Line, Receipt
+from twisted_exec.shipping.interfaces import Labels, Receipt, ShippedLine
 from twisted_exec.shipping.otlp import LogsBatch, read_receipt, status_message
 from twisted_exec.testing.collectors import decode_request, encode_partial_success
 
@@ -23,7 +23,7 @@ class EncodingTests(TestCase):
     def test_labels(self) -> None:
         """A line has its time, its labels and its place in the journal."""
         batch = LogsBatch(now=9)
-        batch.add(_ONE, Line(70_000, 70_006, 1_234, 3, b"panic"))
+        batch.add(_ONE, ShippedLine(70_000, 70_006, 1_234, 3, b"panic"))
         (line,) = decode_request(batch.body())
         self.assertEqual((line.text, line.time, line.severity), ("panic", 1_234, 9))
         self.assertEqual(
@@ -46,7 +46,9 @@ class EncodingTests(TestCase):
         """A batch has the lines of many machines; the size grows with each line."""
         batch, sizes = LogsBatch(9), []
         for number in range(300):
-            batch.add((_ONE, _TWO)[number // 100 % 2], Line(number, number, 1, 0, b"%d" % number))
+            batch.add(
+                (_ONE, _TWO)[number // 100 % 2], ShippedLine(number, number, 1, 0, b"%d" % number)
+            )
             sizes.append(batch.size)
         lines = decode_request(batch.body())
         self.assertEqual([line.text for line in lines], [str(number) for number in range(300)])
@@ -58,8 +60,8 @@ class EncodingTests(TestCase):
     def test_gap(self) -> None:
         """A gap is a warning with the number of missing bytes; -1 if it is unknown."""
         batch = LogsBatch(9)
-        batch.add(_TWO, Line(5, 25, 1, 0, b"", 20))
-        batch.add(_TWO, Line(25, 99, 1, 0, b"", None))
+        batch.add(_TWO, ShippedLine(5, 25, 1, 0, b"", 20))
+        batch.add(_TWO, ShippedLine(25, 99, 1, 0, b"", None))
         first, second = decode_request(batch.body())
         self.assertEqual((first.text, first.severity), ("[twisted-exec: 20 bytes are missing]", 13))
         missing = [each.labels["console.missing_bytes"] for each in (first, second)]
@@ -69,7 +71,7 @@ class EncodingTests(TestCase):
     def test_any_bytes(self, text: bytes, name: str) -> None:
         """What is not UTF-8 is replaced, because protobuf's strings are UTF-8."""
         batch = LogsBatch(9)
-        batch.add(Labels("vm", name), Line(0, 1, 1, 0, text))
+        batch.add(Labels("vm", name), ShippedLine(0, 1, 1, 0, text))
         (line,) = decode_request(batch.body())
         self.assertEqual(line.text, text.decode("utf-8", "replace"))
 

@@ -17,7 +17,7 @@ from tests.shipping.doubles import MemoryBatch, MemorySink
 from twisted_exec.journal.journal import Journal
 from twisted_exec.shipping.interfaces import BatchRefused, Labels, Receipt, SinkError
 from twisted_exec.shipping.shipper import Shipper, ShippingMetrics
-from twisted_exec.shipping.source import Source
+from twisted_exec.shipping.source import ShippedJournal
 
 _SECOND = 1_000_000_000
 
@@ -155,7 +155,7 @@ class DeliveryTests(ShipperCase):
         journal.close()
         self.run_for(7)
         self.assertEqual(self.sink.texts(), [b"one", b"cut"])
-        self.assertEqual((shipper.sources, instances(journal, Source)), (set(), []))
+        self.assertEqual((shipper.sources, instances(journal, ShippedJournal)), (set(), []))
 
     def test_deleted_idle(self) -> None:
         """A journal that is closed when everything was sent is released, too."""
@@ -165,7 +165,7 @@ class DeliveryTests(ShipperCase):
         self.run_for(7)
         journal.close()
         self.run_for(1)
-        self.assertEqual((shipper.sources, instances(journal, Source)), (set(), []))
+        self.assertEqual((shipper.sources, instances(journal, ShippedJournal)), (set(), []))
 
     def test_newest(self) -> None:
         """A new sink may begin with new lines; by default it gets what is retained."""

@@ -15,8 +15,8 @@ from twisted_exec.shipping.interfaces import (
     BatchRefused,
     ILineSink,
     Labels,
-    Line,
     Receipt,
+    ShippedLine,
     SinkError,
 )
 from twisted_exec.shipping.otlp import OTLPSink, collector_config, judge, read_headers
@@ -46,7 +46,7 @@ class OTLPCase(LoopbackCase):
     async def send(self, sink: OTLPSink, *texts: bytes) -> Receipt:
         batch = sink.new_batch()
         for text in texts or (b"one", b"two"):
-            batch.add(Labels("vm"), Line(0, 1, 1, 0, text))
+            batch.add(Labels("vm"), ShippedLine(0, 1, 1, 0, text))
         return await sink.send(batch)
 
     async def refusal(self, sink: OTLPSink) -> SinkError:

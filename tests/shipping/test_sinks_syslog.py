@@ -20,7 +20,7 @@ from tests.tls.support import (
     server_identity,
     write,
 )
-from twisted_exec.shipping.interfaces import ILineSink, Labels, Line, SinkError
+from twisted_exec.shipping.interfaces import ILineSink, Labels, ShippedLine, SinkError
 from twisted_exec.shipping.syslog import SyslogSink
 from twisted_exec.testing.collectors import SyslogReceiver
 from twisted_exec.tls.client import ClientCredentials
@@ -51,7 +51,7 @@ class SyslogCase(LoopbackCase):
     def batch(self, sink: SyslogSink, *texts: bytes) -> Any:
         batch = sink.new_batch()
         for text in texts:
-            batch.add(Labels("vm"), Line(0, 1, 1, 0, text))
+            batch.add(Labels("vm"), ShippedLine(0, 1, 1, 0, text))
         return batch
 
     async def until(self, condition: Any) -> None:

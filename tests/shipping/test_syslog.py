@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from unittest import TestCase
 
-from twisted_exec.shipping.interfaces import Labels, Line
+from twisted_exec.shipping.interfaces import Labels, ShippedLine
 from twisted_exec.shipping.syslog import SyslogBatch
 from twisted_exec.testing.collectors import decode_message
 
@@ -14,7 +14,7 @@ from twisted_exec.testing.collectors import decode_message
 class MessageTests(TestCase):
     """Single messages."""
 
-    def message(self, labels: Labels, line: Line) -> bytes:
+    def message(self, labels: Labels, line: ShippedLine) -> bytes:
         batch = SyslogBatch(16)
         batch.add(labels, line)
         length, _, message = bytes(batch.data).partition(b" ")
@@ -24,7 +24,7 @@ class MessageTests(TestCase):
     def test_message(self) -> None:
         """A message of RFC 5424, byte for byte."""
         labels = Labels("vm-1", "lab", "uid-1", "small", "00ff", {"pool": "a"})
-        line = Line(70_000, 70_006, 1_700_000_000_123_456_789, 3, b"panic \xff\x1b[m")
+        line = ShippedLine(70_000, 70_006, 1_700_000_000_123_456_789, 3, b"panic \xff\x1b[m")
         self.assertEqual(
             self.message(labels, line),
             b"<134>1 2023-11-14T22:13:20.123456Z vm-1 console 3 line "
@@ -34,7 +34,7 @@ class MessageTests(TestCase):
 
     def test_gap(self) -> None:
         """A gap is a warning with a message id of its own."""
-        line = decode_message(self.message(Labels("vm"), Line(5, 9, 0, 0, b"", 4)))
+        line = decode_message(self.message(Labels("vm"), ShippedLine(5, 9, 0, 0, b"", 4)))
         self.assertEqual((line.severity, line.labels["kind"]), (4, "gap"))
         self.assertEqual(line.text, "[twisted-exec: 4 bytes are missing]")
 
@@ -42,7 +42,7 @@ class MessageTests(TestCase):
         """Names from elsewhere can neither end the structured data nor start another field."""
         name = 'a b"]\\ \n<1>1 ä'
         line = decode_message(
-            self.message(Labels(name, others={'x"] y': "1"}), Line(0, 1, 0, 0, b"t"))
+            self.message(Labels(name, others={'x"] y': "1"}), ShippedLine(0, 1, 0, 0, b"t"))
         )
         self.assertEqual(line.labels["host"], 'a?b"]\\??<1>1??')
         self.assertEqual(line.labels["machine"], 'a b"]\\ <1>1 ä')

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, Material
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser, Material
 from twisted_exec.spaces.kubeconfigs import endpoint_in, same_server, with_user_credentials
 from twisted_exec.spaces.space_view import view_of
 
@@ -142,7 +142,7 @@ class VisitingTests(SynchronousTestCase):
 
     def test_acting(self) -> None:
         """Impersonation is passed on to the Space's server, which authorizes it."""
-        mine = replace(CERTIFICATE, impersonate=Impersonation("joe"))
+        mine = replace(CERTIFICATE, impersonate=ImpersonatedUser("joe"))
         self.assertEqual(self.go(mine).impersonate.user, "joe")
 
     def test_same_server(self) -> None:

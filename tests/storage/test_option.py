@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.option import limits_of, storage_option
-from twisted_exec.storage.quota import Limits, size_option
+from twisted_exec.storage.quota import QuotaLimits, size_option
 from twisted_exec.storage.sqlite import SQLiteStorage
 
 
@@ -48,7 +48,7 @@ class QuotaOptionTests(SynchronousTestCase):
     def test_sizes(self) -> None:
         """Sizes are Kubernetes' quantities; 0 is no limit; defaults are text."""
         options = {"storage-quota-namespace": "64Mi", "storage-quota-total": size_option("0")}
-        self.assertEqual(limits_of(options), Limits(64 << 20, 0))
+        self.assertEqual(limits_of(options), QuotaLimits(64 << 20, 0))
         self.assertEqual(size_option("1e3"), 1000)
 
     def test_refused(self) -> None:

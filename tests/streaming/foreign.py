@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted_exec.streaming.http.responses import Dispatcher, respond_text
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, Limits
+from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS, StreamLimits
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.upgrade import tokens
@@ -51,7 +51,7 @@ class Foreign(Dispatcher):
         self.attachments: list[RecordingAttachment] = []
         self.servers: list[Any] = []
         self.make: Any = RecordingAttachment
-        self.limits: Limits = DEFAULT_LIMITS
+        self.limits: StreamLimits = DEFAULT_LIMITS
         self.refusal: tuple[int, str] | None = None
 
     @property

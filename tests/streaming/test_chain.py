@@ -24,7 +24,7 @@ from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
-from twisted_exec.streaming.http.site import Channel, Request, Site
+from twisted_exec.streaming.http.site import HTTPChannel, Request, Site
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -36,7 +36,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY, Limits, choose_protocol
+from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY, StreamLimits, choose_protocol
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS, LOST, ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.remotecommand.translate import LOST as MACHINE_LOST
@@ -97,7 +97,7 @@ class Machine(Dispatcher):
         self.sessions = Sessions(Trail(self.records, "runtime", reactor))
         self.attachments: list[RecordingAttachment] = []
         self.make: Any = RecordingAttachment
-        self.limits = Limits()
+        self.limits = StreamLimits()
 
     async def dispatch(self, request: Request) -> None:
         if request.method == b"DELETE":
@@ -125,7 +125,7 @@ class Machine(Dispatcher):
 def _of_requests() -> list[object]:
     """Return the request objects in memory."""
     gc.collect()
-    return [each for each in gc.get_objects() if isinstance(each, (Request, Channel, Upgraded))]
+    return [each for each in gc.get_objects() if isinstance(each, (Request, HTTPChannel, Upgraded))]
 
 
 class ChainTests(PlacesTestCase):

@@ -25,8 +25,8 @@ from websockets.uri import parse_uri
 from tests.streaming.remotecommand.serving import ServeTestCase
 from tests.streaming.remotecommand.test_client import HEAD, Backends
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
+from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
-from twisted_exec.streaming.remotecommand.server import Limits
 from twisted_exec.testing.console import EchoAttachment, RecordingUser
 from twisted_exec.wire.channel import V4, V4_BASE64, V5
 from twisted_exec.wire.control_messages import decode_status, encode_status
@@ -84,7 +84,7 @@ class Other:
 class ServerEndTests(ServeTestCase):
     """Our server, their client."""
 
-    limits = Limits(message_bytes=64 << 10, input_bytes=1 << 20)
+    limits = StreamLimits(message_bytes=64 << 10, input_bytes=1 << 20)
 
     def setUp(self) -> None:
         super().setUp()

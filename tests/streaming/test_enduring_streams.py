@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Conflict, NotFound
-from twisted_exec.streaming.enduring import EnduringStreams, Owner
+from twisted_exec.streaming.enduring import EnduringStreams, StreamOwner
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.resume import Rejoin, Rejoinable
 
@@ -16,7 +16,7 @@ from .test_rejoining import Peer
 class StreamsTests(SynchronousTestCase):
     """The streams of a server."""
 
-    owner = Owner("3f6b", "ada", "uid-1")
+    owner = StreamOwner("3f6b", "ada", "uid-1")
 
     def setUp(self) -> None:
         self.clock, self.network = Clock(), MemoryNetwork()
@@ -42,9 +42,9 @@ class StreamsTests(SynchronousTestCase):
         right = Rejoin(answer.key, 0)
         messages = set()
         for owner, rejoin in (
-            (Owner("3f6c", "ada", "uid-1"), right),
-            (Owner("3f6b", "bob", "uid-1"), right),
-            (Owner("3f6b", "ada", "uid-2"), right),
+            (StreamOwner("3f6c", "ada", "uid-1"), right),
+            (StreamOwner("3f6b", "bob", "uid-1"), right),
+            (StreamOwner("3f6b", "ada", "uid-2"), right),
             (self.owner, Rejoin("x" * 43, 0)),
         ):
             error = self.assertRaises(NotFound, self.streams.find, owner, rejoin)

@@ -21,7 +21,7 @@ from twisted_exec.streaming.remotecommand.carrier import ClientCarrier
 from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, Attempt, over
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.control_messages import decode_ending, encode_size
-from twisted_exec.wire.spdy_connection import Connection, DataReceived, StreamEnded, StreamReset
+from twisted_exec.wire.spdy_connection import DataReceived, SPDYConnection, StreamEnded, StreamReset
 
 reactor: Any = _reactor
 
@@ -145,7 +145,7 @@ class Forwarding(Protocol):
     transport: Any
 
     def __init__(self) -> None:
-        self.connection = Connection(client=True, max_streams=0)
+        self.connection = SPDYConnection(client=True, max_streams=0)
         self.got: dict[int, bytes] = {}
         self.ended: set[int] = set()
         self.lost = False

@@ -11,14 +11,14 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 
 from tests.apiserver.support import APITestCase
-from twisted_exec.auth.oidc import PAUSE_SECONDS, Claim, Issuer, Unpublished
+from twisted_exec.auth.oidc import PAUSE_SECONDS, Issuer, MappedClaim, Unpublished
 from twisted_exec.testing.network import MemoryClient, Response
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.web.oidc import HostedPage, IssuerLogin, WebClient
 
 URL = "https://id.example/staff"
-ISSUER = Issuer(URL, ("exec", "page"), Claim("sub"), ca_pem=b"ca")
-OTHER = Issuer("https://other.example", ("exec",), Claim("sub"))
+ISSUER = Issuer(URL, ("exec", "page"), MappedClaim("sub"), ca_pem=b"ca")
+OTHER = Issuer("https://other.example", ("exec",), MappedClaim("sub"))
 DISCOVERY = {
     "issuer": URL,
     "authorization_endpoint": "https://id.example/authorize?realm=staff",

@@ -8,13 +8,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.telnet import (
-    Applied,
     Ask,
-    Carrier,
+    CarrierDetect,
     ComPort,
     Control,
     LineSettings,
     Purge,
+    ServerParameter,
     Signature,
     Suspended,
     encode_control,
@@ -66,11 +66,11 @@ class HearTests(SynchronousTestCase):
 
     def test_applied(self) -> None:
         """A setting applied as requested has no problem; a different one has."""
-        self.assertEqual(self.port.receive(b"\x65\0\0\x25\x80"), Applied(Ask.BAUD_RATE))
+        self.assertEqual(self.port.receive(b"\x65\0\0\x25\x80"), ServerParameter(Ask.BAUD_RATE))
         told = self.port.receive(b"\x65\0\0\x12\xc0")
-        assert isinstance(told, Applied)
+        assert isinstance(told, ServerParameter)
         self.assertIn("set the baud rate to 4800, not to 9600", told.problem)
-        self.assertEqual(self.port.receive(b"\x68\1"), Applied(Ask.STOP_SIZE))
+        self.assertEqual(self.port.receive(b"\x68\1"), ServerParameter(Ask.STOP_SIZE))
 
     def test_signature(self) -> None:
         """A signature is bounded and has no control characters."""
@@ -86,8 +86,8 @@ class HearTests(SynchronousTestCase):
 
     def test_carrier(self) -> None:
         """A change of carrier gives an event; other modem lines do not."""
-        self.assertEqual(self.port.receive(b"\x6b\x88"), Carrier(True))
-        self.assertEqual(self.port.receive(b"\x6b\x08"), Carrier(False))
+        self.assertEqual(self.port.receive(b"\x6b\x88"), CarrierDetect(True))
+        self.assertEqual(self.port.receive(b"\x6b\x08"), CarrierDetect(False))
         self.assertIsNone(self.port.receive(b"\x6b\x80"))
 
     def test_passed_over(self) -> None:

@@ -23,12 +23,12 @@ from twisted_exec.wire.spdy_connection import (
     CANCEL,
     PROTOCOL_ERROR,
     REFUSED_STREAM,
-    Connection,
     DataReceived,
     Event,
     GoAwayReceived,
     PingReceived,
     PongReceived,
+    SPDYConnection,
     StreamAccepted,
     StreamEnded,
     StreamOpened,
@@ -38,7 +38,7 @@ from twisted_exec.wire.spdy_connection import (
 ERROR = ((b"streamtype", b"error"),)
 
 
-def events(connection: Connection, data: bytes = b"", *, accept: bool = True) -> list[Event]:
+def events(connection: SPDYConnection, data: bytes = b"", *, accept: bool = True) -> list[Event]:
     """Feed bytes and return the events; accept the peer's streams."""
     connection.feed(data)
     found = []
@@ -49,7 +49,7 @@ def events(connection: Connection, data: bytes = b"", *, accept: bool = True) ->
     return found
 
 
-def block_of(client: Connection, headers: list[tuple[bytes, bytes]]) -> bytes:
+def block_of(client: SPDYConnection, headers: list[tuple[bytes, bytes]]) -> bytes:
     """Return a block of headers, compressed after those that the client has sent."""
     (writer,) = instances(client, HeaderWriter)
     return writer.write(headers)
@@ -59,7 +59,7 @@ class ServerTestCase(SynchronousTestCase):
     """A server's connection, with a client that writes frames."""
 
     def setUp(self) -> None:
-        self.server = Connection(client=False, max_streams=3)
+        self.server = SPDYConnection(client=False, max_streams=3)
         self.client = FrameWriter()
 
     def opened(self, *ids: int) -> None:
@@ -210,7 +210,7 @@ class ClientTests(SynchronousTestCase):
     """The client's connection."""
 
     def setUp(self) -> None:
-        self.client = Connection(client=True, max_streams=0)
+        self.client = SPDYConnection(client=True, max_streams=0)
         self.server = FrameWriter()
 
     def test_open(self) -> None:
@@ -253,7 +253,7 @@ class PingTests(SynchronousTestCase):
     def test_parity(self) -> None:
         """A ping with the peer's parity is to be answered; one with ours is an answer."""
         for client, ours, theirs in ((True, 1, 2), (False, 2, 1)):
-            connection = Connection(client=client, max_streams=0)
+            connection = SPDYConnection(client=client, max_streams=0)
             connection.ping()
             connection.ping()
             self.assertEqual(read(connection.data_to_send()), [Ping(ours), Ping(ours + 2)])
@@ -342,7 +342,7 @@ class CaptureTests(SynchronousTestCase):
     """Captured sessions of real kubectls, with our server."""
 
     def played(self, name: str, split: int) -> tuple[list[Event], bytes]:
-        server = Connection(client=False, max_streams=5)
+        server = SPDYConnection(client=False, max_streams=5)
         data, found, sent = captured(name, "C"), [], b""
         for start in range(0, len(data), split):
             found += events(server, data[start : start + split])
@@ -407,7 +407,7 @@ class AnythingTests(SynchronousTestCase):
         self.assertEqual(self.outcome(data, client, 1 << 20), self.outcome(data, client, split))
 
     def outcome(self, data: bytes, client: bool, split: int) -> object:
-        connection = Connection(client=client, max_streams=2)
+        connection = SPDYConnection(client=client, max_streams=2)
         if client:
             connection.open(ERROR)
         found: list[Event] = []
@@ -429,8 +429,8 @@ class WholeTests(SynchronousTestCase):
 
     def test_conversation(self) -> None:
         """Each end reads the other's output."""
-        client = Connection(client=True, max_streams=0)
-        server = Connection(client=False, max_streams=5)
+        client = SPDYConnection(client=True, max_streams=0)
+        server = SPDYConnection(client=False, max_streams=5)
         stream_id = client.open([(b"streamType", b"stdin")])
         (opened,) = events(server, client.data_to_send())
         self.assertEqual(opened, StreamOpened(stream_id, ((b"streamtype", b"stdin"),)))

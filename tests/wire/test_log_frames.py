@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.log_frames import MID_LINE, Frame, FrameDecoder, Framing
+from twisted_exec.wire.log_frames import MID_LINE, FrameDecoder, Framing, LogFrame
 
 _EPOCH = "0123456789abcdef"
 
@@ -38,7 +38,7 @@ class FrameTests(TestCase):
     @given(
         st.lists(
             st.builds(
-                Frame,
+                LogFrame,
                 st.binary(max_size=40),
                 st.integers(0, 2**64 - 1),
                 st.integers(0, 2**64 - 1),
@@ -47,7 +47,7 @@ class FrameTests(TestCase):
         ),
         st.integers(1, 60),
     )
-    def test_split(self, frames: list[Frame], size: int) -> None:
+    def test_split(self, frames: list[LogFrame], size: int) -> None:
         """Frames may be split anywhere."""
         body, decoder = b"".join(each.encode() for each in frames), FrameDecoder()
         found = [
@@ -59,14 +59,14 @@ class FrameTests(TestCase):
     def test_format(self) -> None:
         """The head is as documented."""
         self.assertEqual(
-            Frame(b"ok", 258, 3, MID_LINE).encode(),
+            LogFrame(b"ok", 258, 3, MID_LINE).encode(),
             b"\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\0\x03ok",
         )
 
     def test_incomplete(self) -> None:
         """An incomplete frame is not delivered."""
         decoder = FrameDecoder()
-        self.assertEqual(decoder.feed(Frame(b"text", 4, 0).encode()[:-1]), [])
+        self.assertEqual(decoder.feed(LogFrame(b"text", 4, 0).encode()[:-1]), [])
         self.assertFalse(decoder.is_between)
 
     def test_too_large(self) -> None:

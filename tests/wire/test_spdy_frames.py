@@ -23,7 +23,7 @@ from twisted_exec.wire.spdy import (
     HeaderWriter,
     Ping,
     RstStream,
-    Settings,
+    SPDYSettings,
     SynReply,
     SynStream,
     WindowUpdate,
@@ -141,7 +141,7 @@ class ReadTests(SynchronousTestCase):
             RstStream(1, 5),
             Ping(7),
             WindowUpdate(0, 2),
-            Settings(((0x01000004, 256),)),
+            SPDYSettings(((0x01000004, 256),)),
             GoAway(3, 1),
             Data(5, b"hello", True),
         ]

@@ -54,7 +54,7 @@ _NOBODY = "unknown"
 
 
 @dataclass(frozen=True)
-class Writer:
+class WriteOrigin:
     """
     The origin of one write.
 
@@ -79,14 +79,14 @@ class Manager:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManagerEntry:
     """The fields of one manager.  ``time`` is a timestamp, or empty."""
 
     fields: FieldSet
     time: str = ""
 
 
-Managed = dict[Manager, Entry]
+Managed = dict[Manager, ManagerEntry]
 
 
 def decode_entries(raw: Any, api_version: str) -> Managed:
@@ -108,7 +108,7 @@ def decode_entries(raw: Any, api_version: str) -> Managed:
     return managed
 
 
-def _decode_entry(entry: Any) -> tuple[Manager, Entry]:
+def _decode_entry(entry: Any) -> tuple[Manager, ManagerEntry]:
     texts = {key: _text(entry, key) for key in _TEXTS}
     if texts["operation"] not in (APPLY, UPDATE):
         raise ValueError("operation must be `Apply` or `Update`")
@@ -119,7 +119,7 @@ def _decode_entry(entry: Any) -> tuple[Manager, Entry]:
     version = "" if texts["operation"] == APPLY else texts["apiVersion"]
     manager = Manager(texts["manager"], texts["operation"], version, texts["subresource"])
     fields = entry.get("fieldsV1")
-    return manager, Entry(fieldset.decode({} if fields is None else fields), texts["time"])
+    return manager, ManagerEntry(fieldset.decode({} if fields is None else fields), texts["time"])
 
 
 def _text(entry: Any, key: str) -> str:
@@ -139,7 +139,7 @@ def stored_fields(obj: Object, api_version: str) -> Managed:
             entry["operation"],
             "" if entry["operation"] == APPLY else entry["apiVersion"],
             entry.get("subresource", ""),
-        ): Entry(entry["fieldsV1"], entry.get("time", ""))
+        ): ManagerEntry(entry["fieldsV1"], entry.get("time", ""))
         for entry in obj["metadata"].get("managedFields", ())
         if entry["apiVersion"] == api_version
     }
@@ -163,7 +163,7 @@ def encode_entries(managed: Managed, api_version: str) -> list[Object]:
     return sorted(entries, key=lambda entry: [entry.get(key, "") for key in keys])
 
 
-def manager_of(kind: Kind, writer: Writer, operation: str) -> Manager:
+def manager_of(kind: Kind, writer: WriteOrigin, operation: str) -> Manager:
     """Return the manager for the entry of a write."""
     version = "" if operation == APPLY else kind.resource.api_version
     return Manager(writer.manager or _NOBODY, operation, version, writer.subresource)
@@ -195,7 +195,7 @@ def capped(managed: Managed) -> Managed:
         fields = fieldset.union(fields, left.pop(manager).fields)
     if bucket in left:
         fields = fieldset.union(fields, left[bucket].fields)
-    left[bucket] = Entry(fields, managed[oldest[-1]].time)
+    left[bucket] = ManagerEntry(fields, managed[oldest[-1]].time)
     return left
 
 
@@ -311,7 +311,9 @@ _SERVER_FIELDS = fieldset.made_of(
 )
 
 
-def updated(kind: Kind, old: Object | None, new: Object, sent: Any, writer: Writer) -> list[Object]:
+def updated(
+    kind: Kind, old: Object | None, new: Object, sent: Any, writer: WriteOrigin
+) -> list[Object]:
     """
     Return the entries after a create, replace or patch.
 
@@ -329,7 +331,7 @@ def updated(kind: Kind, old: Object | None, new: Object, sent: Any, writer: Writ
     return encode_entries(_updated(kind, old, new, managed, writer), version)
 
 
-def _entries_before(old: Object | None, sent: Any, version: str, writer: Writer) -> Managed:
+def _entries_before(old: Object | None, sent: Any, version: str, writer: WriteOrigin) -> Managed:
     stored = old["metadata"].get("managedFields") if old is not None else None
     if sent is not None and sent is not stored and sent != stored and not writer.subresource:
         if sent == [{}]:
@@ -343,7 +345,7 @@ def _entries_before(old: Object | None, sent: Any, version: str, writer: Writer)
 
 
 def _updated(
-    kind: Kind, old: Object | None, new: Object, managed: Managed, writer: Writer
+    kind: Kind, old: Object | None, new: Object, managed: Managed, writer: WriteOrigin
 ) -> Managed:
     before = _within(kind, writer.subresource, old or {})
     after = _within(kind, writer.subresource, new)
@@ -353,8 +355,10 @@ def _updated(
     own = fieldset.difference(changed, _SERVER_FIELDS)
     if own:
         manager = manager_of(kind, writer, UPDATE)
-        earlier = left.get(manager, Entry({}))
-        left[manager] = Entry(fieldset.union(earlier.fields, own), times.timestamp(writer.now))
+        earlier = left.get(manager, ManagerEntry({}))
+        left[manager] = ManagerEntry(
+            fieldset.union(earlier.fields, own), times.timestamp(writer.now)
+        )
     return capped(left)
 
 
@@ -370,7 +374,7 @@ def _within(kind: Kind, subresource: str, obj: Object) -> Object:
 
 
 @dataclass(frozen=True)
-class Applied:
+class ApplyResult:
     """
     Result of an apply.
 
@@ -383,8 +387,8 @@ class Applied:
 
 
 def applied(
-    kind: Kind, old: Object | None, config: Object, writer: Writer, *, force: bool
-) -> Applied:
+    kind: Kind, old: Object | None, config: Object, writer: WriteOrigin, *, force: bool
+) -> ApplyResult:
     """
     Apply a configuration.
 
@@ -439,7 +443,7 @@ def check_configuration(kind: Kind, config: Object) -> None:
         )
 
 
-def _before_apply(kind: Kind, old: Object | None, writer: Writer) -> Managed:
+def _before_apply(kind: Kind, old: Object | None, writer: WriteOrigin) -> Managed:
     """
     Return the entries before an apply.  The fields of an object without entries get an unnamed
     owner.
@@ -451,8 +455,8 @@ def _before_apply(kind: Kind, old: Object | None, writer: Writer) -> Managed:
 
 
 def _applied(
-    kind: Kind, live: Object, config: Object, managed: Managed, writer: Writer, *, force: bool
-) -> Applied:
+    kind: Kind, live: Object, config: Object, managed: Managed, writer: WriteOrigin, *, force: bool
+) -> ApplyResult:
     schema, live = strategy.full_schema(kind), without_managed_fields(live)
 
     def within(obj: Object) -> Object:
@@ -460,7 +464,7 @@ def _applied(
 
     applied_fields = merge.field_set(schema, within(config))
     manager = manager_of(kind, writer, APPLY)
-    last = managed.get(manager, Entry({}))
+    last = managed.get(manager, ManagerEntry({}))
     body = merge.merged(schema, live, config)
     if last.fields:
         everyone = [
@@ -477,8 +481,8 @@ def _applied(
     own = fieldset.difference(applied_fields, _SERVER_FIELDS)
     if own:
         time = last.time if body == live else times.timestamp(writer.now)
-        left[manager] = Entry(own, time)
-    return Applied(body, left)
+        left[manager] = ManagerEntry(own, time)
+    return ApplyResult(body, left)
 
 
 def _pruned(schema: Schema, body: Object, last: FieldSet, everyone: Iterable[FieldSet]) -> Object:

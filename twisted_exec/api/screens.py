@@ -19,7 +19,7 @@ from twisted_exec.api.status import Invalid
 from twisted_exec.api.times import nanoseconds, stamp
 
 
-class Form(StrEnum):
+class ScreenForm(StrEnum):
     """The forms of a screen."""
 
     TEXT = "text"
@@ -29,12 +29,12 @@ class Form(StrEnum):
     STATE = "state"
 
 
-CONTENT_TYPES: Mapping[Form, str] = {
-    Form.TEXT: "text/plain; charset=utf-8",
-    Form.JSON: "application/json",
-    Form.SVG: "image/svg+xml",
-    Form.ANSI: "text/plain; charset=utf-8",
-    Form.STATE: "application/json",
+CONTENT_TYPES: Mapping[ScreenForm, str] = {
+    ScreenForm.TEXT: "text/plain; charset=utf-8",
+    ScreenForm.JSON: "application/json",
+    ScreenForm.SVG: "image/svg+xml",
+    ScreenForm.ANSI: "text/plain; charset=utf-8",
+    ScreenForm.STATE: "application/json",
 }
 
 TYPES = tuple(dict.fromkeys(each.partition(";")[0] for each in CONTENT_TYPES.values()))
@@ -45,7 +45,7 @@ QUERY: Mapping[str, Schema] = {
         "Form of the screen: text (the default), json with colours and cursor, svg, ansi: escape "
         "sequences that draw it, or state: JSON with output that brings a terminal to the state of the "
         "console's, from which it may go on.",
-        enum=list(Form),
+        enum=list(ScreenForm),
     ),
     "at": string(
         "Offset in the console's output, or RFC 3339 time, of the screen; by default the present."
@@ -75,7 +75,7 @@ class ScreenOptions:
 
     at_offset: int | None = None
     at_nanoseconds: int | None = None
-    form: Form = Form.TEXT
+    form: ScreenForm = ScreenForm.TEXT
     size: tuple[int, int] | None = None
 
     def query(self) -> bytes:
@@ -103,10 +103,10 @@ def parse(args: Args, machine: str) -> ScreenOptions:
     :param machine: its name, for messages.
     :raises Invalid: a value is not valid.
     """
-    form, at = _text(args, b"as") or Form.TEXT, _text(args, b"at")
-    if form not in list(Form):
-        raise _invalid(machine, fields.not_supported("as", form, list(Form)))
-    options = ScreenOptions(form=Form(form), size=_size(_text(args, b"size"), machine))
+    form, at = _text(args, b"as") or ScreenForm.TEXT, _text(args, b"at")
+    if form not in list(ScreenForm):
+        raise _invalid(machine, fields.not_supported("as", form, list(ScreenForm)))
+    options = ScreenOptions(form=ScreenForm(form), size=_size(_text(args, b"size"), machine))
     if not at:
         return options
     if _OFFSET.fullmatch(at):

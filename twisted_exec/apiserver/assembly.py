@@ -23,7 +23,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
 from twisted_exec.api.kinds.consolerecordings import CONTENT
-from twisted_exec.apiserver.auditing import AuditedDispatcher, Policy
+from twisted_exec.apiserver.auditing import AuditedDispatcher, AuditPolicy
 from twisted_exec.apiserver.consoles import texts
 from twisted_exec.apiserver.consoles.admission import PolicyLabels, RecordingRules, RequestRights
 from twisted_exec.apiserver.consoles.connect import (
@@ -36,7 +36,7 @@ from twisted_exec.apiserver.consoles.connect import (
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
 from twisted_exec.apiserver.consoles.pods import (
     MachineOfPod,
-    PodLocator,
+    MachinePodLocator,
     add_pod_consoles,
     add_refusals,
 )
@@ -47,7 +47,7 @@ from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerb
 from twisted_exec.apiserver.consoles.texts import LOG, DeletedLogLocator, LogLocator
 from twisted_exec.apiserver.controllers.console_objects import (
     DEFAULT_DAYS,
-    ConsoleRecordings,
+    ConsoleRecordingsController,
     ConsoleRequests,
     DeletedConsoles,
 )
@@ -67,8 +67,8 @@ from twisted_exec.apiserver.node_pods import (
 )
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
-from twisted_exec.apiserver.serving.filters import Limits
-from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.filters import RequestLimits
+from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.site import Documents, Probes
 from twisted_exec.apiserver.serving.verbs import Verbs
@@ -139,7 +139,7 @@ class ControlPlane(Protocol):
         """Begin to observe changes, if that takes an effort: there is a session."""
 
     def followers(
-        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """
         Return the services that follow the store on each server, to be started after it.
@@ -148,7 +148,7 @@ class ControlPlane(Protocol):
         """
 
     def leader_controllers(
-        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """
         Return the controllers that run on the leader only; called for each term.
@@ -201,7 +201,7 @@ class ControlPlane(Protocol):
 
 
 @dataclass(frozen=True)
-class Parts:
+class ServerParts:
     """
     :param dispatcher: serves requests, which must be :class:`APIRequest`.
     :param followers: services that follow the store; to be started after it.
@@ -227,7 +227,7 @@ def assemble(
     metrics: MetricsRegistry,
     reactor: Any,
     *,
-    limits: Limits | None = None,
+    limits: RequestLimits | None = None,
     execute: Execute = defer.execute,
     now: Callable[[], float] = time.time,
     dialects: Sequence[Dialect] = (DEFAULT,),
@@ -236,10 +236,10 @@ def assemble(
     kubelets: Kubelets | None = None,
     session_limits: SessionLimits | None = None,
     deleted_console_days: int = DEFAULT_DAYS,
-    audit_policy: Policy | None = None,
+    audit_policy: AuditPolicy | None = None,
     strict_verbs: bool = False,
     page: HostedPage | None = None,
-) -> Parts:
+) -> ServerParts:
     """
     Assemble the parts.
 
@@ -255,7 +255,7 @@ def assemble(
     :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
     :param page: the web console, if it is served.
     """
-    storage, registry = control_plane.storage, Registry(control_plane.kinds)
+    storage, registry = control_plane.storage, KindRegistry(control_plane.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
     restricted = RestrictedAuthorizer(control_plane.authorizer, restrictions, storage)
     with_consoles = [each.workload for each in dialects]
@@ -332,7 +332,7 @@ def assemble(
         services += [
             consoles,
             ConsoleRequests(dialects, storage, bare, reactor, now),
-            ConsoleRecordings(
+            ConsoleRecordingsController(
                 dialects, storage, reactor, now, Reports(bare, "console-recordings", now)
             ),
         ]
@@ -343,7 +343,7 @@ def assemble(
     leading: LeaderServices | LeaderElectedServices = LeaderServices(leader_controllers)
     if not is_exclusive(storage):
         leading = LeaderElectedServices(leader_controllers, storage, bare, replica, reactor, now)
-    routes, limits = GatedRoutes(), limits or Limits()
+    routes, limits = GatedRoutes(), limits or RequestLimits()
     queue = FairQueue(execute, QueueMetrics(metrics))
     scans = SharedTurns(reactor)
     collects = control_plane.garbage_collection
@@ -429,7 +429,7 @@ def assemble(
         pods_rest = REST(Verbs(pods, [], now, turns=scans), watches[-1], gate, limits, now, queue)
         pods_rest.add_to(routes, kinds.PODS)
         add_refusals(routes, names)
-        streams = proxy(PodLocator(MachineOfPod(locators)))
+        streams = proxy(MachinePodLocator(MachineOfPod(locators)))
         add_pod_consoles(routes, names, dialects, streams, relay(MachineOfPod(logs)))
     if kubelets is not None:
         running = NodePodVerbs(storage, admissions, now, turns=scans)
@@ -452,7 +452,7 @@ def assemble(
         dispatcher = AuditedDispatcher(
             gate, routes, sessions, trail, audit_policy, reactor, machines
         )
-    return Parts(
+    return ServerParts(
         dispatcher=dispatcher,
         followers=followers,
         leading=leading,

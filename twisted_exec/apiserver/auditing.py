@@ -1,7 +1,7 @@
 """
 Audit of requests: the policy that selects them, and their records.
 
-The policy has the format of Kubernetes: ``audit.k8s.io/v1``, kind ``Policy``.  The first rule that
+The policy has the format of Kubernetes: ``audit.k8s.io/v1``, kind ``AuditPolicy``.  The first rule that
 matches a request decides on the level of its record; a request without a matching rule has no
 record.  :data:`DEFAULT_POLICY` records requests that change something.  Source:
 ``k8s.io/apiserver/pkg/audit/policy/checker.go``.
@@ -39,7 +39,7 @@ _STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
 _COMPLETE = "ResponseComplete"
 
 
-class Level(IntEnum):
+class AuditLevel(IntEnum):
     """The recorded parts of a request; each level includes the lower ones."""
 
     NONE = 0
@@ -52,10 +52,10 @@ class Level(IntEnum):
 
 
 _LEVELS = {
-    "None": Level.NONE,
-    "Metadata": Level.METADATA,
-    "Request": Level.REQUEST,
-    "RequestResponse": Level.REQUEST_RESPONSE,
+    "None": AuditLevel.NONE,
+    "Metadata": AuditLevel.METADATA,
+    "Request": AuditLevel.REQUEST,
+    "RequestResponse": AuditLevel.REQUEST_RESPONSE,
 }
 
 
@@ -89,14 +89,14 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Rule:
+class AuditRule:
     """
     One rule; an empty sequence places no condition on requests.
 
     :param paths: of requests without a resource; a final ``*`` stands for any rest.
     """
 
-    level: Level
+    level: AuditLevel
     users: Sequence[str] = ()
     groups: Sequence[str] = ()
     verbs: Sequence[str] = ()
@@ -109,7 +109,7 @@ class Rule:
     def covers_reads(self) -> bool:
         """Return whether the rule may record a read."""
         reads = not self.verbs or "*" in self.verbs or not READS.isdisjoint(self.verbs)
-        return self.level > Level.NONE and reads
+        return self.level > AuditLevel.NONE and reads
 
     def match(self, attributes: Attributes) -> bool:
         """Return whether the rule decides on a request."""
@@ -142,25 +142,25 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Policy:
+class AuditPolicy:
     """The rules, in order."""
 
-    rules: Sequence[Rule] = ()
+    rules: Sequence[AuditRule] = ()
 
     @property
     def covers_reads(self) -> bool:
         """Return whether any rule may record a read."""
         return any(rule.covers_reads for rule in self.rules)
 
-    def rule_for(self, attributes: Attributes) -> Rule:
+    def rule_for(self, attributes: Attributes) -> AuditRule:
         """Return the rule that decides on a request."""
         return next((rule for rule in self.rules if rule.match(attributes)), _NO_RULE)
 
 
-_NO_RULE = Rule(Level.NONE)
+_NO_RULE = AuditRule(AuditLevel.NONE)
 
 
-def load(path: str) -> Policy:
+def load(path: str) -> AuditPolicy:
     """
     Read a policy from a file.
 
@@ -169,7 +169,7 @@ def load(path: str) -> Policy:
     return parse(read_yaml(path), path)
 
 
-def parse(document: object, source: str = "audit policy") -> Policy:
+def parse(document: object, source: str = "audit policy") -> AuditPolicy:
     """
     Read a policy.
 
@@ -187,15 +187,15 @@ def parse(document: object, source: str = "audit policy") -> Policy:
         raise reader.error("rules is empty: give at least one rule, such as - level: Metadata")
     rules = [_rule(each, f"{source}: rules[{i}]", omits) for i, each in enumerate(entries)]
     reader.done()
-    return Policy(tuple(rules))
+    return AuditPolicy(tuple(rules))
 
 
-def _rule(document: object, where: str, omits: bool) -> Rule:
+def _rule(document: object, where: str, omits: bool) -> AuditRule:
     reader = Reader(document, where)
     if not reader.has("level"):
         raise reader.error(f"level is missing: give one of {', '.join(_LEVELS)}")
     _check_stages(reader)
-    rule = Rule(
+    rule = AuditRule(
         level=_LEVELS[reader.choice("level", tuple(_LEVELS), "")],
         users=_texts(reader, "users"),
         groups=_texts(reader, "userGroups"),
@@ -290,7 +290,7 @@ class AuditedDispatcher(GatedDispatcher):
         routes: GatedRoutes,
         sessions: Sessions,
         trail: Trail,
-        policy: Policy,
+        policy: AuditPolicy,
         clock: IReactorTime,
         machines: Collection[str],
     ) -> None:
@@ -317,7 +317,7 @@ class AuditedDispatcher(GatedDispatcher):
     def _write(self, record: _Record, code: int, reason: str) -> None:
         if not record.is_chosen:  # authentication failed
             record.choose(self._policy)
-        if record.rule.level is not Level.NONE:
+        if record.rule.level is not AuditLevel.NONE:
             seconds = max(0.0, self._clock.seconds() - record.began)
             fields = {"code": code, "seconds": round(seconds, 3), "reason": reason}
             facts = record.facts(self._machines)
@@ -330,29 +330,29 @@ class AuditedDispatcher(GatedDispatcher):
 class _Record:
     """The record of a request that is not answered yet."""
 
-    rule: Rule
-    level = Level.NONE
+    rule: AuditRule
+    level = AuditLevel.NONE
     is_chosen = False
     _body = b""
 
     def __init__(self, context: RequestContext, began: float) -> None:
         self._context, self.began = context, began
 
-    def choose(self, policy: Policy) -> None:
+    def choose(self, policy: AuditPolicy) -> None:
         """Find the rule of the request; its user is known, if it has one."""
         self.is_chosen = True
         self._attributes = attributes_of_request(self._context)
         self.rule = policy.rule_for(self._attributes)
         self.level = self.rule.level
-        if self.level is Level.NONE:
+        if self.level is AuditLevel.NONE:
             return
         if is_confidential(self._attributes):
-            self.level = Level.METADATA
+            self.level = AuditLevel.METADATA
         request = request_of(self._context)
         request.setHeader(b"Audit-Id", request.subject.session.encode("ascii"))
-        if self.level >= Level.REQUEST:
+        if self.level >= AuditLevel.REQUEST:
             self._body = request.content.getvalue()  # twisted.web closes it with the response
-        if self.level is Level.REQUEST_RESPONSE:
+        if self.level is AuditLevel.REQUEST_RESPONSE:
             request.keeps_response = True
 
     def facts(self, machines: Collection[str]) -> dict[str, str]:
@@ -403,9 +403,9 @@ class _Record:
         if query_of(self._context).texts("dryRun"):
             fields["dry_run"] = True
         bodies = {}
-        if self.level >= Level.REQUEST:
+        if self.level >= AuditLevel.REQUEST:
             bodies["request_object"] = self._body
-        if self.level >= Level.REQUEST_RESPONSE:
+        if self.level >= AuditLevel.REQUEST_RESPONSE:
             bodies["response_object"] = request.response_body
         for key, body in bodies.items():
             if len(body) > LARGEST_BODY_BYTES:
@@ -450,7 +450,7 @@ def is_confidential(attributes: Attributes) -> bool:
     return not attributes.group and attributes.resource == "secrets"
 
 
-def _document(body: bytes, rule: Rule) -> Any:
+def _document(body: bytes, rule: AuditRule) -> Any:
     """Return a body as JSON, or as text if it is not JSON."""
     try:
         document = json.loads(body)

@@ -32,16 +32,16 @@ from twisted_exec.api.status import BadRequest, Conflict, Invalid, ServiceUnavai
 from twisted_exec.apiserver.consoles.poollets import no_address, usable_addresses
 from twisted_exec.apiserver.interfaces import UPDATE
 from twisted_exec.apiserver.serving.bodies import read_body
-from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
+from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query, WriteOptions, write_options
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.verbs import Target, Verbs, change_of
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs, change_of
 from twisted_exec.auth.gate import Gate, GatedRoutes, Handler
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json
-from twisted_exec.streaming.http.routes import Match
+from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
@@ -94,7 +94,7 @@ class NodePodVerbs(Verbs):
         return {**old, "metadata": metadata}
 
     async def bind(
-        self, user: User, target: Target, node: str, metadata: Object, options: WriteOptions
+        self, user: User, target: RequestTarget, node: str, metadata: Object, options: WriteOptions
     ) -> None:
         """
         Bind a Pod to a Node.
@@ -168,7 +168,7 @@ def _conflict(name: str, reason: str) -> Conflict:
 class Bindings:
     """Answers ``pods/binding``."""
 
-    def __init__(self, gate: Gate, verbs: NodePodVerbs, limits: Limits) -> None:
+    def __init__(self, gate: Gate, verbs: NodePodVerbs, limits: RequestLimits) -> None:
         self._gate, self._verbs, self._limits = gate, verbs, limits
 
     def add_to(self, routes: GatedRoutes) -> None:
@@ -178,7 +178,7 @@ class Bindings:
 
     async def _create(self, context: RequestContext) -> None:
         request, user, values = context.request, context.user, context.values
-        target = Target(NODE_PODS, values["namespace"], values["name"], "binding")
+        target = RequestTarget(NODE_PODS, values["namespace"], values["name"], "binding")
         with self._limits.short(user):
             await self._gate.authorize(attributes_of(user, "create", target))
             options = write_options(query_of(context), "CreateOptions")
@@ -188,7 +188,7 @@ class Bindings:
         respond_json(request, 201, _SUCCESS)
 
 
-def _node(binding: Object, target: Target) -> str:
+def _node(binding: Object, target: RequestTarget) -> str:
     """
     Return the Node that a Binding names.
 
@@ -244,7 +244,7 @@ class KubeletAccess:
 
 
 @dataclass(frozen=True)
-class Kubelet:
+class KubeletClient:
     """
     One kubelet.
 
@@ -277,7 +277,7 @@ class Kubelets:
     address_types: Sequence[str] = ADDRESS_TYPES
     seconds: float = 5.0
 
-    async def of(self, node: str, storage: IStorage, reactor: Any) -> Kubelet:
+    async def of(self, node: str, storage: IStorage, reactor: Any) -> KubeletClient:
         """
         Return the kubelet of a Node.
 
@@ -297,7 +297,7 @@ class Kubelets:
         except TLSConfigError as error:
             raise ServiceUnavailable(f"{label} cannot be reached: {error}") from None
         endpoint = client_endpoint(reactor, host, port, tls, timeout_seconds=None)
-        return Kubelet(label, endpoint, at.encode("ascii" if at.isascii() else "idna"))
+        return KubeletClient(label, endpoint, at.encode("ascii" if at.isascii() else "idna"))
 
 
 def port_of(node: Object) -> int:
@@ -329,7 +329,7 @@ class NodePodLocator:
         storage: IStorage,
         kubelets: Kubelets,
         reactor: Any,
-        limits: Limits,
+        limits: RequestLimits,
     ) -> None:
         self._gate, self._storage = gate, storage
         self._kubelets, self._reactor = kubelets, reactor
@@ -343,7 +343,7 @@ class NodePodLocator:
         with self._limits.short(context.user):
             return await self._locate_target(context, context.target)
 
-    async def _locate_target(self, context: RequestContext, target: Target) -> Location:
+    async def _locate_target(self, context: RequestContext, target: RequestTarget) -> Location:
         permission = attributes_of(context.user, self.verb, target)
         await self._gate.authorize_session(context, permission)
         if query_of(context).texts("dryRun"):
@@ -398,7 +398,7 @@ class NodeLogLocator(NodePodLocator):
         return _at("containerLogs", target, container) + (b"?" + suffix if suffix else b"")
 
 
-def to(kubelet: Kubelet, context: RequestContext, path: bytes) -> Location:
+def to(kubelet: KubeletClient, context: RequestContext, path: bytes) -> Location:
     """The next hop, for a request that is complete with its path and query."""
     return Location(
         subject=context.subject,
@@ -438,7 +438,7 @@ def container_of(pod: Object, requested: str) -> str:
     raise BadRequest(message)
 
 
-def _at(what: str, target: Target, container: str = "") -> bytes:
+def _at(what: str, target: RequestTarget, container: str = "") -> bytes:
     parts = [what, target.namespace, target.name, *([container] if container else [])]
     return "".join(f"/{quote(part, safe='')}" for part in parts).encode("ascii")
 
@@ -476,9 +476,9 @@ def add_node_pods(
     logs = relay(NodeLogLocator(*places))
 
     def add(methods: list[str], subresource: str, handler: Handler) -> None:
-        def target(match: Match[Any]) -> Target:
+        def target(match: RouteMatch[Any]) -> RequestTarget:
             values = match.values
-            return Target(NODE_PODS, values["namespace"], values["name"], subresource)
+            return RequestTarget(NODE_PODS, values["namespace"], values["name"], subresource)
 
         base = f"{root_of(NODE_PODS)}/namespaces/{{namespace}}/{NODE_PODS.resource.plural}"
         path = f"{base}/{{name}}/{subresource}"
@@ -489,7 +489,7 @@ def add_node_pods(
     add(["GET"], "log", logs.handle)
 
 
-def _facts(target: Target) -> dict[str, str]:
+def _facts(target: RequestTarget) -> dict[str, str]:
     """The facts of a session of a Pod, or of a Node."""
     return {
         "namespace": target.namespace,
@@ -526,7 +526,7 @@ class NodeProxyLocator:
     """
 
     def __init__(
-        self, gate: Gate, storage: IStorage, kubelets: Kubelets, reactor: Any, limits: Limits
+        self, gate: Gate, storage: IStorage, kubelets: Kubelets, reactor: Any, limits: RequestLimits
     ) -> None:
         self._gate, self._storage, self._kubelets = gate, storage, kubelets
         self._reactor, self._limits = reactor, limits
@@ -558,8 +558,8 @@ def add_node_proxy(routes: GatedRoutes, relay: Relay) -> None:
     :param relay: a relay with a :class:`NodeProxyLocator`.
     """
 
-    def target(match: Match[Any]) -> Target:
-        return Target(NODES, "", match.values["name"], PROXY)
+    def target(match: RouteMatch[Any]) -> RequestTarget:
+        return RequestTarget(NODES, "", match.values["name"], PROXY)
 
     for path in PROXY_PATHS:
         pattern = f"{root_of(NODES)}/nodes/{{name}}/{PROXY}/{path}"

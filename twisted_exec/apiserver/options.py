@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 from twisted.python.usage import UsageError
 
 from twisted_exec.api.kinds import ADDRESS_TYPES
-from twisted_exec.apiserver.aggregated.authentication import Overrides, is_header_name
+from twisted_exec.apiserver.aggregated.authentication import RequestHeaderOverrides, is_header_name
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.node_pods import KubeletAccess
 from twisted_exec.auth.issuers import Issuers
 from twisted_exec.auth.jwt import ALGORITHMS
-from twisted_exec.auth.oidc import Claim, Issuer, checked_url
+from twisted_exec.auth.oidc import Issuer, MappedClaim, checked_url
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.options import BrowserOptions, duration, seconds
@@ -194,8 +194,8 @@ def _issuer(options: Mapping[str, Any]) -> Issuer:
     return Issuer(
         url=options["oidc-issuer-url"],
         audiences=tuple(filter(None, dict.fromkeys(audiences))),
-        username=Claim(options["oidc-username-claim"], _username_prefix(options)),
-        groups=Claim(groups, options["oidc-groups-prefix"] or "") if groups else None,
+        username=MappedClaim(options["oidc-username-claim"], _username_prefix(options)),
+        groups=MappedClaim(groups, options["oidc-groups-prefix"] or "") if groups else None,
         required=tuple(options["oidc-required-claim"].items()),
         algorithms=algorithms,
     )
@@ -542,4 +542,4 @@ def aggregated(options: Mapping[str, Any]) -> Aggregated | None:
     def host(reactor: Any) -> KubeClient:
         return KubeClient(config.current(), reactor, renew=config.current, agent=_AGENT)
 
-    return Aggregated(host, Overrides(*(options[name] or () for name in _HEADERS)))
+    return Aggregated(host, RequestHeaderOverrides(*(options[name] or () for name in _HEADERS)))

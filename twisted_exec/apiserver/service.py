@@ -31,11 +31,11 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.assembly import ControlPlane, assemble
-from twisted_exec.apiserver.auditing import Policy
+from twisted_exec.apiserver.auditing import AuditPolicy
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.console_objects import DEFAULT_DAYS
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, CAPair
-from twisted_exec.apiserver.identity.credentials import Credentials, Identities
+from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.identity.signers import (
     CLIENT,
     NODE_CLIENT,
@@ -143,7 +143,7 @@ class Settings:
     kubelets: KubeletAccess | None = None
     sessions: SessionLimits | None = None
     aggregated: Aggregated | None = None
-    audit_policy: Policy | None = None
+    audit_policy: AuditPolicy | None = None
     web: bool = True
     web_client: WebClient | None = None
 
@@ -272,7 +272,7 @@ class APIServer(AsyncService):
         return StandaloneControlPlane(
             self._storage,
             settings.dialects,
-            Credentials(settings.client_ca, settings.identities, self._storage, reactor),
+            ServerAuthenticators(settings.client_ca, settings.identities, self._storage, reactor),
             pods_view=settings.pods_view and settings.kubelets is None,
             node_pods=settings.kubelets is not None,
             authorities=authorities,

@@ -22,7 +22,7 @@ from twisted_exec.apiserver.controllers.bootstrap import RoleAggregation, System
 from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from twisted_exec.apiserver.controllers.namespaces import NamespaceGuard, NamespaceLifecycle
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
-from twisted_exec.apiserver.identity.credentials import Credentials
+from twisted_exec.apiserver.identity.credentials import ServerAuthenticators
 from twisted_exec.apiserver.identity.rbac import Escalation, StoredRules
 from twisted_exec.apiserver.identity.reviews import ConsoleRules, Reviews
 from twisted_exec.apiserver.identity.service_accounts import (
@@ -34,7 +34,7 @@ from twisted_exec.apiserver.identity.signers import CLIENT
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness
 from twisted_exec.apiserver.machine_pods import PodNames, PodsAuthorizer
 from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
-from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.renamed_storage import RenamedStorage
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.gate import Gate, GatedRoutes
@@ -66,7 +66,7 @@ class StandaloneControlPlane:
         self,
         storage: IStorage,
         dialects: Sequence[Dialect],
-        credentials: Credentials,
+        credentials: ServerAuthenticators,
         *,
         pods_view: bool = False,
         node_pods: bool = False,
@@ -112,7 +112,7 @@ class StandaloneControlPlane:
         return [NamespaceGuard(), Escalation(self._rbac, self.storage), rights]
 
     def followers(
-        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`ControlPlane.followers`."""
         objects, namespaces = self._system_objects()
@@ -120,7 +120,7 @@ class StandaloneControlPlane:
         return [self._rules, self._voided, self._exposed, self._system]
 
     def leader_controllers(
-        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`ControlPlane.leader_controllers`."""
         services: list[Service] = [

@@ -13,7 +13,7 @@ from twisted.python.usage import UsageError
 from twisted_exec.api.dialects import DEFAULT, NAMES, one_per_group
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
-from twisted_exec.apiserver.auditing import DEFAULT_POLICY, Policy, load
+from twisted_exec.apiserver.auditing import DEFAULT_POLICY, AuditPolicy, load
 from twisted_exec.apiserver.controllers.console_objects import DEFAULT_DAYS
 from twisted_exec.apiserver.controllers.signer import CAPair
 from twisted_exec.apiserver.options import IDENTITY_PATHS as IDENTITY_PATHS
@@ -66,7 +66,7 @@ def _address_types(text: str) -> tuple[str, ...]:
     return types
 
 
-def _policy(path: str) -> Policy:
+def _policy(path: str) -> AuditPolicy:
     """:raises ValueError: the file is not an audit policy."""
     try:
         return load(path)

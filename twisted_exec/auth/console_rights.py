@@ -133,7 +133,7 @@ class TakeoverRefused(Forbidden):
     """A user who has a lesser right at the console asked to take over."""
 
 
-class Conditions(Protocol):
+class SessionRequirements(Protocol):
     """Conditions of one session besides the rights of its user: those of ConsolePolicies."""
 
     def is_strict(self) -> bool:
@@ -147,7 +147,7 @@ class Conditions(Protocol):
         """
 
 
-class Access(Protocol):
+class SessionAccess(Protocol):
     """The access of a session to a console, for its reviews."""
 
     async def review(self, gate: Decides, user: User) -> Terms:
@@ -211,7 +211,7 @@ class ConsoleAccess:
     permission: Attributes
     options: StreamOptions
     refusal: Attributes
-    conditions: Conditions | None = None
+    conditions: SessionRequirements | None = None
 
     @classmethod
     def of(
@@ -225,7 +225,7 @@ class ConsoleAccess:
         permission = replace(exec_permission, verb="", subresource=CONSOLE, strict=strict)
         return cls(permission, options, exec_permission)
 
-    def under(self, conditions: Conditions) -> ConsoleAccess:
+    def under(self, conditions: SessionRequirements) -> ConsoleAccess:
         """Return the access under further conditions."""
         return replace(self, conditions=conditions)
 

@@ -46,7 +46,7 @@ from twisted_exec.api.users import (
     UNAUTHENTICATED,
     with_authenticated,
 )
-from twisted_exec.auth.console_rights import Access, ConsoleAccess, highest_right
+from twisted_exec.auth.console_rights import ConsoleAccess, SessionAccess, highest_right
 from twisted_exec.auth.credentials import CredentialHeaders, files_of
 from twisted_exec.auth.interfaces import (
     NO_CREDENTIALS,
@@ -63,7 +63,7 @@ from twisted_exec.auth.x509 import is_certified_by
 from twisted_exec.streaming.context import RequestContext, on_record
 from twisted_exec.streaming.http.pages import adopt_page
 from twisted_exec.streaming.http.responses import Dispatcher
-from twisted_exec.streaming.http.routes import Match, RouteTable, WrongMethod, with_head
+from twisted_exec.streaming.http.routes import RouteMatch, RouteTable, WrongMethod, with_head
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer, Subject
@@ -137,7 +137,7 @@ class Evidence:
     user: User
     allowed: tuple[Attributes, ...] = ()
     expires: float = math.inf
-    console: Access | None = None
+    console: SessionAccess | None = None
 
 
 def users_of(sessions: Sessions) -> Iterator[User]:
@@ -347,7 +347,7 @@ class Gate:
         self.allow_console(context, access)
         return right
 
-    def allow_console(self, context: RequestContext, access: Access) -> None:
+    def allow_console(self, context: RequestContext, access: SessionAccess) -> None:
         """Keep the access to a console for the reviews of the session."""
         assert isinstance(context.evidence, Evidence)
         context.evidence = replace(context.evidence, console=access)
@@ -560,7 +560,7 @@ class GatedEndpoint:
     """
 
     handler: Handler
-    target: Callable[[Match[Any]], Any] | None = None
+    target: Callable[[RouteMatch[Any]], Any] | None = None
     session: Callable[[Any], Mapping[str, str]] | None = None
     is_open: bool = False
 
@@ -574,7 +574,7 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         pattern: str,
         handler: Handler,
         *,
-        target: Callable[[Match[Any]], Any] | None = None,
+        target: Callable[[RouteMatch[Any]], Any] | None = None,
         is_open: bool = False,
     ) -> None:
         """
@@ -591,7 +591,7 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         pattern: str,
         handler: Handler,
         *,
-        target: Callable[[Match[Any]], Any],
+        target: Callable[[RouteMatch[Any]], Any],
         session: Callable[[Any], Mapping[str, str]],
     ) -> None:
         """
@@ -632,7 +632,7 @@ class GatedDispatcher(Dispatcher):
         """The path to match."""
         return request.path
 
-    async def answer(self, match: Match[GatedEndpoint], request: Request) -> None:
+    async def answer(self, match: RouteMatch[GatedEndpoint], request: Request) -> None:
         """Answer a request with its endpoint."""
         endpoint = match.endpoint
         target = None if endpoint.target is None else endpoint.target(match)

@@ -17,7 +17,15 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api import bodies
 from twisted_exec.api.status import APIError
-from twisted_exec.auth.oidc import CLAIMS, USER, Claim, Expression, Issuer, Rule, checked_url
+from twisted_exec.auth.oidc import (
+    CLAIMS,
+    USER,
+    Expression,
+    Issuer,
+    MappedClaim,
+    ValidationRule,
+    checked_url,
+)
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
@@ -191,7 +199,7 @@ def _audiences(issuer: Mapping[str, Any], path: str) -> tuple[str, ...]:
     return tuple(audiences)
 
 
-def _claim(mappings: Mapping[str, Any], name: str, path: str) -> Claim | Expression | None:
+def _claim(mappings: Mapping[str, Any], name: str, path: str) -> MappedClaim | Expression | None:
     mapping, here = _object(mappings, name, path), f"{path}{name}."
     _known(mapping, here, ("claim", "prefix", "expression"))
     claim = _text(mapping, "claim", here)
@@ -206,7 +214,7 @@ def _claim(mappings: Mapping[str, Any], name: str, path: str) -> Claim | Express
     prefix = _text(mapping, "prefix", here)
     if prefix and not claim:
         raise _Fault(f"{here}claim is missing: it belongs to the prefix")
-    return Claim(claim, prefix) if claim else None
+    return MappedClaim(claim, prefix) if claim else None
 
 
 def _uid(mappings: Mapping[str, Any], path: str) -> str | Expression:
@@ -234,7 +242,7 @@ def _extra(mappings: Mapping[str, Any], path: str) -> tuple[tuple[str, Expressio
     return tuple(extra.items())
 
 
-def _rules(obj: Mapping[str, Any], name: str, path: str, about: str) -> tuple[Rule, ...]:
+def _rules(obj: Mapping[str, Any], name: str, path: str, about: str) -> tuple[ValidationRule, ...]:
     """Parse the rules of a list that are expressions."""
     rules = []
     for index, rule in enumerate(_objects(obj, name, path)):
@@ -244,7 +252,7 @@ def _rules(obj: Mapping[str, Any], name: str, path: str, about: str) -> tuple[Ru
             message = _text(rule, "message", here)
             if not message.isprintable():
                 raise _Fault(f"{here}message is more than one line")
-            rules.append(Rule(_expression(rule, "expression", here, about), message))
+            rules.append(ValidationRule(_expression(rule, "expression", here, about), message))
     return tuple(rules)
 
 
@@ -260,7 +268,7 @@ def _expression(obj: Mapping[str, Any], name: str, path: str, about: str = CLAIM
     return expression
 
 
-def _check_email(username: Claim | Expression, looked_at: Sequence[Expression]) -> None:
+def _check_email(username: MappedClaim | Expression, looked_at: Sequence[Expression]) -> None:
     """An email identifies a user only if some expression checks that it is verified."""
     if not isinstance(username, Expression) or not _EMAIL.search(username.text):
         return

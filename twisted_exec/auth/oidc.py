@@ -289,7 +289,7 @@ class Expression:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ValidationRule:
     """A condition; ``message`` is logged when it is false."""
 
     expression: Expression
@@ -308,7 +308,7 @@ _COMPONENT = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+:system:", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Claim:
+class MappedClaim:
     """A claim whose value, with ``prefix`` before it, becomes a name."""
 
     name: str
@@ -336,13 +336,13 @@ class Issuer:
 
     url: str
     audiences: tuple[str, ...]
-    username: Claim | Expression
-    groups: Claim | Expression | None = None
+    username: MappedClaim | Expression
+    groups: MappedClaim | Expression | None = None
     uid: str | Expression = ""
     extra: tuple[tuple[str, Expression], ...] = ()
     required: tuple[tuple[str, str], ...] = ()
-    claim_rules: tuple[Rule, ...] = ()
-    user_rules: tuple[Rule, ...] = ()
+    claim_rules: tuple[ValidationRule, ...] = ()
+    user_rules: tuple[ValidationRule, ...] = ()
     algorithms: tuple[str, ...] = ALGORITHMS
     ca_pem: bytes = b""
     discovery_url: str = ""
@@ -393,12 +393,12 @@ async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluato
     for rule in issuer.claim_rules:
         await rule.confirm(claims, evaluator, token.subject)
     username = issuer.username
-    by_email = isinstance(username, Claim) and username.name == "email"
+    by_email = isinstance(username, MappedClaim) and username.name == "email"
     if by_email and claims.get("email_verified", True) is not True:
         raise InvalidToken("its email is not verified")
     name = _name(await token.text(username), username)
     groups = [_name(each, issuer.groups) for each in await token.texts(issuer.groups) if each]
-    uid = await token.text(Claim(issuer.uid) if isinstance(issuer.uid, str) else issuer.uid)
+    uid = await token.text(MappedClaim(issuer.uid) if isinstance(issuer.uid, str) else issuer.uid)
     extra = {key: _printable(await token.texts(each), each) for key, each in issuer.extra}
     extra = {key: values for key, values in extra.items() if values}
     user_info = {"username": name, "uid": uid, "groups": groups, "extra": _lists(extra)}
@@ -409,11 +409,15 @@ async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluato
     return User(name, with_authenticated(name, groups), uid, extra, expires=expires)
 
 
-_Source = Claim | Expression | None
+_Source = MappedClaim | Expression | None
 
 
 def _told(source: _Source) -> str:
-    return f"its claim {source.name}" if isinstance(source, Claim) else getattr(source, "field", "")
+    return (
+        f"its claim {source.name}"
+        if isinstance(source, MappedClaim)
+        else getattr(source, "field", "")
+    )
 
 
 @dataclass(frozen=True)
@@ -434,7 +438,7 @@ class _Claims:
         return self.claims.get(source.name) if source is not None else None
 
     async def text(self, source: _Source) -> str:
-        if source == Claim(""):
+        if source == MappedClaim(""):
             return ""
         value = await self.value(source)
         if not isinstance(value, str) or not value:
@@ -452,7 +456,7 @@ class _Claims:
 def _name(value: str, source: _Source) -> str:
     """Check the name of a user or group, which every hop must be able to forward."""
     (name,) = _printable([value], source)
-    name = source.prefix + name if isinstance(source, Claim) else name
+    name = source.prefix + name if isinstance(source, MappedClaim) else name
     if name != name.strip():
         raise InvalidToken(f"{_told(source)} has characters that no name has")
     if name.startswith(_RESERVED):

@@ -1,7 +1,7 @@
 """
 RBAC: the authorizer for ``rbac.authorization.k8s.io`` objects, and the default roles and bindings.
 
-A :class:`Policy` indexes roles and bindings by user.  It is built from all RBAC objects at one
+A :class:`Permissions` indexes roles and bindings by user.  It is built from all RBAC objects at one
 moment, and answers without looking at them again.  Source:
 ``k8s.io/kubernetes/pkg/registry/rbac/validation/rule.go``, and the controller for aggregated
 cluster roles: here they are aggregated when the policy is built, so their ``rules`` are never out
@@ -67,7 +67,7 @@ __all__ = [
     "PERMISSION_WATCHER",
     "IRuleSource",
     "Object",
-    "Policy",
+    "Permissions",
     "RBACAuthorizer",
     "RBACObjects",
     "Rule",
@@ -107,7 +107,7 @@ class RBACAuthorizer:
     def __init__(self, source: IRuleSource) -> None:
         self._source = source
         self._objects: RBACObjects | None = None
-        self._current: Policy | None = None
+        self._current: Permissions | None = None
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
         """As :meth:`IAuthorizer.authorize`."""
@@ -144,12 +144,12 @@ class RBACAuthorizer:
                 + _few(missing)
             )
 
-    def _policy(self) -> Deferred[Policy]:
+    def _policy(self) -> Deferred[Permissions]:
         return self._source.snapshot().addCallback(self._understood)
 
-    def _understood(self, objects: RBACObjects) -> Policy:
+    def _understood(self, objects: RBACObjects) -> Permissions:
         if self._current is None or objects is not self._objects:
-            self._objects, self._current = objects, Policy(objects)
+            self._objects, self._current = objects, Permissions(objects)
         return self._current
 
 
@@ -171,7 +171,7 @@ _Subjects = dict[tuple[str, str], list[_Grant]]
 """Grants by ``("User", name)`` or ``("Group", name)``."""
 
 
-class Policy:
+class Permissions:
     """All permissions at one moment."""
 
     def __init__(self, objects: RBACObjects) -> None:

@@ -126,7 +126,7 @@ def config_of(options: argparse.Namespace) -> ClientConfig:
 
 def overrides_of(options: argparse.Namespace) -> Overrides:
     """Return the values that override the kubeconfig."""
-    from twisted_exec.kube.kubeconfig.client_config import Impersonation
+    from twisted_exec.kube.kubeconfig.client_config import ImpersonatedUser
     from twisted_exec.kube.kubeconfig.loader import Overrides
 
     return Overrides(
@@ -142,7 +142,7 @@ def overrides_of(options: argparse.Namespace) -> Overrides:
         token=options.token,
         username=options.username,
         password=options.password,
-        impersonate=Impersonation(
+        impersonate=ImpersonatedUser(
             options.impersonate or "", options.as_uid or "", tuple(options.as_group or ())
         ),
     )

@@ -55,7 +55,7 @@ class InputState:
     restarted_at: int | None
 
 
-class Input:
+class ViewerInput:
     """
     The input of a viewer.
 

@@ -9,7 +9,7 @@ first byte.  Plain text is different: see :class:`~twisted_exec.wire.escape_sequ
 A log contains what the journal has retained.  A reader that is slower than the output gets a line
 with the number of missing bytes; the console never waits for readers of its log.
 
-A reader can continue the log of another reader from its :meth:`LogReader.frame`: both together have
+A reader can continue the log of another reader from its :meth:`JournalLogReader.frame`: both together have
 returned what one reader would have returned.
 """
 
@@ -29,7 +29,7 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED, INTERNAL, MACHINE_DELETED, Ending
 from twisted_exec.streaming.text.stream import PacedResponse
 from twisted_exec.wire.escape_sequences import PlainLines
-from twisted_exec.wire.log_frames import MID_LINE, RETURNED, Frame, Framing
+from twisted_exec.wire.log_frames import MID_LINE, RETURNED, Framing, LogFrame
 
 _READ_BYTES = 32 << 10
 # With its timestamp, a line of 1 byte becomes 32 bytes.
@@ -42,7 +42,7 @@ _REDRAWN_LINES = re.compile(rb"[^\r\n]*(?:\r*\n|\r+)|[^\r\n]+")
 _MISSING = b"[twisted-exec: output is missing here]"
 
 
-class LogReader:
+class JournalLogReader:
     """
     One reader's position in a journal, and the format of what it reads.
 
@@ -102,7 +102,7 @@ class LogReader:
             self._remaining -= len(text)
         return text
 
-    def frame(self, text: bytes) -> Frame:
+    def frame(self, text: bytes) -> LogFrame:
         """Return the frame of the piece that was just read."""
         state = 0 if self._begins_line else MID_LINE
         offset = self._offset
@@ -110,7 +110,7 @@ class LogReader:
             offset -= self._plain.undecided
             if self._plain.returned:
                 state |= RETURNED
-        return Frame(text, offset, self._journal.time_at(max(offset - 1, 0)), state)
+        return LogFrame(text, offset, self._journal.time_at(max(offset - 1, 0)), state)
 
     def _skip(self) -> bytes:
         """Return a notice for output that is missing, or nothing."""
@@ -260,7 +260,7 @@ class LogStream(PacedResponse):
         self, request: Request, journal: IJournal, options: LogOptions, machine: str = ""
     ) -> None:
         super().__init__(request)
-        self._journal, self._reader = journal, LogReader(journal, options, machine)
+        self._journal, self._reader = journal, JournalLogReader(journal, options, machine)
         self._framed = options.frames
 
     def _headers(self) -> Sequence[tuple[bytes, bytes]]:

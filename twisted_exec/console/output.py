@@ -85,7 +85,7 @@ class HarmlessOutput:
         return b"".join(pieces)
 
 
-class Output:
+class ViewerOutput:
     """
     Copies from the journal to a stream whenever the stream accepts more.
 

@@ -432,7 +432,7 @@ class UnrecordedConsole:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConsoleLimits:
     """
     Limits of a shared console.
 
@@ -451,7 +451,7 @@ class Limits:
     restart_seconds: float = 0.0
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ConsoleLimits()
 
 
 _OLD_OUTPUT_SECONDS = 10.0
@@ -491,7 +491,7 @@ class SharedConsole:
         *,
         journal: IJournal | None = None,
         size: TerminalSize | None = None,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ConsoleLimits = DEFAULT_LIMITS,
         before_output: Callable[[], None] | None = None,
         acted: Callable[[Act], None] = ignore,
         restarts: Callable[[Ending, bool], bool] = _never,

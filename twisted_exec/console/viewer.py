@@ -32,8 +32,8 @@ from zope.interface import implementer
 from twisted_exec.api.names import display_name
 from twisted_exec.api.status import APIError, BadRequest, TooManyRequests
 from twisted_exec.console import acts
-from twisted_exec.console.input import Input, InputState
-from twisted_exec.console.output import Output, OutputState
+from twisted_exec.console.input import InputState, ViewerInput
+from twisted_exec.console.output import OutputState, ViewerOutput
 from twisted_exec.streaming.interfaces import (
     Break,
     Ending,
@@ -81,7 +81,7 @@ class Viewer:
         self._user = self._session = self.joined_as = ""
         self.terms = FULL
         self.is_away = False
-        self.output = Output(
+        self.output = ViewerOutput(
             console.journal,
             console.scrollback_start,
             self._end,
@@ -89,7 +89,7 @@ class Viewer:
             viewers.harmless_output,
             self._read_on,
         )
-        self.input = Input(self, console)
+        self.input = ViewerInput(self, console)
         self._ending: Ending | None = None
         self._ended = False
         self._stall: IDelayedCall | None = None

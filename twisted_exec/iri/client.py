@@ -47,13 +47,13 @@ from twisted_exec.iri.methods import (
 )
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.revision import Call
+from twisted_exec.iri.revision import RevisedCall
 from twisted_exec.iri.revisions import CONSOLE
 from twisted_exec.iri.revisions import revision as revision_named
 from twisted_exec.iri.target import (
     MutualTLS,
     ReloadingTLS,
-    Target,
+    RuntimeAddress,
     TargetError,
     check_socket,
     parse_target,
@@ -84,7 +84,7 @@ _LIMITS = {
 _STATES = frozenset(pb.MachineState.values())
 
 
-def read_answer(call: Call, raw: bytes) -> Message:
+def read_answer(call: RevisedCall, raw: bytes) -> Message:
     """
     Decode an answer into a message of the current revision.
 
@@ -157,7 +157,7 @@ class IRIClient(Service):
 
     def __init__(
         self,
-        target: str | Target,
+        target: str | RuntimeAddress,
         reactor: IReactorFromThreads,
         *,
         tls: MutualTLS | None = None,
@@ -412,7 +412,7 @@ class IRIClient(Service):
 
 
 def _made(
-    call: Call, stub: Any, raw: bytes, seconds: float, metadata: Metadata
+    call: RevisedCall, stub: Any, raw: bytes, seconds: float, metadata: Metadata
 ) -> tuple[Any, Message | APIError | None]:
     """Wait for a call, in a thread; return the finished call, and the answer of a successful one."""
     try:
@@ -424,14 +424,14 @@ def _made(
     return finished, _checked(call, answer)
 
 
-def _read(call: Call, future: Any) -> Message | APIError | None:
+def _read(call: RevisedCall, future: Any) -> Message | APIError | None:
     """Return the answer of a successful call."""
     if future.cancelled() or future.code() is not grpc.StatusCode.OK:
         return None
     return _checked(call, future.result())
 
 
-def _checked(call: Call, answer: bytes) -> Message | APIError:
+def _checked(call: RevisedCall, answer: bytes) -> Message | APIError:
     try:
         return read_answer(call, answer)
     except APIError as problem:

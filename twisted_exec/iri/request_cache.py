@@ -79,7 +79,7 @@ def grant_from(values: Mapping[str, Any]) -> Grant:
         raise ValueError(f"this is no grant of a token: {problem}") from None
 
 
-class Reservation:
+class TokenReservation:
     """
     One upgrade's hold on a token: call :meth:`commit` or :meth:`release`, once.
 
@@ -169,7 +169,7 @@ class RequestCache:
         """
         Take note of a stream that was opened with a token in an earlier process.
 
-        :param digest: see :attr:`Reservation.digest`.
+        :param digest: see :attr:`TokenReservation.digest`.
         """
         self._live[digest] = grant, stream
 
@@ -208,7 +208,7 @@ class RequestCache:
 
     def reserve(
         self, token: str, *, user: str = "", machine_uid: str = "", purpose: str = EXEC
-    ) -> Reservation:
+    ) -> TokenReservation:
         """
         Reserve a token for one upgrade.
 
@@ -225,7 +225,7 @@ class RequestCache:
             raise _unknown()
         del self._waiting[digest]
         self._reserved[digest] = grant
-        return Reservation(self, digest, expires, grant)
+        return TokenReservation(self, digest, expires, grant)
 
     def stream(
         self, token: str, *, session: str = "", user: str = "", machine_uid: str = ""

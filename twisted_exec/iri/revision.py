@@ -50,7 +50,7 @@ def strict(revision: str) -> Lose:
 
 
 @dataclass(frozen=True)
-class Call:
+class RevisedCall:
     """
     One RPC of one revision.
 
@@ -103,17 +103,17 @@ class Revision:
     One wire form of the interface.
 
     :param service: full name of the service on the wire.
-    :param calls: the supported calls by :attr:`Call.attribute`.
+    :param calls: the supported calls by :attr:`RevisedCall.attribute`.
     :param nothing: paths of methods for objects that this project does not have: they return an
         empty message, which is an empty list.
     """
 
     name: str
     service: str
-    calls: Mapping[str, Call]
+    calls: Mapping[str, RevisedCall]
     nothing: Sequence[str] = ()
 
-    def call(self, attribute: str) -> Call:
+    def call(self, attribute: str) -> RevisedCall:
         """:raises NotImplementedByBackend: there is no such method."""
         try:
             return self.calls[attribute]
@@ -166,7 +166,7 @@ def make_revision(
         inner_request, inner_response = _message(inner.input_type), _message(inner.output_type)
         attribute = attribute_of(inner.name)
         between = translators or {}
-        calls[attribute] = Call(
+        calls[attribute] = RevisedCall(
             revision=name,
             path=f"/{service}/{wire.name}",
             attribute=attribute,

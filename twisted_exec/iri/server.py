@@ -39,13 +39,19 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.methods import DEADLINE_SECONDS, TOKENS, read_exec_metadata, to_grpc
-from twisted_exec.iri.revision import Call, Revision
+from twisted_exec.iri.revision import RevisedCall, Revision
 from twisted_exec.iri.revisions import CONSOLE, IRONCORE, SPHERIC
 from twisted_exec.iri.revisions import revision as revision_named
-from twisted_exec.iri.target import MutualTLS, ReloadingTLS, Target, TargetError, parse_target
+from twisted_exec.iri.target import (
+    MutualTLS,
+    ReloadingTLS,
+    RuntimeAddress,
+    TargetError,
+    parse_target,
+)
 from twisted_exec.iri.unix_gate import (
     MOST_CONNECTIONS,
-    Gate,
+    UnixGate,
     listen_gate,
     prepare_directory,
     remove_stale,
@@ -102,7 +108,7 @@ class IRIServer(Service):
     def __init__(
         self,
         runtime: object,
-        target: str | Target,
+        target: str | RuntimeAddress,
         reactor: Any,
         *,
         tls: MutualTLS | None = None,
@@ -122,7 +128,7 @@ class IRIServer(Service):
         self._shared = bool(set(allowed_uids) - {0, os.getuid()})
         self._server: Any = None
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
-        self._gate: tuple[IListeningPort, Gate] | None = None
+        self._gate: tuple[IListeningPort, UnixGate] | None = None
         self._inner_directory = ""
         self._changes = threading.Semaphore(limits.changes)
 
@@ -240,7 +246,7 @@ class IRIServer(Service):
                 f"cannot listen on {self.target.address}: the address is in use or not this "
                 "host's: free it, or choose another"
             ) from None
-        self.target = Target(host=self.target.host, port=port)
+        self.target = RuntimeAddress(host=self.target.host, port=port)
         self._server.start()
 
     def _credentials(self) -> Any:
@@ -274,7 +280,7 @@ class IRIServer(Service):
             self._inner_directory = ""
 
     def _handlers(self, revision: Revision) -> dict[str, Any]:
-        def handler(call: Call) -> Any:
+        def handler(call: RevisedCall) -> Any:
             # No (de)serializers: grpcio logs their exceptions as tracebacks.
             return grpc.unary_unary_rpc_method_handler(
                 lambda raw, context: self._answer(call, raw, context)
@@ -294,7 +300,7 @@ class IRIServer(Service):
             context.abort(code, message)
         return b""
 
-    def _answer(self, call: Call, raw: bytes, context: Any) -> bytes:
+    def _answer(self, call: RevisedCall, raw: bytes, context: Any) -> bytes:
         """Handle one call; runs in a thread of grpcio."""
         try:
             self._check_client(context)
@@ -309,7 +315,7 @@ class IRIServer(Service):
         raise AssertionError("abort always raises")
 
     @contextlib.contextmanager
-    def _room(self, call: Call) -> Iterator[None]:
+    def _room(self, call: RevisedCall) -> Iterator[None]:
         """:raises TooManyRequests: too many changes are in progress."""
         if call.attribute in DEADLINE_SECONDS:
             yield
@@ -322,7 +328,7 @@ class IRIServer(Service):
         finally:
             self._changes.release()
 
-    def _outcome(self, call: Call, raw: bytes, context: Any) -> Message:
+    def _outcome(self, call: RevisedCall, raw: bytes, context: Any) -> Message:
         """
         :raises APIError: the runtime refuses, or the request is invalid.
         :raises TimeoutError: the call's deadline has passed; or CancelledError.
@@ -344,7 +350,7 @@ class IRIServer(Service):
         ):
             raise Forbidden("this client certificate may not use the machine runtime")
 
-    def _read(self, call: Call, raw: bytes, context: Any) -> tuple[Message, dict[str, str]]:
+    def _read(self, call: RevisedCall, raw: bytes, context: Any) -> tuple[Message, dict[str, str]]:
         """:raises BadRequest: not a message of the method."""
         try:
             request = call.decode_request(raw)
@@ -357,7 +363,7 @@ class IRIServer(Service):
 
     def _perform(
         self,
-        call: Call,
+        call: RevisedCall,
         request: Message,
         facts: dict[str, str],
         outcome: concurrent.futures.Future[Message],

@@ -26,7 +26,7 @@ class TargetError(ValueError):
 
 
 @dataclass(frozen=True)
-class Target:
+class RuntimeAddress:
     """
     An address to listen at or to connect to.
 
@@ -54,7 +54,7 @@ class Target:
         return f"unix://{self.path}" if self.is_unix else f"dns:///{self.address}"
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> RuntimeAddress:
     """
     Read a gRPC target.
 
@@ -68,12 +68,12 @@ def parse_target(text: str) -> Target:
             raise TargetError(
                 f"{text!r}: the path of a UNIX socket has at most {_SUN_PATH_BYTES} bytes"
             )
-        return Target(path=path)
+        return RuntimeAddress(path=path)
     if text.startswith("dns:///"):
         host, colon, port = text.removeprefix("dns:///").rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if colon and host and port.isascii() and port.isdigit() and int(port) <= 65535:
-            return Target(host=host, port=int(port))
+            return RuntimeAddress(host=host, port=int(port))
     raise TargetError(f"{text!r} is neither unix:///absolute/path nor dns:///host:port")
 
 

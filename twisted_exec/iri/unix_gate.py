@@ -81,14 +81,14 @@ class _Door(Protocol):
 
     transport: Any
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: UnixGate) -> None:
         self._gate = gate
 
     def connectionMade(self) -> None:
         self._gate.arrived(self.transport)
 
 
-class Gate(Factory):
+class UnixGate(Factory):
     """
     Forwards connections of allowed users to the inner socket.
 
@@ -162,20 +162,20 @@ def listen_gate(
     inner: str,
     allowed_uids: Collection[int],
     most_connections: int = MOST_CONNECTIONS,
-) -> tuple[IListeningPort, Gate]:
+) -> tuple[IListeningPort, UnixGate]:
     """
     Listen at ``path`` for ``allowed_uids``; it must not exist unless its socket was inherited.
 
     :raises CannotListenError: the path is in use.
     """
-    gate = Gate(reactor, inner, allowed_uids, most_connections)
+    gate = UnixGate(reactor, inner, allowed_uids, most_connections)
     shared = set(allowed_uids) - {0, os.getuid()}
     port = listen_unix(reactor, path, gate, 0o666 if shared else 0o600)
     accept_unbuffered(port)
     return port, gate
 
 
-async def stop_gate(port: IListeningPort, gate: Gate) -> None:
+async def stop_gate(port: IListeningPort, gate: UnixGate) -> None:
     """Stop a gate; returns when the path is free again."""
     await stop_unix_port(port)
     await gate.close()

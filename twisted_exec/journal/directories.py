@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from twisted_exec.journal.retention import Retention, SegmentFile, Usage
+from twisted_exec.journal.retention import JournalUsage, Retention, SegmentFile
 from twisted_exec.journal.segments import opened, sync_directory
 
 _KEY = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
@@ -91,7 +91,7 @@ class Directories:
 
     # Retention.
 
-    def usages(self, retentions: Mapping[str, Retention]) -> Iterator[Usage]:
+    def usages(self, retentions: Mapping[str, Retention]) -> Iterator[JournalUsage]:
         """Iterate over the sizes and ages of all journals."""
         for key in self.keys():
             segments = {}
@@ -108,7 +108,9 @@ class Directories:
             except OSError:
                 continue  # it changes just now
             retention = retentions.get(key, Retention())
-            yield Usage(key, [segments[each] for each in sorted(segments)], retention, deleted_at)
+            yield JournalUsage(
+                key, [segments[each] for each in sorted(segments)], retention, deleted_at
+            )
 
     def _deleted_at(self, key: str) -> int:
         with opened(self._layer, self.file(key, _DELETED)) as descriptor:
@@ -141,7 +143,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 @dataclass(frozen=True)
-class Run:
+class ProgramRun:
     """
     One run of the program.
 
@@ -171,14 +173,14 @@ def kernel_boot() -> str:
 
 
 def next_run(
-    last: Run | None,
+    last: ProgramRun | None,
     kernel: str,
     now: int,
     *,
     is_new: bool,
     front: str = "",
     has_lost: bool = False,
-) -> Run:
+) -> ProgramRun:
     """
     Return the run that begins now.
 
@@ -189,23 +191,25 @@ def next_run(
     """
     if last is None:
         if is_new:
-            return Run(1, kernel, False, 0, now, front)
+            return ProgramRun(1, kernel, False, 0, now, front)
         number = max(2, now // 1_000_000_000)  # beyond every number before
-        return Run(number, kernel, False, number - 1, now, front)  # assume the worst
+        return ProgramRun(number, kernel, False, number - 1, now, front)  # assume the worst
     was_cut = has_lost or (not last.clean and (last.kernel != kernel or not kernel))
-    return Run(last.number + 1, kernel, False, last.number if was_cut else last.cut, now, front)
+    return ProgramRun(
+        last.number + 1, kernel, False, last.number if was_cut else last.cut, now, front
+    )
 
 
-def read_run(layer: Any, path: str) -> Run | None:
+def read_run(layer: Any, path: str) -> ProgramRun | None:
     """Read the file; ``None`` if it is missing or damaged."""
     try:
         with opened(layer, path) as descriptor:
-            return Run(**json.loads(layer.pread(descriptor, 4096, 0)))
+            return ProgramRun(**json.loads(layer.pread(descriptor, 4096, 0)))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def write_run(layer: Any, path: str, run: Run) -> None:
+def write_run(layer: Any, path: str, run: ProgramRun) -> None:
     """
     Write the file, and force it to the disk.
 

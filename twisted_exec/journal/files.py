@@ -25,7 +25,7 @@ from typing import Any
 
 from zope.interface import implementer
 
-from twisted_exec.journal.interfaces import Event, ICursor, Kind
+from twisted_exec.journal.interfaces import Event, EventKind, ICursor
 from twisted_exec.journal.records import (
     HEADER_BYTES,
     OPEN_MAGIC,
@@ -36,8 +36,8 @@ from twisted_exec.journal.records import (
     decode_header,
 )
 from twisted_exec.journal.segments import (
+    ForeignFile,
     OpenSegment,
-    Refused,
     SealedSegment,
     Segment,
     is_passing,
@@ -59,7 +59,7 @@ _MAX_SEALED = 4
 
 
 @dataclass(frozen=True)
-class Place:
+class JournalPlace:
     """
     The directory of a journal, and the circumstances of its use.
 
@@ -89,7 +89,7 @@ def ahead_of_all(now: int) -> int:
     return max(0, now - _AHEAD_SINCE) // _MINUTE * _AHEAD_BYTES
 
 
-class Files:
+class JournalFiles:
     """
     The segments of one journal.
 
@@ -109,7 +109,7 @@ class Files:
     """
 
     def __init__(
-        self, place: Place, now: int, full: Callable[[Files], None], epoch: str = ""
+        self, place: JournalPlace, now: int, full: Callable[[JournalFiles], None], epoch: str = ""
     ) -> None:
         self.place, self._layer = place, place.layer
         self._full, self._newly_full = full, 0
@@ -160,7 +160,7 @@ class Files:
         try:
             with opened(self._layer, self._file("epoch")) as descriptor:
                 match = _EPOCH.fullmatch(read_output(self._layer, descriptor, 100, 0))
-        except (Damaged, FileNotFoundError, Refused):
+        except (Damaged, FileNotFoundError, ForeignFile):
             return None
         return None if match is None else bytes.fromhex(match[1].decode())
 
@@ -178,7 +178,7 @@ class Files:
                 magic = OPEN_MAGIC if kind == "open" else SEALED_MAGIC
                 try:
                     return self._header_in(self.path(first, kind), magic).epoch
-                except (Damaged, FileNotFoundError, Refused):
+                except (Damaged, FileNotFoundError, ForeignFile):
                     continue
         return None
 
@@ -260,7 +260,7 @@ class Files:
         """Begin at offset 0; all segments are lost if there is an epoch."""
         if self._has_epoch:
             self.epoch, self._has_epoch = self._new_epoch, False
-            self._gap = Event(0, now, Kind.GAP, {"bytes": None, "end": 0})
+            self._gap = Event(0, now, EventKind.GAP, {"bytes": None, "end": 0})
         self._plan(0, now, 0)
 
     def _continue_at(self, new: int, last: Segment | None, now: int) -> None:
@@ -272,7 +272,7 @@ class Files:
             last_time = max((each.time_ns for each in headers), default=now)
             boots = max((each.boots for each in headers), default=0)
         begin = self._end(last) if self.firsts else new
-        self._gap = Event(begin, max(now, last_time), Kind.GAP, {"bytes": None, "end": new})
+        self._gap = Event(begin, max(now, last_time), EventKind.GAP, {"bytes": None, "end": new})
         self._plan(new, last_time, boots)
 
     def _plan(self, first: int, now: int, boots: int) -> None:
@@ -426,11 +426,11 @@ class Files:
             if segment is not None or self.firsts[self.number(offset)] == first:
                 return segment
 
-    def events(self, first: int, kind: Kind | None = None) -> list[Event]:
+    def events(self, first: int, kind: EventKind | None = None) -> list[Event]:
         """Return the events of the segment that begins at an offset, or only those of one kind."""
         segment = self.segment(first)
         events = [] if segment is None else list(segment.events(kind))
-        if self._gap is not None and first == self.open.first and kind in (None, Kind.GAP):
+        if self._gap is not None and first == self.open.first and kind in (None, EventKind.GAP):
             events.append(self._gap)
         return events
 
@@ -513,7 +513,7 @@ class Files:
         :param missing: bytes of the gap, or ``None`` if unknown.
         """
         old = self.open
-        gap = Event(old.end, old.last_time, Kind.GAP, {"bytes": missing, "end": offset})
+        gap = Event(old.end, old.last_time, EventKind.GAP, {"bytes": missing, "end": offset})
         self._newest = self._create(offset, old.last_time, old.boots, gap)
         self._retire(old)
 
@@ -601,9 +601,9 @@ def _check(layer: Any, path: str) -> None:
     """:raises Refused: it is a symbolic link, not a directory, open to others, or not ours."""
     entry = layer.lstat(path)
     if not stat.S_ISDIR(entry.st_mode):
-        raise Refused(errno.ENOTDIR, "it is not a directory", path)
+        raise ForeignFile(errno.ENOTDIR, "it is not a directory", path)
     if entry.st_uid != os.geteuid() or stat.S_IMODE(entry.st_mode) & 0o077:
-        raise Refused(errno.EPERM, "it is not a private directory of this program's user", path)
+        raise ForeignFile(errno.EPERM, "it is not a private directory of this program's user", path)
 
 
 _CONTENT = re.compile(rb"([0-9a-f]{16}) ([0-9]{1,19})\n")

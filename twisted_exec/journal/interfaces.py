@@ -12,7 +12,7 @@ from typing import Any
 from zope.interface import Attribute, Interface
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """The kinds of events; a reader ignores kinds that it does not know."""
 
     BOOT = "boot"
@@ -208,7 +208,7 @@ class IJournal(Interface):
         :return: whether the disk has it; false also for a journal in memory.
         """
 
-    def events(first: int, last: int, kind: Kind | None = None) -> Iterator[Event]:
+    def events(first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:
         """
         Iterate over the events from offset ``first`` to ``last``, both included, oldest first.
 
@@ -224,7 +224,7 @@ class IJournal(Interface):
         """
 
 
-def of_kind(events: Iterable[Event], kind: Kind | None) -> list[Event]:
+def of_kind(events: Iterable[Event], kind: EventKind | None) -> list[Event]:
     """Return the events of a kind; all for ``None``."""
     return [each for each in events if kind in (None, each.kind)]
 
@@ -236,7 +236,7 @@ def missing_bytes(journal: Any, first: int, last: int) -> int | None:
     :return: ``None`` if the journal does not know.
     """
     total = 0
-    for event in journal.events(first, last, Kind.GAP):
+    for event in journal.events(first, last, EventKind.GAP):
         if event.data["end"] <= last:
             if event.data["bytes"] is None:
                 return None

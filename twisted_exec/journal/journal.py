@@ -29,9 +29,15 @@ from typing import Any, Protocol
 
 from zope.interface import implementer
 
-from twisted_exec.journal.files import UNSYNCED_BYTES, FileCursor, Files, MemoryCursor, ahead_of_all
+from twisted_exec.journal.files import (
+    UNSYNCED_BYTES,
+    FileCursor,
+    JournalFiles,
+    MemoryCursor,
+    ahead_of_all,
+)
 from twisted_exec.journal.front import Unwritten
-from twisted_exec.journal.interfaces import Boot, Event, ICursor, IJournal, Kind, of_kind
+from twisted_exec.journal.interfaces import Boot, Event, EventKind, ICursor, IJournal, of_kind
 from twisted_exec.journal.reading import Reading
 from twisted_exec.journal.records import NewerFormat
 from twisted_exec.journal.tail import Tail
@@ -50,7 +56,7 @@ _CURSOR = re.compile(r"[a-z0-9-]{1,63}")
 _OFFSET = attrgetter("offset")
 
 
-class Disk(Protocol):
+class JournalDisk(Protocol):
     """
     The place of a journal in a store.
 
@@ -63,10 +69,10 @@ class Disk(Protocol):
     def most_bytes(self) -> int:
         """Output that a journal may have in memory because it is not in files."""
 
-    def open(self, journal: Journal) -> Files:
+    def open(self, journal: Journal) -> JournalFiles:
         """:raises OSError: the files cannot be used."""
 
-    def left(self, files: Files) -> Sequence[Unwritten]:
+    def left(self, files: JournalFiles) -> Sequence[Unwritten]:
         """Return what an earlier run has left to be written, once."""
 
     def printed(self, epoch: bytes, offset: int, time_ns: int, data: bytes) -> None:
@@ -129,7 +135,7 @@ class Journal:
     )
 
     def __init__(
-        self, now_nanoseconds: Callable[[], int] = time.time_ns, disk: Disk | None = None
+        self, now_nanoseconds: Callable[[], int] = time.time_ns, disk: JournalDisk | None = None
     ) -> None:
         self.now = now_nanoseconds
         self.memory_epoch = secrets.token_hex(8)
@@ -138,7 +144,7 @@ class Journal:
         self.used_at = 0
         self.failure = ""
         self._disk = disk
-        self._files: Files | None = None
+        self._files: JournalFiles | None = None
         self._reading: Reading | None = None
         self._tail = Tail()
         self._last_time = self._reserved = 0
@@ -153,7 +159,7 @@ class Journal:
     # The disk.
 
     @property
-    def files(self) -> Files | None:
+    def files(self) -> JournalFiles | None:
         """The segments; ``None`` without a disk, and if they cannot be used."""
         if self._files is None and self._disk is not None and not self.failure:
             try:
@@ -167,7 +173,7 @@ class Journal:
                     self.fail(failure)
         return self._files
 
-    def _open(self) -> tuple[Files, OSError | None]:
+    def _open(self) -> tuple[JournalFiles, OSError | None]:
         """Open the files, and prepare them for writing; in the thread of the disk."""
         assert self._disk is not None
         files = self._disk.open(self)
@@ -187,14 +193,14 @@ class Journal:
         self.fail(error)
         self.missed()
 
-    def _use(self, files: Files) -> None:
+    def _use(self, files: JournalFiles) -> None:
         self._files, self._reading = files, Reading(files, self._call)
         if not self._tail.end:
             self._tail = _tail(files.end)
             self._take_over(files)
         self._last_time = max(self._last_time, files.open.last_time)
 
-    def _take_over(self, files: Files) -> None:
+    def _take_over(self, files: JournalFiles) -> None:
         """Take over what an earlier run did not write."""
         assert self._disk is not None
         left = self._disk.left(files)
@@ -334,7 +340,7 @@ class Journal:
         self.is_behind = bool(self._files and not self.failure and self._is_behind(self._files))
         return self.is_behind
 
-    def _is_behind(self, files: Files) -> bool:
+    def _is_behind(self, files: JournalFiles) -> bool:
         return bool(self._tail.end > files.end or self._events)
 
     def _be_behind(self) -> None:
@@ -356,7 +362,7 @@ class Journal:
                 return False
         return True
 
-    def _open_ahead(self) -> Files:
+    def _open_ahead(self) -> JournalFiles:
         assert self._disk is not None
         files = self._disk.open(self)
         files.go_ahead(self._unread, self.now())
@@ -379,9 +385,9 @@ class Journal:
             self._reading.rest()  # the boots may be more
         self._trim()
 
-    def _adopt(self, files: Files) -> None:
+    def _adopt(self, files: JournalFiles) -> None:
         """Use files that could not be read when the journal began in memory."""
-        missed = Kind.GAP, self._unread  # a record of the files now says this
+        missed = EventKind.GAP, self._unread  # a record of the files now says this
         events = [each for each in self._events or () if (each.kind, each.offset) != missed]
         self._events = deque(_after(files.open.boots, events), maxlen=_MAX_EVENTS)
         self._use(files)
@@ -573,7 +579,7 @@ class Journal:
 
     def _unwritten_boots(self) -> Iterator[Boot]:
         for each in self._events or ():
-            if each.kind == Kind.BOOT:
+            if each.kind == EventKind.BOOT:
                 yield Boot(each.data["number"], each.offset, each.time_ns)
 
     def booted(self, reason: str) -> None:
@@ -582,24 +588,24 @@ class Journal:
             number = boots[-1].number + 1
         else:
             number = 1 if self._files is None else self._files.open.boots + 1
-        event = self._record(Kind.BOOT, number=number, reason=reason)
+        event = self._record(EventKind.BOOT, number=number, reason=reason)
         boots.append(Boot(number, event.offset, event.time_ns))
         del boots[:-_MAX_BOOTS]
 
     def missed(self) -> None:
-        self._record(Kind.GAP, bytes=None, end=self.end)
+        self._record(EventKind.GAP, bytes=None, end=self.end)
 
     def resized(self, rows: int, columns: int) -> None:
-        self._record(Kind.SIZE, rows=rows, columns=columns)
+        self._record(EventKind.SIZE, rows=rows, columns=columns)
 
     def joined(self, session: str, user: str, role: str) -> None:
-        self._record(Kind.JOIN, session=session[:_MAX_NAME], user=user[:_MAX_NAME], role=role)
+        self._record(EventKind.JOIN, session=session[:_MAX_NAME], user=user[:_MAX_NAME], role=role)
 
     def left(self, session: str, user: str) -> None:
-        self._record(Kind.LEAVE, session=session[:_MAX_NAME], user=user[:_MAX_NAME])
+        self._record(EventKind.LEAVE, session=session[:_MAX_NAME], user=user[:_MAX_NAME])
 
     def role_changed(self, session: str, user: str, role: str) -> None:
-        self._record(Kind.ROLE, session=session[:_MAX_NAME], user=user[:_MAX_NAME], role=role)
+        self._record(EventKind.ROLE, session=session[:_MAX_NAME], user=user[:_MAX_NAME], role=role)
 
     def typed(self, session: str, data: bytes, *, echoed: bool) -> bool:
         files = self.files
@@ -610,10 +616,10 @@ class Journal:
         if self.failure or not files.takes_events or len(self._events or ()) >= _MAX_EVENTS:
             return False
         text = b64encode(data).decode("ascii")
-        self._record(Kind.INPUT, session=session, data=text, echoed=echoed)
+        self._record(EventKind.INPUT, session=session, data=text, echoed=echoed)
         return not self.failure
 
-    def _record(self, kind: Kind, **data: Any) -> Event:
+    def _record(self, kind: EventKind, **data: Any) -> Event:
         event = Event(self.end, self._time(), kind, data)
         self._mark = -_MARK_NANOSECONDS
         self._retain(event)
@@ -628,14 +634,14 @@ class Journal:
             self._events = deque(maxlen=_MAX_EVENTS)
         self._events.append(event)
 
-    def events(self, first: int, last: int, kind: Kind | None = None) -> Iterator[Event]:
+    def events(self, first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:
         events: list[Event] = []
         if self.files is not None and self._reading is not None:
             events += self._reading.events(first, last, kind)
             begin, end = self._files.end if self._files else 0, self._tail.start
-            if kind in (None, Kind.GAP) and first <= begin <= last and begin < end:
+            if kind in (None, EventKind.GAP) and first <= begin <= last and begin < end:
                 data = {"bytes": end - begin, "end": end}
-                events.append(Event(begin, self._tail.time_at(end), Kind.GAP, data))
+                events.append(Event(begin, self._tail.time_at(end), EventKind.GAP, data))
         recent = of_kind(self._events or (), kind)
         events += [each for each in recent if first <= each.offset <= last]
         return iter(events)
@@ -663,7 +669,7 @@ class Writing:
     """
 
     def __init__(
-        self, files: Files, tail: Tail, events: Iterable[Event], *, is_again: bool
+        self, files: JournalFiles, tail: Tail, events: Iterable[Event], *, is_again: bool
     ) -> None:
         self.files, self._is_again = files, is_again
         self._begin = max(files.end, tail.start)
@@ -718,6 +724,6 @@ def _tail(start: int) -> Tail:
 def _after(boots: int, events: Iterable[Event]) -> Iterator[Event]:
     """Number the boots among events after those that there were before."""
     for event in events:
-        if event.kind == Kind.BOOT:
+        if event.kind == EventKind.BOOT:
             event = replace(event, data={**event.data, "number": event.data["number"] + boots})
         yield event

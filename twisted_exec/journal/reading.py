@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
-from twisted_exec.journal.files import Files
-from twisted_exec.journal.interfaces import Boot, Event, Kind, of_kind
+from twisted_exec.journal.files import JournalFiles
+from twisted_exec.journal.interfaces import Boot, Event, EventKind, of_kind
 from twisted_exec.journal.records import Block, Damaged
 from twisted_exec.journal.segments import Segment, is_passing
 from twisted_exec.journal.tail import after_newline
@@ -54,7 +54,7 @@ class Reading:
     :param call: calls a function that uses files; raises :class:`OSError` if the disk does not answer.
     """
 
-    def __init__(self, files: Files, call: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(self, files: JournalFiles, call: Callable[[Callable[[], Any]], Any]) -> None:
         self._files, self._call = files, call
         self._cached: tuple[tuple[int, int], Block] | None = None
         self._boots: list[Boot] | None = None
@@ -228,7 +228,7 @@ class Reading:
     # Events.
 
     @_unless_unreadable(())
-    def events(self, first: int, last: int, kind: Kind | None = None) -> Sequence[Event]:
+    def events(self, first: int, last: int, kind: EventKind | None = None) -> Sequence[Event]:
         """See :meth:`.IJournal.events`; includes gaps that earlier reads discovered."""
         files = self._files
         events: list[Event] = []
@@ -236,11 +236,13 @@ class Reading:
             events += files.events(begin, kind)
             if begin > last + 1:
                 break  # this one may begin with a gap
-        recorded = [(each.offset, each.data["end"]) for each in of_kind(events, Kind.GAP)]
-        for begin, end in list(files.holes.items()) if kind in (None, Kind.GAP) else ():
+        recorded = [(each.offset, each.data["end"]) for each in of_kind(events, EventKind.GAP)]
+        for begin, end in list(files.holes.items()) if kind in (None, EventKind.GAP) else ():
             if not any(gap <= begin and end <= behind for gap, behind in recorded):
                 time_ns = self.time_at(end)
-                events.append(Event(begin, time_ns, Kind.GAP, {"bytes": end - begin, "end": end}))
+                events.append(
+                    Event(begin, time_ns, EventKind.GAP, {"bytes": end - begin, "end": end})
+                )
         events = [each for each in events if first <= each.offset <= last]
         return sorted(events, key=lambda each: each.offset)
 
@@ -264,7 +266,7 @@ class Reading:
         for first in files.firsts[::-1]:
             header = files.header(first)
             if header is not None and header.boots != newest:
-                events = files.events(first, Kind.BOOT)
+                events = files.events(first, EventKind.BOOT)
                 boots[:0] = [
                     Boot(each.data["number"], each.offset, each.time_ns) for each in events
                 ]

@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any
 from zlib import crc32
 
-from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.journal.interfaces import Event, EventKind
 
 VERSION = 1
 OPEN_MAGIC = b"\x89TXJ-o\r\n"
@@ -63,7 +63,7 @@ class RecordKind(IntEnum):
     INPUT = 10
 
 
-_EVENT_KINDS = {RecordKind[kind.name]: kind for kind in Kind}
+_EVENT_KINDS = {RecordKind[kind.name]: kind for kind in EventKind}
 _RECORD_KINDS = {str(kind): number for number, kind in _EVENT_KINDS.items()}
 
 
@@ -434,7 +434,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexEntry:
     """
     One block in the index of a segment.
 
@@ -469,7 +469,7 @@ class Index:
     :param boots: number of the newest boot.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[IndexEntry]
     events: Sequence[Event]
     end: int
     last_time: int
@@ -493,7 +493,7 @@ class SegmentEncoder:
         self._position = HEADER_BYTES
         self._offset = header.first
         self._last_time = header.time_ns
-        self._entries: list[Entry] = []
+        self._entries: list[IndexEntry] = []
         self._events: list[Event] = []
         self._newlines = 0
         self._data, self._times = bytearray(), Times()
@@ -566,7 +566,7 @@ class SegmentEncoder:
             stored, method = content, _PLAIN
         newlines = raw.count(_NEWLINE)
         self._entries.append(
-            Entry(
+            IndexEntry(
                 first=self._offset,
                 first_time=times.times[0],
                 last_time=times.times[-1],
@@ -587,7 +587,7 @@ class SegmentEncoder:
         return stored
 
 
-def _pack(entry: Entry) -> bytes:
+def _pack(entry: IndexEntry) -> bytes:
     return _ENTRY.pack(
         entry.first,
         entry.first_time,
@@ -639,7 +639,7 @@ def decode_block_index(trailer: bytes, data: bytes) -> Index:
     if crc32(data) != crc:
         raise Damaged("the index is corrupted")
     size = blocks * _ENTRY.size
-    entries = [Entry(*fields) for fields in _ENTRY.iter_unpack(data[:size])]
+    entries = [IndexEntry(*fields) for fields in _ENTRY.iter_unpack(data[:size])]
     try:
         inflater = zlib.decompressobj()
         text = inflater.decompress(data[size:], _MAX_EVENT_BYTES)
@@ -651,7 +651,7 @@ def decode_block_index(trailer: bytes, data: bytes) -> Index:
     return Index(entries, events, end, last_time, newlines, boots)
 
 
-def decode_block(entry: Entry, stored: bytes) -> Block:
+def decode_block(entry: IndexEntry, stored: bytes) -> Block:
     """
     Decode one block and verify its digest.
 

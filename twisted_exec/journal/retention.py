@@ -66,7 +66,7 @@ class SegmentFile:
 
 
 @dataclass(frozen=True)
-class Usage:
+class JournalUsage:
     """
     The files of one journal.
 
@@ -135,7 +135,12 @@ class ClockTrust:
 
 
 def plan(
-    usages: Iterable[Usage], limits: StoreLimits, space: Space, now: int, *, by_age: bool = True
+    usages: Iterable[JournalUsage],
+    limits: StoreLimits,
+    space: Space,
+    now: int,
+    *,
+    by_age: bool = True,
 ) -> list[Removal]:
     """
     Decide what to remove.
@@ -160,7 +165,7 @@ def plan(
     return removals
 
 
-def _beyond(usage: Usage, now: int, by_age: bool) -> Iterator[SegmentFile]:
+def _beyond(usage: JournalUsage, now: int, by_age: bool) -> Iterator[SegmentFile]:
     """Iterate over the segments beyond the limits of their own journal."""
     size = sum(each.size for each in usage.segments)
     days, limit = usage.retention.days, usage.retention.machine_bytes

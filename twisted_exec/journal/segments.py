@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from twisted_exec.journal.interfaces import Event, Kind, of_kind
+from twisted_exec.journal.interfaces import Event, EventKind, of_kind
 from twisted_exec.journal.records import (
     FIRST_RECORD,
     HEADER_BYTES,
@@ -287,9 +287,9 @@ class OpenSegment:
         self.position += len(encoded)
         self.last_time = event.time_ns
         self._events_count += 1
-        if event.kind == Kind.BOOT:
+        if event.kind == EventKind.BOOT:
             self.boots = event.data["number"]
-        elif event.kind == Kind.GAP and self._gaps is not None:
+        elif event.kind == EventKind.GAP and self._gaps is not None:
             self._gaps.append(event)
 
     def _write(self, data: bytes, position: int) -> None:
@@ -423,15 +423,15 @@ class OpenSegment:
             raise Damaged("a block is corrupted")
         return Block(first, b"".join(parts), times)
 
-    def events(self, kind: Kind | None = None) -> Sequence[Event]:
+    def events(self, kind: EventKind | None = None) -> Sequence[Event]:
         """Return the events, or only those of one kind, by the chain of their records."""
-        if kind != Kind.GAP:
+        if kind != EventKind.GAP:
             return self._read_events(kind)
         if self._gaps is None:
             self._gaps = self._read_events(kind)
         return list(self._gaps)
 
-    def _read_events(self, kind: Kind | None) -> list[Event]:
+    def _read_events(self, kind: EventKind | None) -> list[Event]:
         number = None if kind is None else RecordKind[kind.name]
         events: list[Event] = []
         with suppress(Damaged):
@@ -489,7 +489,7 @@ class Segment(Protocol):
     def newlines_until(self, number: int) -> int:
         """Return the number of newlines in the segment before a block."""
 
-    def events(self, kind: Kind | None = None) -> Sequence[Event]:
+    def events(self, kind: EventKind | None = None) -> Sequence[Event]:
         """Return the events of the segment, or only those of one kind, oldest first."""
 
 
@@ -536,7 +536,7 @@ class SealedSegment:
     def newlines_until(self, number: int) -> int:
         return self._until[number]
 
-    def events(self, kind: Kind | None = None) -> Sequence[Event]:
+    def events(self, kind: EventKind | None = None) -> Sequence[Event]:
         return of_kind(self._index.events, kind)
 
 
@@ -592,7 +592,7 @@ def _sealed(segment: OpenSegment, level: int) -> Iterator[bytes]:
     yield encoder.end(segment.end, segment.boots)
 
 
-class Refused(OSError):
+class ForeignFile(OSError):
     """A file of a journal belongs to another user, or is not a file."""
 
 
@@ -619,12 +619,12 @@ def open_file(layer: Any, path: str, flags: int) -> int:
         descriptor: int = layer.open(path, flags, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise Refused(errno.ELOOP, "it is a symbolic link", path) from None
+            raise ForeignFile(errno.ELOOP, "it is a symbolic link", path) from None
         raise
     entry = layer.fstat(descriptor)
     if not stat.S_ISREG(entry.st_mode) or entry.st_uid != os.geteuid():
         layer.close(descriptor)
-        raise Refused(errno.EPERM, "it is not a file of this program's user", path)
+        raise ForeignFile(errno.EPERM, "it is not a file of this program's user", path)
     return descriptor
 
 

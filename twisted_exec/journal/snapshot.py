@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.records import (
     FIRST_RECORD,
     Damaged,
@@ -22,7 +22,7 @@ from twisted_exec.journal.records import (
     open_header,
     records,
 )
-from twisted_exec.journal.segments import Refused, SealedSegment, check_segment, opened
+from twisted_exec.journal.segments import ForeignFile, SealedSegment, check_segment, opened
 
 _SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
 _EPOCH = re.compile(rb"[0-9a-f]{16}")
@@ -30,7 +30,7 @@ _MAX_SEGMENT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Output:
+class PrintedOutput:
     """
     Output that was printed at one time.
 
@@ -83,7 +83,7 @@ class Snapshot:
             )
         return epoch.decode("ascii")
 
-    def entries(self, begin: int = 0) -> Iterator[Output | Event]:
+    def entries(self, begin: int = 0) -> Iterator[PrintedOutput | Event]:
         """
         Iterate over everything that is retained, in order.
 
@@ -96,12 +96,12 @@ class Snapshot:
         firsts = self._firsts()
         for first in firsts[max(0, bisect_left(firsts, begin) - 1) :]:
             for entry in self._segment(first):
-                if isinstance(entry, Output):
+                if isinstance(entry, PrintedOutput):
                     if expected is not None and entry.offset > expected:
                         missing = {"bytes": entry.offset - expected, "end": entry.offset}
-                        yield Event(expected, entry.time_ns, Kind.GAP, missing)
+                        yield Event(expected, entry.time_ns, EventKind.GAP, missing)
                     expected = entry.offset + len(entry.data)
-                elif entry.kind == Kind.GAP:
+                elif entry.kind == EventKind.GAP:
                     expected = max(expected or 0, entry.data["end"])
                 yield entry
 
@@ -115,7 +115,7 @@ class Snapshot:
             firsts |= {int(match[1], 16) for name in names if (match := _SEGMENT.fullmatch(name))}
         return sorted(firsts)
 
-    def _segment(self, first: int) -> Iterator[Output | Event]:
+    def _segment(self, first: int) -> Iterator[PrintedOutput | Event]:
         """Iterate over a segment; over nothing, if it was removed or is damaged."""
         epoch = bytes.fromhex(self.epoch)
         names = [
@@ -133,7 +133,7 @@ class Snapshot:
                     check_segment(header, first, epoch)
                 else:
                     segment = SealedSegment(self._layer, path, first, epoch)
-            except (FileNotFoundError, Damaged, Refused):
+            except (FileNotFoundError, Damaged, ForeignFile):
                 continue
             yield from _open(data, first, seed) if is_open else _sealed(segment)
             return
@@ -144,11 +144,11 @@ class Snapshot:
         return data
 
 
-def _open(data: bytes, offset: int, seed: int) -> Iterator[Output | Event]:
+def _open(data: bytes, offset: int, seed: int) -> Iterator[PrintedOutput | Event]:
     for kind, time_ns, first, last in records(data, seed, FIRST_RECORD):
         payload = data[first:last]
         if kind == RecordKind.OUTPUT:
-            yield Output(offset, time_ns, payload)
+            yield PrintedOutput(offset, time_ns, payload)
             offset += len(payload)
         elif kind != RecordKind.INDEX:
             try:
@@ -159,7 +159,7 @@ def _open(data: bytes, offset: int, seed: int) -> Iterator[Output | Event]:
                 yield event
 
 
-def _sealed(segment: SealedSegment) -> Iterator[Output | Event]:
+def _sealed(segment: SealedSegment) -> Iterator[PrintedOutput | Event]:
     events = list(segment.events())
     for number in range(len(segment.firsts)):
         try:
@@ -172,10 +172,10 @@ def _sealed(segment: SealedSegment) -> Iterator[Output | Event]:
             while events and events[0].offset < end:
                 event = events.pop(0)
                 if event.offset > at:
-                    yield Output(
+                    yield PrintedOutput(
                         at, time_ns, block.data[at - block.first : event.offset - block.first]
                     )
                     at = event.offset
                 yield event
-            yield Output(at, time_ns, block.data[at - block.first : last])
+            yield PrintedOutput(at, time_ns, block.data[at - block.first : last])
     yield from events

@@ -30,14 +30,14 @@ from twisted.python.threadpool import ThreadPool
 from twisted_exec.journal import front
 from twisted_exec.journal.directories import (
     Directories,
-    Run,
+    ProgramRun,
     is_key,
     kernel_boot,
     next_run,
     read_run,
     write_run,
 )
-from twisted_exec.journal.files import Files, Place
+from twisted_exec.journal.files import JournalFiles, JournalPlace
 from twisted_exec.journal.interfaces import Event
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.records import Checkpoint
@@ -51,7 +51,7 @@ from twisted_exec.journal.retention import (
     plan,
 )
 from twisted_exec.journal.segments import OpenSegment, opened
-from twisted_exec.journal.writer import Sealer, Writer
+from twisted_exec.journal.writer import JournalWriter, Sealer
 from twisted_exec.program.descriptors import descriptor_limit
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.disk_thread import Files as DiskFiles
@@ -122,13 +122,15 @@ class JournalStore:
         self._earlier_fronts: list[str] = []
         self._left: dict[str, list[front.Unwritten]] = {}
         self._kernel = kernel_boot() if kernel is None else kernel
-        self._run: Run | None = None
+        self._run: ProgramRun | None = None
         self._is_run_written = False
         self._pool: ThreadPool | None = None
         self._places: dict[str, _Place] = {}
         self._directories = Directories(layer, self.path)
         self._is_closing = False
-        self.writer = Writer(self.path, clock, self.thread, self._all_written, self._answered)
+        self.writer = JournalWriter(
+            self.path, clock, self.thread, self._all_written, self._answered
+        )
         self._syncing = SingleRun(self._sync, "forcing journals to the disk")
         self._sealer = Sealer(clock, self._in_thread)
         self._removing = SingleRun(self.remove_old, "removing old output of journals")
@@ -174,7 +176,7 @@ class JournalStore:
         self._later(SYNC_SECONDS, self._sync_pass)
         self._later(_RETENTION_SECONDS, self._retention_pass)
 
-    def _read_front(self, last: Run | None) -> Sequence[front.Unwritten] | None:
+    def _read_front(self, last: ProgramRun | None) -> Sequence[front.Unwritten] | None:
         """Return what the last run did not write; ``None`` if that is lost."""
         if front.is_own(self._spare):  # of a run whose name the disk did not take
             return front.read(self._spare)
@@ -184,7 +186,7 @@ class JournalStore:
             return None
         return front.read(os.path.join(self._memory, last.front))
 
-    def _take_over(self, left: Iterable[front.Unwritten], last: Run | None) -> None:
+    def _take_over(self, left: Iterable[front.Unwritten], last: ProgramRun | None) -> None:
         """Write what the last run did not write."""
         assert self._front is not None
         self._left = {}
@@ -248,7 +250,7 @@ class JournalStore:
             place.journal.rest()
         is_clean = is_written and not self._failing
         if self._run is not None and self._is_run_written and is_clean:
-            run = Run(self._run.number, self._kernel, True, self._run.cut, self._now())
+            run = ProgramRun(self._run.number, self._kernel, True, self._run.cut, self._now())
             try:
                 await self._in_thread(
                     lambda: write_run(self._layer, self._directories.file("run"), run)
@@ -356,7 +358,7 @@ class JournalStore:
         """Output that was lost because the disk failed or did not answer."""
         return self._lost_bytes + self.writer.lost_bytes
 
-    def _require_run(self) -> Run:
+    def _require_run(self) -> ProgramRun:
         if self._run is None:
             raise OSError(errno.ENXIO, "the store is not open", self.path)
         return self._run
@@ -459,7 +461,7 @@ class JournalStore:
         if self.writer.is_late:
             return  # a thread is still writing
         jobs: list[tuple[Journal, OpenSegment, Checkpoint]] = []
-        directories: list[Files] = []
+        directories: list[JournalFiles] = []
         for place in self._places.values():
             journal = place.journal
             files = journal.files if journal.is_dirty else None
@@ -487,7 +489,7 @@ class JournalStore:
                 segment.synchronized(checkpoint)
                 journal.files.synchronized(segment)
 
-    def is_full(self, place: _Place, files: Files) -> None:
+    def is_full(self, place: _Place, files: JournalFiles) -> None:
         """Seal the oldest full segment of a journal later, and keep the journal within its size."""
         limit = place.retention.machine_bytes
         if limit:
@@ -608,9 +610,9 @@ class _Place:
         self.quiet_passes = 0
         self.journal = Journal(store._now, self)
 
-    def open(self, journal: Journal) -> Files:
+    def open(self, journal: Journal) -> JournalFiles:
         run = self._store._require_run()
-        place = Place(
+        place = JournalPlace(
             self._store._layer,
             self._store._directories.file(self._key),
             run.number,
@@ -618,16 +620,16 @@ class _Place:
             lambda path: self._store._directories.removing(path),
             self._store._begin,
         )
-        return Files(place, journal.now(), self._is_full, journal.memory_epoch)
+        return JournalFiles(place, journal.now(), self._is_full, journal.memory_epoch)
 
-    def _is_full(self, files: Files) -> None:
+    def _is_full(self, files: JournalFiles) -> None:
         self._store.is_full(self, files)
 
     @property
     def most_bytes(self) -> int:
         return self._store.most_bytes
 
-    def left(self, files: Files) -> Sequence[front.Unwritten]:
+    def left(self, files: JournalFiles) -> Sequence[front.Unwritten]:
         left = self._store._left.pop(self._key, ())
         return [each for each in left if each.epoch == files.epoch]
 

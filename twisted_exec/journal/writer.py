@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from twisted_exec.journal.files import Files as OutputFiles
+from twisted_exec.journal.files import JournalFiles as OutputFiles
 from twisted_exec.journal.journal import Journal, Writing
 from twisted_exec.journal.records import FAST_LEVEL, LEVEL, Damaged
 from twisted_exec.journal.segments import seal
@@ -29,7 +29,7 @@ STALL_SECONDS = 1.0
 _SLICE_BYTES, _SLICE_JOURNALS = 128 << 10, 64
 
 
-class Writer:
+class JournalWriter:
     """
     Writes what was printed in the last tenth of a second, many journals with one call of the thread.
 

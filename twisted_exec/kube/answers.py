@@ -41,7 +41,7 @@ MAX_HEADS = 8
 _END = re.compile(rb"\n\r?\n")
 
 
-class Head:
+class AnswerHead:
     """
     A filter before the parser of one exchange, until the response's head is complete.
 

@@ -25,7 +25,7 @@ from zope.interface import implementer
 from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
-    Impersonation,
+    ImpersonatedUser,
     KubeConfigError,
     read_file,
 )
@@ -35,7 +35,7 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pem import validity_problem
 
 if TYPE_CHECKING:
-    from twisted_exec.kube.proxy import Proxy
+    from twisted_exec.kube.proxy import ForwardProxy
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
 _TOKEN = re.compile(rb"[\x21-\x7e]+")
@@ -52,7 +52,7 @@ def host_header(config: ClientConfig) -> bytes:
     return config.url.netloc.encode("ascii")
 
 
-class Connecting(Protocol):
+class EndpointMaker(Protocol):
     """Type of functions like :func:`endpoint`."""
 
     def __call__(
@@ -122,9 +122,9 @@ class _ServerEndpoint:
                 timeout_seconds=seconds,
                 first_address=self.first_address,
             )
-        from twisted_exec.kube.proxy import Proxy, proxied  # few servers need one
+        from twisted_exec.kube.proxy import ForwardProxy, proxied  # few servers need one
 
-        proxy = Proxy.parse(config.proxy_url)
+        proxy = ForwardProxy.parse(config.proxy_url)
         tunnel = proxied(
             client_endpoint(
                 self.reactor,
@@ -193,7 +193,7 @@ def tls(
         raise KubeConfigError(f"{config.source or config.server}: {error}") from None
 
 
-def _proxy_tls(config: ClientConfig, proxy: Proxy) -> ClientTLS | None:
+def _proxy_tls(config: ClientConfig, proxy: ForwardProxy) -> ClientTLS | None:
     """Return the TLS settings for a proxy: the server's CAs, the proxy's name, no client certificate."""
     if proxy.scheme != "https":
         return None
@@ -250,7 +250,7 @@ def identity_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     return [*auth_headers(config), *impersonation_headers(config.impersonate)]
 
 
-def impersonation_headers(impersonation: Impersonation) -> list[tuple[bytes, bytes]]:
+def impersonation_headers(impersonation: ImpersonatedUser) -> list[tuple[bytes, bytes]]:
     """Return the ``Impersonate-`` headers; none without impersonation."""
     if not impersonation:
         return []

@@ -36,7 +36,7 @@ class ProxyError(Exception):
 
 
 @dataclass(frozen=True)
-class Proxy:
+class ForwardProxy:
     """
     A proxy; its ``str()`` has no password.
 
@@ -50,7 +50,7 @@ class Proxy:
     password: str = field(default="", repr=False)
 
     @classmethod
-    def parse(cls, url: str) -> Proxy:
+    def parse(cls, url: str) -> ForwardProxy:
         """Parse a ``proxy-url`` that is known to be valid."""
         parts = urlsplit(url)
         return cls(
@@ -67,7 +67,7 @@ class Proxy:
 
 
 def proxied(
-    way: IStreamClientEndpoint, proxy: Proxy, host: str, port: int
+    way: IStreamClientEndpoint, proxy: ForwardProxy, host: str, port: int
 ) -> IStreamClientEndpoint:
     """
     Return the endpoint of a server behind a proxy.
@@ -103,7 +103,7 @@ class _Refused(Exception):
 class _Connect:
     """``CONNECT host:port``."""
 
-    def __init__(self, proxy: Proxy, host: str, port: int) -> None:
+    def __init__(self, proxy: ForwardProxy, host: str, port: int) -> None:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         name = host if host.isascii() else host.encode("idna").decode("ascii")
         self._target = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
@@ -152,7 +152,7 @@ class _Connect:
 @dataclass(frozen=True)
 class _Proxied:
     way: IStreamClientEndpoint
-    proxy: Proxy
+    proxy: ForwardProxy
     host: str
     port: int
 
@@ -186,7 +186,7 @@ class _Proxied:
         return _Connect(proxy, self.host, self.port)
 
 
-def _told(proxy: Proxy, problem: Exception) -> str:
+def _told(proxy: ForwardProxy, problem: Exception) -> str:
     """Return one line for an error of any layer."""
     if isinstance(problem, _Refused | Socks5Refused | RemoteProtocolError):
         return str(problem).replace("the proxy", str(proxy), 1)

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
-from twisted_exec.api.screens import Form, ScreenOptions, TerminalState, parse_state
+from twisted_exec.api.screens import ScreenForm, ScreenOptions, TerminalState, parse_state
 from twisted_exec.api.status import BadGateway, GatewayTimeout
 from twisted_exec.kube.connection import endpoint
 from twisted_exec.kube.console import TIMEOUT_SECONDS, naming_server, opened_among, request_head
@@ -80,7 +80,7 @@ async def read_state(
     :raises APIError: the server refuses, or cannot be reached.
     :raises ValueError: the answer is not valid.
     """
-    query = ScreenOptions(form=Form.STATE, size=size).query()
+    query = ScreenOptions(form=ScreenForm.STATE, size=size).query()
     if reason:
         query += f"&reason={quote(reason, safe='')}".encode("ascii")
     head = request_head(config, path, query, agent)

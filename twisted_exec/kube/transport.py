@@ -40,7 +40,7 @@ from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
-from twisted_exec.kube.answers import Head
+from twisted_exec.kube.answers import AnswerHead
 from twisted_exec.kube.connection import connection_stamp, endpoint, identity_headers
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.credentials import renewed, settled
@@ -217,7 +217,7 @@ class Use:
         self._pool = pool
         self.persistent = pool.persistent
         self._protocol: Any = None
-        self._head: Head | None = None
+        self._head: AnswerHead | None = None
         self.problem = ""
 
     def getConnection(self, key: object, endpoint: IStreamClientEndpoint) -> Deferred[Any]:
@@ -226,7 +226,7 @@ class Use:
 
     def _connected(self, protocol: Any) -> Any:
         self._protocol = protocol
-        self._head = Head(protocol, self._refuse)
+        self._head = AnswerHead(protocol, self._refuse)
         protocol.dataReceived = self._head.received
         return protocol
 

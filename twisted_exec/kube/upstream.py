@@ -21,13 +21,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.kube.connection import (
-    Connecting,
+    EndpointMaker,
     connection_stamp,
     endpoint,
     host_header,
     identity_headers,
 )
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.streaming.text.shared_downloads import OFFERED, SharedDownloads
@@ -35,7 +35,7 @@ from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
 
 
-def sharing(shared: SharedDownloads) -> Connecting:
+def sharing(shared: SharedDownloads) -> EndpointMaker:
     """
     Return a function like :func:`endpoint` whose connections carry many downloads.
 
@@ -83,7 +83,7 @@ class Upstream:
     label: str
     reactor: Any
     connect_seconds: float = LONGEST_SECONDS
-    connecting: Connecting = endpoint
+    connecting: EndpointMaker = endpoint
 
     async def to(
         self,
@@ -91,7 +91,7 @@ class Upstream:
         path: str,
         *,
         query: bytes = b"",
-        acting: Impersonation | None = None,
+        acting: ImpersonatedUser | None = None,
         streams: Collection[Channel] | None = None,
     ) -> Location:
         """

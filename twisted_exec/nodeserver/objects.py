@@ -44,7 +44,7 @@ MAX_SHARED = 20_000
 """Limit of remembered parts; beyond it all are forgotten.  Parts that are shared already stay shared."""
 
 
-class Shared:
+class SharedParts:
     """Remembers parts by content."""
 
     def __init__(self, most: int = MAX_SHARED) -> None:

@@ -25,7 +25,7 @@ from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
 from twisted_exec.api.status import NotFound
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.objects import Shared, mapping, named, slim, texts
+from twisted_exec.nodeserver.objects import SharedParts, mapping, named, slim, texts
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _labels(pod: Object) -> Any:
     return pod["metadata"].get("labels") or {}
 
 
-def trim_root_pod(pod: Object, shared: Shared | None = None) -> Object:
+def trim_root_pod(pod: Object, shared: SharedParts | None = None) -> Object:
     """
     Return a Pod of the root without fields that nothing here reads; read-only.
 
@@ -201,11 +201,11 @@ def trim_root_pod(pod: Object, shared: Shared | None = None) -> Object:
     reduced = {intern(key): slim(value) for key, value in pod.items() if key not in _LARGE}
     reduced["metadata"] = _metadata(pod["metadata"])
     if "spec" in pod:
-        reduced["spec"] = (shared or Shared()).values(pod["spec"] or {})
+        reduced["spec"] = (shared or SharedParts()).values(pod["spec"] or {})
     return reduced
 
 
-def trimmed(pod: Object, shared: Shared | None = None) -> Object:
+def trimmed(pod: Object, shared: SharedParts | None = None) -> Object:
     """
     Return a trimmed Pod of a leaf; read-only.
 

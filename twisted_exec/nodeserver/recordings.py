@@ -30,17 +30,17 @@ from zope.interface import implementer
 
 from twisted_exec.api.selectors import LabelSelector, parse_labels
 from twisted_exec.api.status import APIError, ServiceUnavailable
-from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.program.options import ProgramOptions, size
 from twisted_exec.program.tasks import ShortTurns, SingleRun
 from twisted_exec.recording.chain import MILLISECOND, Info
-from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.signer_files import SignerFiles
 from twisted_exec.recording.stores.interfaces import ReadText
 from twisted_exec.recording.stores.option import FORMS, store_option
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
-from twisted_exec.recording.writer import EchoedInput, Writer
+from twisted_exec.recording.writer import EchoedInput, RecordingWriter
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     Ending,
@@ -125,8 +125,8 @@ class PodRecording:
         self.name, self.session = name, session
         self._owner, self._input = owner, input
         self._file: RecordingFile | None = None
-        self._writer: Writer
-        self._signer: Signer
+        self._writer: RecordingWriter
+        self._signer: HeadSigner
         self._offset = 0
         self._sizes = SizeDecoder()
         self._echo = EchoedInput()
@@ -149,7 +149,7 @@ class PodRecording:
                 0,
                 now // MILLISECOND,
             )
-            self._writer = Writer(info, self._signer, title=self.session.pod)
+            self._writer = RecordingWriter(info, self._signer, title=self.session.pod)
             self._file = self._owner.created(self)
             self._write(self._writer.begin())
             joined = {
@@ -158,7 +158,7 @@ class PodRecording:
                 "role": "writer",
                 "via": self.session.via,
             }
-            self._event(Kind.JOIN, joined)
+            self._event(EventKind.JOIN, joined)
             self._write(self._writer.sign_head(now))
         except (OSError, UnusableCertificate) as error:
             why = _reason(error)
@@ -175,7 +175,7 @@ class PodRecording:
             for size in self._sizes.feed(data):
                 if isinstance(size, TerminalSize):
                     fields = {"rows": size.rows, "columns": size.columns}
-                    self._attempt(self._more, self._event, Kind.SIZE, fields)
+                    self._attempt(self._more, self._event, EventKind.SIZE, fields)
         elif self._input == ALL:
             self._attempt(self._more, self._typed, data, False)
         elif self._input == MASKED and self.session.has_terminal:
@@ -192,7 +192,7 @@ class PodRecording:
         """See :meth:`IStreamRecorder.end`."""
         if self._file is None:
             return
-        self._attempt(self._event, Kind.LEAVE, {"session": self.session.id, "reason": reason})
+        self._attempt(self._event, EventKind.LEAVE, {"session": self.session.id, "reason": reason})
         self._attempt(self._close)
         file, self._file = self._file, None
         if file is not None:
@@ -227,9 +227,9 @@ class PodRecording:
             "data": b64encode(data).decode("ascii"),
             "echoed": echoed,
         }
-        self._event(Kind.INPUT, fields)
+        self._event(EventKind.INPUT, fields)
 
-    def _event(self, kind: Kind, data: dict[str, Any]) -> None:
+    def _event(self, kind: EventKind, data: dict[str, Any]) -> None:
         event = Event(self._offset, self._owner.now(), kind, data)
         self._write(self._writer.event(event))
         self.is_dirty = True
@@ -296,7 +296,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]")
 
 
 @dataclass(frozen=True)
-class Settings:
+class PodRecordingSettings:
     """
     Settings of the recordings of a node server.
 
@@ -329,8 +329,8 @@ class PodRecordings:
 
     def __init__(
         self,
-        settings: Settings,
-        signer: Callable[[], Signer],
+        settings: PodRecordingSettings,
+        signer: Callable[[], HeadSigner],
         uploads: Uploads,
         reactor: Any,
         now: Callable[[], int],
@@ -350,7 +350,7 @@ class PodRecordings:
 
     @property
     def is_required(self) -> bool:
-        """See :class:`Settings`."""
+        """See :class:`PodRecordingSettings`."""
         return self.settings.is_required
 
     def now(self) -> int:
@@ -654,7 +654,7 @@ class RecordingOptions(ProgramOptions):
         if not self["record-namespaces"]:
             return None
         names = {each.strip() for each in self["record-namespaces"].split(",")} - {""}
-        settings = Settings(
+        settings = PodRecordingSettings(
             os.path.abspath(self["recording-dir"]),
             frozenset() if _ALL in names else frozenset(names),
             self._recorded_pods(),

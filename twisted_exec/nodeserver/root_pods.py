@@ -26,7 +26,7 @@ from twisted_exec.kube.client import REFUSAL_CODES
 from twisted_exec.kube.informers import Key, Listeners, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
-from twisted_exec.nodeserver.objects import Shared
+from twisted_exec.nodeserver.objects import SharedParts
 from twisted_exec.nodeserver.ownership import trim_root_pod
 from twisted_exec.program.tasks import StoppingParts
 
@@ -60,7 +60,7 @@ class RootPods:
         self._followers = Listeners("the root's Pods")
         self._looking: IDelayedCall | None = None
         self._stopping = StoppingParts()
-        self._shared = Shared()
+        self._shared = SharedParts()
         self._looked = False
 
     @property

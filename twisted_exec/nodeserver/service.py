@@ -159,7 +159,7 @@ USERS_SHARE = 1
 """All sessions of a root have one user, who may have all of them."""
 
 
-class Part(Protocol):
+class ServerPart(Protocol):
     """A service beside the server: the registry, the Pods of the root, the node controller."""
 
     def start(self) -> object:
@@ -204,8 +204,8 @@ class NodeServer(AsyncService):
         reactor: Any,
         *,
         make: Sequence[Make] = (),
-        parts: Sequence[Part] = (),
-        controllers: Sequence[Part] = (),
+        parts: Sequence[ServerPart] = (),
+        controllers: Sequence[ServerPart] = (),
         authorizer: IAuthorizer | None = None,
         recordings: MakeRecordings | None = None,
         checks: Sequence[Callable[[], object]] = (),

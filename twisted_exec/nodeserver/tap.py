@@ -20,7 +20,7 @@ from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
 from twisted_exec.nodeserver.kubelet_api.stats import stats_routes
 from twisted_exec.nodeserver.kubelet_api.streams import log_routes, run_routes, stream_routes
-from twisted_exec.nodeserver.leaves.registry import LeafMetrics, Registry, ends
+from twisted_exec.nodeserver.leaves.registry import LeafMetrics, LeafRegistry, ends
 from twisted_exec.nodeserver.machine_pods import MachinePods
 from twisted_exec.nodeserver.nodes.controller import NodeController
 from twisted_exec.nodeserver.nodes.plan import NONE
@@ -73,7 +73,7 @@ def _program(options: Options, reactor: Any) -> ServiceWithCleanup[NodeServer]:
     config = ReloadingConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
     audit = options.audit(DiskThread(reactor))
-    registry = Registry(options.registry(), client, reactor)
+    registry = LeafRegistry(options.registry(), client, reactor)
     leader = _leader(options, config, client, registry, reactor, lambda: server)
     server = NodeServer(
         options.server(names=[address for _, address in options.own_addresses()]),
@@ -99,7 +99,7 @@ def _leader(
     options: Options,
     config: ReloadingConfig,
     client: KubeClient,
-    registry: Registry,
+    registry: LeafRegistry,
     reactor: Any,
     server: Callable[[], NodeServer],
 ) -> list[LeaderElected]:
@@ -131,7 +131,7 @@ def _leader(
 
 
 def _watch_expiry(
-    server: NodeServer, options: Options, config: ReloadingConfig, registry: Registry
+    server: NodeServer, options: Options, config: ReloadingConfig, registry: LeafRegistry
 ) -> None:
     files = options.certificates()
     if options["cert-dir"]:

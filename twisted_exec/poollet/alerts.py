@@ -45,7 +45,7 @@ from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.informers import Backoff, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import EventLimit
-from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, Reports, RuntimeController
+from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, RuntimeController, RuntimeReports
 from twisted_exec.program.tasks import ShortTurns
 
 STATUS_SECONDS = 1.0
@@ -107,7 +107,7 @@ class AlertController(RuntimeController):
         self._client, self._dialect, self._pool_name = client, dialect, pool
         self._machines, self._look_again = machines, look_again
         self._metrics = AlertMetrics(registry)
-        self._pool = Pool(f"{dialect.pool.plural}.{dialect.pool.group}", pool)
+        self._pool = PoolEntry(f"{dialect.pool.plural}.{dialect.pool.group}", pool)
         self._owner = f"{self._pool.resource}/{pool}"
         self.alerts = Reflector(
             client,
@@ -171,7 +171,7 @@ class AlertController(RuntimeController):
 
     # Matches.
 
-    async def _list_reports(self, instance: str, acknowledged: int) -> Reports:
+    async def _list_reports(self, instance: str, acknowledged: int) -> RuntimeReports:
         request = pb.ListMatchesRequest(
             owner=self._owner,
             instance=instance,
@@ -179,7 +179,7 @@ class AlertController(RuntimeController):
             wait_seconds=WAIT_SECONDS,
         )
         answer = await self._provider().list_matches(request)
-        return Reports(answer.instance, answer.generation, answer.matches)
+        return RuntimeReports(answer.instance, answer.generation, answer.matches)
 
     async def _handle(self, match: pb.AlertMatch) -> None:
         alert, pattern = self._rules.by_id.get(match.pattern_id, (None, None))
@@ -460,7 +460,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolEntry:
     """The pool whose entry it is: ``machinepools.GROUP`` and name."""
 
     resource: str
@@ -472,7 +472,7 @@ class Pool:
 
 
 def entry_of(
-    pool: Pool,
+    pool: PoolEntry,
     alert: Object,
     selected: Selected | None,
     tally: Tally,
@@ -508,7 +508,7 @@ def entry_of(
     return entry
 
 
-def is_degraded(pool: Pool, alert: Object, entry: Object) -> bool:
+def is_degraded(pool: PoolEntry, alert: Object, entry: Object) -> bool:
     """Return whether patterns are not searched for a reason that the alert does not name yet."""
     before = next((each for each in pools_of(alert) if pool.is_own(each)), {})
     return bool(entry["state"] == DEGRADED and before.get("message") != entry["message"])
@@ -519,7 +519,7 @@ def pools_of(alert: Object) -> list[Object]:
     return list((alert.get("status") or {}).get("pools") or ())
 
 
-def new_pools(pool: Pool, alert: Object, entry: Object | None) -> list[Object] | None:
+def new_pools(pool: PoolEntry, alert: Object, entry: Object | None) -> list[Object] | None:
     """Return the entries with this pool's changed; ``None`` if nothing changes, or the list is full."""
     before = pools_of(alert)
     if next((each for each in before if pool.is_own(each)), None) == entry:

@@ -28,7 +28,7 @@ from twisted_exec.kube.connection import tls
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
-    Impersonation,
+    ImpersonatedUser,
     KubeConfigError,
     Material,
 )
@@ -93,7 +93,7 @@ class ClientCertificate(SignedCertificate):
             username="",
             password="",
             plugin=None,
-            impersonate=Impersonation(),
+            impersonate=ImpersonatedUser(),
         )
         return self._files.current(own)
 

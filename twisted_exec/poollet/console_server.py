@@ -38,7 +38,12 @@ from twisted_exec.poollet.consoles import (
 )
 from twisted_exec.poollet.dialling import Dialler
 from twisted_exec.poollet.settings import Settings
-from twisted_exec.poollet.texts import ContentLocator, DeletedLogLocator, LogLocator, ScreenLocator
+from twisted_exec.poollet.texts import (
+    PoolContentLocator,
+    PoolDeletedLogLocator,
+    PoolLogLocator,
+    PoolScreenLocator,
+)
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
@@ -46,7 +51,7 @@ from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry, SessionMetrics
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond, respond_text
-from twisted_exec.streaming.http.routes import Match, respond_ready
+from twisted_exec.streaming.http.routes import RouteMatch, respond_ready
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
@@ -71,7 +76,7 @@ _NO_PROXY = (
 )
 
 
-class ConsoleServer:
+class PoolConsoleServer:
     """
     Serves the consoles of a pool's machines, with their logs, screens and recordings.
 
@@ -135,10 +140,10 @@ class ConsoleServer:
             gate,
             access,
             self.proxy,
-            relay(LogLocator(*parts)),
-            relay(ScreenLocator(*parts)),
-            relay(DeletedLogLocator(*parts)),
-            relay(ContentLocator(*parts)),
+            relay(PoolLogLocator(*parts)),
+            relay(PoolScreenLocator(*parts)),
+            relay(PoolDeletedLogLocator(*parts)),
+            relay(PoolContentLocator(*parts)),
             health,
             registry,
         )
@@ -382,5 +387,5 @@ class PoolletRoutes(GatedDispatcher):
         respond(context.request, 200, await self._registry.scrape(), CONTENT_TYPE)
 
 
-def _values(match: Match[Any]) -> Mapping[str, str]:
+def _values(match: RouteMatch[Any]) -> Mapping[str, str]:
     return match.values

@@ -58,7 +58,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import IStore, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.poollet.dialling import Dialler, Target
+from twisted_exec.poollet.dialling import Dialler, StreamDestination
 from twisted_exec.poollet.machines.config import wants_power
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
@@ -297,7 +297,7 @@ class ExecLocator:
             again=lambda: Deferred.fromCoroutine(self._to(subject, is_open)),
         )
 
-    def _location(self, subject: Subject, target: Target) -> Location:
+    def _location(self, subject: Subject, target: StreamDestination) -> Location:
         return Location(
             subject=subject,
             endpoints=[(target.label, target.endpoint)],
@@ -371,7 +371,7 @@ class ExecLocator:
             raise self._unknown(subject)
         self._check(machine, is_open)
 
-    async def _target(self, subject: Subject) -> Target:
+    async def _target(self, subject: Subject) -> StreamDestination:
         """Ask the runtime for an exec URL of the machine with the subject's UID."""
         machines = list(self.observed(subject.uid))
         if machines:
@@ -386,7 +386,7 @@ class ExecLocator:
         listed = await self.runtime.list_machines(request)
         return await self._exec(list(listed.machines), subject)
 
-    async def _exec(self, machines: Sequence[pb.Machine], subject: Subject) -> Target:
+    async def _exec(self, machines: Sequence[pb.Machine], subject: Subject) -> StreamDestination:
         name = f'{self.access.dialect.noun} "{subject.machine}"'
         if not machines:
             if trouble := self._trouble(subject):  # waiting may not help
@@ -418,7 +418,9 @@ class ExecLocator:
         """The runtime's answers to calls for consoles."""
         return Progress(self.clock)
 
-    async def _in_time(self, endpoint: Deferred[Target], is_open: bool = False) -> Target:
+    async def _in_time(
+        self, endpoint: Deferred[StreamDestination], is_open: bool = False
+    ) -> StreamDestination:
         seconds = CONTINUE_SECONDS if is_open else self.runtime_seconds
         try:
             target = await limited(endpoint, self.clock, seconds, [self._answers])
@@ -530,7 +532,7 @@ class SessionPolicies:
     """
     The policies of the machine of one session, for its reviews.
 
-    It is :class:`~twisted_exec.auth.console_rights.Conditions`, and the access of an API server that
+    It is :class:`~twisted_exec.auth.console_rights.SessionRequirements`, and the access of an API server that
     names no user.
 
     :param server: the name of that API server; empty for a user.
@@ -543,16 +545,16 @@ class SessionPolicies:
     server: str = ""
 
     def is_strict(self) -> bool:
-        """As :meth:`~twisted_exec.auth.console_rights.Conditions.is_strict`."""
+        """As :meth:`~twisted_exec.auth.console_rights.SessionRequirements.is_strict`."""
         return False
 
     def terms(self, right: Right) -> Terms:
-        """As :meth:`~twisted_exec.auth.console_rights.Conditions.terms`."""
+        """As :meth:`~twisted_exec.auth.console_rights.SessionRequirements.terms`."""
         self.policies.review(self)
         return Terms(right=right)
 
     async def review(self, gate: Decides, user: User) -> Terms:
-        """As :meth:`~twisted_exec.auth.console_rights.Access.review`."""
+        """As :meth:`~twisted_exec.auth.console_rights.SessionAccess.review`."""
         self.policies.review(self)
         return FULL
 

@@ -32,7 +32,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Place:
+class AllowedHost:
     """
     A host that exec URLs may point to.
 
@@ -43,14 +43,14 @@ class Place:
     port: int = 0
 
 
-def place(text: str) -> Place:
+def place(text: str) -> AllowedHost:
     """
     Parse ``HOST`` or ``HOST:PORT``; an IPv6 address may be in brackets.
 
     :raises ValueError: invalid text; the message is meant for operators.
     """
     try:
-        return Place(same_host(str(ipaddress.ip_address(text.strip("[]")))))
+        return AllowedHost(same_host(str(ipaddress.ip_address(text.strip("[]")))))
     except ValueError:
         pass
     host, colon, port = text.rpartition(":")
@@ -63,7 +63,7 @@ def place(text: str) -> Place:
     host = same_host(host.removeprefix("[").removesuffix("]"))
     if ":" not in host and not _NAME.fullmatch(host):
         raise ValueError(f"{text!r} has no host")
-    return Place(host, int(port))
+    return AllowedHost(host, int(port))
 
 
 def same_host(host: str) -> str:
@@ -92,11 +92,11 @@ class Allowed:
     :param loopback: any port of this host as well.
     """
 
-    places: tuple[Place, ...] = ()
+    places: tuple[AllowedHost, ...] = ()
     loopback: bool = True
 
     @classmethod
-    def of(cls, places: Iterable[Place], *, loopback: bool = True) -> Allowed:
+    def of(cls, places: Iterable[AllowedHost], *, loopback: bool = True) -> Allowed:
         """Allow these places and no others."""
         return cls(tuple(places), loopback)
 
@@ -116,7 +116,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
-class Target:
+class StreamDestination:
     """
     The destination of a stream.
 
@@ -148,14 +148,14 @@ class Dialler:
         runtime_ca: str = "",
         trusted_uids: Collection[int] = (),
         runtime: str = "",
-        allowed: Iterable[Place] = (),
+        allowed: Iterable[AllowedHost] = (),
     ) -> None:
         self._reactor = reactor
         self._told, self._trusted = frozenset(trusted_uids), {os.geteuid(), *trusted_uids}
         self._runtime = parse_target(runtime) if runtime else None
         theirs = []
         if self._runtime is not None and self._is_elsewhere():
-            theirs = [Place(same_host(self._runtime.host))]
+            theirs = [AllowedHost(same_host(self._runtime.host))]
         self._allowed = Allowed.of([*allowed, *theirs], loopback=not theirs)
         self._plain = lru_cache(maxsize=_PLACES)(self._new_plain)  # shared by all sessions
         self._ca: ClientCredentials | None = None
@@ -171,7 +171,7 @@ class Dialler:
         if self._ca is not None:
             self._ca.load()
 
-    def target(self, url: str) -> Target:
+    def target(self, url: str) -> StreamDestination:
         """
         Return the target of an exec URL.
 
@@ -191,7 +191,7 @@ class Dialler:
         if "@" in parts.netloc or parts.fragment:
             raise _refusal("it holds more than a host and a path")
         label, endpoint, host = self._endpoint(parts, port)
-        return Target(label, endpoint, host, path.encode("ascii"))
+        return StreamDestination(label, endpoint, host, path.encode("ascii"))
 
     def _endpoint(
         self, parts: SplitResult, port: int | None

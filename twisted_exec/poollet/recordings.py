@@ -21,7 +21,7 @@ from twisted_exec.iri.interfaces import IConsoleRecordings
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, Reports, RuntimeController
+from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, RuntimeController, RuntimeReports
 from twisted_exec.program.tasks import ShortTurns
 
 MOST_RECORDINGS = 20_000
@@ -125,7 +125,7 @@ class RecordingController(RuntimeController):
 
     # Their statuses.
 
-    async def _list_reports(self, instance: str, acknowledged: int) -> Reports:
+    async def _list_reports(self, instance: str, acknowledged: int) -> RuntimeReports:
         message = pb.ListRecordingsRequest(
             owner=self._owner,
             instance=instance,
@@ -134,7 +134,7 @@ class RecordingController(RuntimeController):
         )
         self._listed = None
         answer = await self._provider().list_recordings(message)
-        return Reports(answer.instance, answer.generation, answer.recordings)
+        return RuntimeReports(answer.instance, answer.generation, answer.recordings)
 
     async def _handle(self, report: pb.RecordingStatus) -> None:
         recording = self._by_uid.get(report.uid)

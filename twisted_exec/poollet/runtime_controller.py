@@ -34,7 +34,7 @@ _IDLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Reports:
+class RuntimeReports:
     """
     Answer of the runtime to a list call.
 
@@ -89,7 +89,7 @@ class RuntimeController:
         """
         raise NotImplementedError
 
-    async def _list_reports(self, instance: str, acknowledged: int) -> Reports:
+    async def _list_reports(self, instance: str, acknowledged: int) -> RuntimeReports:
         """:raises APIError: the runtime does not answer."""
         raise NotImplementedError
 

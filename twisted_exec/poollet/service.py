@@ -33,7 +33,7 @@ from twisted_exec.kube.recorder import Recorder
 from twisted_exec.poollet.alerts import AlertController
 from twisted_exec.poollet.class_matching import choice
 from twisted_exec.poollet.client_certificate import ClientCertificate
-from twisted_exec.poollet.console_server import ConsoleServer
+from twisted_exec.poollet.console_server import PoolConsoleServer
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.machines.config import MachineConfig, Unread
 from twisted_exec.poollet.machines.loop import Loop
@@ -101,7 +101,7 @@ class Poollet(Service):
         self._make_copies(settings.dialect)
         self._make_work(now)
         self.health = Health(reactor)
-        self.consoles = ConsoleServer(
+        self.consoles = PoolConsoleServer(
             settings,
             client,
             self._runtime,

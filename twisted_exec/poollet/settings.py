@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.poollet.dialling import Place
-from twisted_exec.poollet.machines.config import Domain, Downward
+from twisted_exec.poollet.dialling import AllowedHost
+from twisted_exec.poollet.machines.config import Downward, ReferencedKinds
 from twisted_exec.poollet.pool import Address
 from twisted_exec.program.descriptors import SessionLimits
 
@@ -60,9 +60,9 @@ class Settings:
     sessions: SessionLimits | None = None
     allowed_origins: Collection[bytes] = ()
     strict_verbs: bool = False
-    exec_allowed: Sequence[Place] = ()
+    exec_allowed: Sequence[AllowedHost] = ()
     certificate_directory: str = ""
     signer: str = SIGNER
     downward: Downward = field(default_factory=Downward)
-    about: Domain | None = None
+    about: ReferencedKinds | None = None
     dialect: Dialect = field(default=DEFAULT)

@@ -30,7 +30,7 @@ from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.dialling import place
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.machines import config as downward
-from twisted_exec.poollet.machines.config import Domain, Downward
+from twisted_exec.poollet.machines.config import Downward, ReferencedKinds
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import SIGNER, Settings
 from twisted_exec.program.disk_thread import DiskThread
@@ -263,7 +263,7 @@ class Options(BrowserOptions, AuditOptions):
 
 
 @implementer(IPoollet)
-class Program(Service):
+class PoolletProgram(Service):
     """The poollet and its two clients, which close after it."""
 
     def __init__(
@@ -314,7 +314,7 @@ def makeService(options: Options) -> IService:
     )
 
 
-def _program(options: Options, reactor: Any) -> Program:
+def _program(options: Options, reactor: Any) -> PoolletProgram:
     path = options["bootstrap-kubeconfig"] or options["kubeconfig"]
     config = ReloadingConfig(path, options["context"])
     runtime = IRIClient(
@@ -330,7 +330,7 @@ def _program(options: Options, reactor: Any) -> Program:
         client = _client(config.current, reactor)
         poollet = Poollet(settings(options), client, *shared, checks=[audit.check])
         _watch_expiry(poollet, options, config)
-        return Program(poollet, runtime, client)
+        return PoolletProgram(poollet, runtime, client)
     identity = ClientCertificate(
         config.current,
         lambda current: _client(current, reactor),
@@ -344,7 +344,7 @@ def _program(options: Options, reactor: Any) -> Program:
         settings(options), identity.client, *shared, checks=[audit.check], identity=identity
     )
     _watch_expiry(poollet, options, config)
-    return Program(poollet, runtime, identity)
+    return PoolletProgram(poollet, runtime, identity)
 
 
 def _watch_expiry(poollet: Poollet, options: Options, config: ReloadingConfig) -> None:
@@ -401,7 +401,7 @@ def settings(options: Options) -> Settings:
         downward=Downward(
             options["machine-downward-api-label"], options["machine-downward-api-annotation"]
         ),
-        about=Domain(
+        about=ReferencedKinds(
             options["dialect"],
             *(Downward(options[f"{kind}-downward-api-label"]) for kind in DOWNWARD[1:]),
         ),

@@ -24,7 +24,7 @@ from twisted_exec.auth.console_rights import ConsoleAccess, ScreenAccess
 from twisted_exec.iri.interfaces import IConsoleRecordings, IMachineLogs
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.poollet.consoles import ExecLocator
-from twisted_exec.poollet.dialling import Target
+from twisted_exec.poollet.dialling import StreamDestination
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
@@ -34,7 +34,7 @@ from twisted_exec.wire.session_terms import FULL, Terms
 
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
-class LogLocator(ExecLocator):
+class PoolLogLocator(ExecLocator):
     """
     Finds the log of the Machine in the context's subject.
 
@@ -105,7 +105,7 @@ class LogLocator(ExecLocator):
 
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
-class DeletedLogLocator(LogLocator):
+class PoolDeletedLogLocator(PoolLogLocator):
     """Finds the log of a deleted machine; the context's subject names its DeletedConsole."""
 
     async def _locate(self, context: RequestContext) -> Location:
@@ -119,7 +119,7 @@ class DeletedLogLocator(LogLocator):
         target = await self._in_time(Deferred.fromCoroutine(self._log_of(subject)))
         return self._location(subject, target)
 
-    async def _log_of(self, subject: Subject) -> Target:
+    async def _log_of(self, subject: Subject) -> StreamDestination:
         return self.dialler.target(await self._url("", subject))
 
 
@@ -132,7 +132,7 @@ _LOG, _SCREEN = "/log/", "/screen/"
 
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
-class ScreenLocator(LogLocator):
+class PoolScreenLocator(PoolLogLocator):
     """
     Finds the screen of the Machine in the context's subject.
 
@@ -173,7 +173,7 @@ def _no_screen() -> NotImplementedByBackend:
 
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
-class ContentLocator(LogLocator):
+class PoolContentLocator(PoolLogLocator):
     """
     Finds the content of the ConsoleRecording that the context's subject names.
 
@@ -192,7 +192,7 @@ class ContentLocator(LogLocator):
         target = await self._in_time(Deferred.fromCoroutine(self._content(uid, context.subject)))
         return self._location(context.subject, target)
 
-    async def _content(self, uid: str, subject: Subject) -> Target:
+    async def _content(self, uid: str, subject: Subject) -> StreamDestination:
         if not IConsoleRecordings.providedBy(self.runtime):
             raise _no_recordings()
         answer = await IConsoleRecordings(self.runtime).recording(

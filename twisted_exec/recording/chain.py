@@ -124,7 +124,7 @@ def decode_info(line: bytes) -> Info:
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadContent:
     """
     The content of a signature: the recording as far as it was written at that time.
 
@@ -153,15 +153,15 @@ class Head:
         return b"%s%s %s\n" % (HEAD, compact(asdict(self)), b64encode(signature))
 
 
-def decode_head(line: bytes) -> tuple[Head, bytes]:
+def decode_head(line: bytes) -> tuple[HeadContent, bytes]:
     """
-    Decode the line of :meth:`Head.encode`: return the head and its signature, which is not verified.
+    Decode the line of :meth:`HeadContent.encode`: return the head and its signature, which is not verified.
 
-    :raises InvalidRecording: the line is not exactly as :meth:`Head.encode` writes it.
+    :raises InvalidRecording: the line is not exactly as :meth:`HeadContent.encode` writes it.
     """
     try:
         text, encoded = line[len(HEAD) : -1].rsplit(b" ", 1)
-        head = Head(**json.loads(text))
+        head = HeadContent(**json.loads(text))
         signature = b64decode(encoded, validate=True)
         numbers, texts = (head.block, head.offset, head.time), (head.recording, head.chain)
         is_same = (

@@ -10,8 +10,8 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO
 
-from twisted_exec.journal.interfaces import Event, Kind
-from twisted_exec.journal.snapshot import Output, Snapshot
+from twisted_exec.journal.interfaces import Event, EventKind
+from twisted_exec.journal.snapshot import PrintedOutput, Snapshot
 from twisted_exec.recording.chain import (
     CERTIFICATE,
     HEAD,
@@ -22,9 +22,9 @@ from twisted_exec.recording.chain import (
     omitted_line,
 )
 from twisted_exec.recording.playback import BlockStart, block_from
-from twisted_exec.recording.signatures import Signer
+from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.recording.verification import Blocks, Section
-from twisted_exec.recording.writer import Writer
+from twisted_exec.recording.writer import RecordingWriter
 
 HEAD_BYTES = 4 << 20
 """A head follows after so much output, so that a part whose end is lost is still proven."""
@@ -38,7 +38,7 @@ class NothingPrinted(Exception):
 
 def export(
     journal: Snapshot,
-    signer: Signer,
+    signer: HeadSigner,
     now: Callable[[], int],
     *,
     machine: Mapping[str, str],
@@ -56,19 +56,19 @@ def export(
     :raises UnusableCertificate: the signer cannot sign now.
     """
     signer.require_valid(now() // MILLISECOND)
-    writer: Writer | None = None
+    writer: RecordingWriter | None = None
     size, signed = _DEFAULT_SIZE, 0
     for entry in _merged(journal.entries()):
         if last is not None and entry.time_ns > last:
             break
-        is_output = isinstance(entry, Output)
+        is_output = isinstance(entry, PrintedOutput)
         if writer is None:
             if (first is not None and entry.time_ns < first) or not is_output:
-                if not isinstance(entry, Output) and entry.kind == Kind.SIZE:
+                if not isinstance(entry, PrintedOutput) and entry.kind == EventKind.SIZE:
                     size = entry.data
                 continue
             names = [machine[key] for key in ("namespace", "name") if key in machine]
-            writer = Writer(
+            writer = RecordingWriter(
                 Info(
                     secrets.token_hex(16),
                     dict(machine),
@@ -83,32 +83,32 @@ def export(
             )
             yield writer.begin()
             signed = entry.offset
-        if isinstance(entry, Output):
+        if isinstance(entry, PrintedOutput):
             yield writer.output(entry.time_ns, entry.offset, entry.data)
             if entry.offset - signed >= HEAD_BYTES:
                 yield writer.sign_head(now())
                 signed = entry.offset
-        elif entry.kind != Kind.INPUT:  # it is for the recordings that asked for it
+        elif entry.kind != EventKind.INPUT:  # it is for the recordings that asked for it
             yield writer.event(entry)
     if writer is None:
         raise NothingPrinted("the journal has no output in this range")
     yield writer.close(now())
 
 
-def _merged(entries: Iterator[Output | Event]) -> Iterator[Output | Event]:
+def _merged(entries: Iterator[PrintedOutput | Event]) -> Iterator[PrintedOutput | Event]:
     """Join output of one time, which the line often delivers byte by byte."""
-    pieces: list[Output] = []
+    pieces: list[PrintedOutput] = []
     size = 0
     for entry in entries:
         if pieces and (
-            not isinstance(entry, Output)
+            not isinstance(entry, PrintedOutput)
             or entry.time_ns != pieces[0].time_ns
             or entry.offset != pieces[0].offset + size
             or size >= _MERGED_BYTES
         ):
             yield _joined(pieces)
             pieces, size = [], 0
-        if isinstance(entry, Output):
+        if isinstance(entry, PrintedOutput):
             pieces.append(entry)
             size += len(entry.data)
         else:
@@ -117,9 +117,9 @@ def _merged(entries: Iterator[Output | Event]) -> Iterator[Output | Event]:
         yield _joined(pieces)
 
 
-def _joined(pieces: list[Output]) -> Output:
+def _joined(pieces: list[PrintedOutput]) -> PrintedOutput:
     data = b"".join(each.data for each in pieces)
-    return Output(pieces[0].offset, pieces[0].time_ns, data)
+    return PrintedOutput(pieces[0].offset, pieces[0].time_ns, data)
 
 
 _COPY_BYTES = 1 << 20

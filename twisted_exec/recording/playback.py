@@ -17,7 +17,7 @@ _VERSION_2_CODES = ("o", "i", "m", "r")
 
 
 @dataclass(frozen=True)
-class Frame:
+class PlayedFrame:
     """
     Something that happened.
 
@@ -50,7 +50,7 @@ class BlockStart:
     rows: int
 
 
-def frames(file: BinaryIO, position: int = 0) -> Iterator[Frame]:
+def frames(file: BinaryIO, position: int = 0) -> Iterator[PlayedFrame]:
     """
     Iterate over the content of a recording.
 
@@ -68,7 +68,7 @@ def frames(file: BinaryIO, position: int = 0) -> Iterator[Frame]:
         if first == b"[":
             interval, code, data = _event(line)
             time += interval
-            yield Frame(time, code, data if raw is None else raw, block)
+            yield PlayedFrame(time, code, data if raw is None else raw, block)
             raw = None
         elif line.startswith(RAW):
             raw = _raw(line)

@@ -14,11 +14,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from twisted_exec.journal.interfaces import Event, Kind
-from twisted_exec.journal.snapshot import Output
+from twisted_exec.journal.interfaces import Event, EventKind
+from twisted_exec.journal.snapshot import PrintedOutput
 from twisted_exec.recording.chain import Info, decode_head
-from twisted_exec.recording.signatures import Signer
-from twisted_exec.recording.writer import Progress, Signing, Writer
+from twisted_exec.recording.signatures import HeadSigner
+from twisted_exec.recording.writer import RecordingWriter, Signing, WriterProgress
 
 _PIECE_BYTES = 64 << 10
 
@@ -28,7 +28,7 @@ class MissingOutput(Exception):
 
 
 @dataclass(frozen=True, order=True)
-class Position:
+class JournalPosition:
     """
     A place in a journal.
 
@@ -47,12 +47,12 @@ class RangeReader:
     :param entries: from a segment that begins at or before the first position.
     """
 
-    def __init__(self, entries: Iterator[Output | Event], first: Position) -> None:
+    def __init__(self, entries: Iterator[PrintedOutput | Event], first: JournalPosition) -> None:
         self._entries = _numbered(entries)
-        self._next: tuple[Output | Event, int] | None = None
+        self._next: tuple[PrintedOutput | Event, int] | None = None
         self._position = first
 
-    def until(self, last: Position) -> Iterator[Output | Event | None]:
+    def until(self, last: JournalPosition) -> Iterator[PrintedOutput | Event | None]:
         """
         Iterate over the entries up to a position; ``None`` while nothing is found.
 
@@ -62,8 +62,8 @@ class RangeReader:
         while (item := self._next or next(self._entries, None)) is not None:
             self._next = None
             entry, number = item
-            if not isinstance(entry, Output):
-                at = Position(entry.offset, number)
+            if not isinstance(entry, PrintedOutput):
+                at = JournalPosition(entry.offset, number)
                 if at > last:
                     self._next = item
                     break
@@ -72,8 +72,8 @@ class RangeReader:
                     continue
                 yield from joined.take()
                 yield entry
-                is_gap = entry.kind == Kind.GAP and entry.data["end"] > entry.offset
-                self._position = Position(entry.data["end"]) if is_gap else at
+                is_gap = entry.kind == EventKind.GAP and entry.data["end"] > entry.offset
+                self._position = JournalPosition(entry.data["end"]) if is_gap else at
                 continue
             if entry.offset >= last.offset:
                 self._next = item
@@ -89,7 +89,7 @@ class RangeReader:
                 self._next = item
                 data = data[: last.offset - self._position.offset]
             yield from joined.add(self._position.offset, entry.time_ns, data)
-            self._position = Position(self._position.offset + len(data))
+            self._position = JournalPosition(self._position.offset + len(data))
             if self._next is not None:
                 break
         yield from joined.take()
@@ -99,11 +99,13 @@ class RangeReader:
             )
 
 
-def _numbered(entries: Iterator[Output | Event]) -> Iterator[tuple[Output | Event, int]]:
+def _numbered(
+    entries: Iterator[PrintedOutput | Event],
+) -> Iterator[tuple[PrintedOutput | Event, int]]:
     """Number the events at each offset, from 1."""
     offset, number = -1, 0
     for entry in entries:
-        if not isinstance(entry, Output):
+        if not isinstance(entry, PrintedOutput):
             number = number + 1 if entry.offset == offset else 1
             offset = entry.offset
         yield entry, number
@@ -116,20 +118,20 @@ class _Joined:
         self._offset = self._time = 0
         self._data = bytearray()
 
-    def add(self, offset: int, time_ns: int, data: bytes) -> Iterator[Output]:
+    def add(self, offset: int, time_ns: int, data: bytes) -> Iterator[PrintedOutput]:
         if self._data and (time_ns != self._time or offset != self._offset + len(self._data)):
             yield from self.take()
         if not self._data:
             self._offset, self._time = offset, time_ns
         self._data += data
         while len(self._data) >= (room := _PIECE_BYTES - self._offset % _PIECE_BYTES):
-            yield Output(self._offset, self._time, bytes(self._data[:room]))
+            yield PrintedOutput(self._offset, self._time, bytes(self._data[:room]))
             del self._data[:room]
             self._offset += room
 
-    def take(self) -> Iterator[Output]:
+    def take(self) -> Iterator[PrintedOutput]:
         if self._data:
-            yield Output(self._offset, self._time, bytes(self._data))
+            yield PrintedOutput(self._offset, self._time, bytes(self._data))
             self._data.clear()
 
 
@@ -145,8 +147,8 @@ class SignedHead:
     :param certificate: of the recorder, in DER, if it is new in the recording; else empty.
     """
 
-    position: Position
-    progress: Progress
+    position: JournalPosition
+    progress: WriterProgress
     certificate: bytes = b""
 
     @property
@@ -180,8 +182,8 @@ def decode_signed_head(line: bytes) -> SignedHead:
     fields = json.loads(line)
     try:
         return SignedHead(
-            Position(**fields["position"]),
-            Progress(**fields["progress"]),
+            JournalPosition(**fields["position"]),
+            WriterProgress(**fields["progress"]),
             b64decode(fields["certificate"], validate=True),
         )
     except (TypeError, KeyError) as error:
@@ -204,24 +206,24 @@ class Range:
     secret: bytes
     input: str = "none"
 
-    def write(self, writer: Writer, entry: Output | Event | None) -> bytes:
+    def write(self, writer: RecordingWriter, entry: PrintedOutput | Event | None) -> bytes:
         """Write an entry of the journal, unless it is input that the recording leaves out."""
         if entry is None:
             return b""
-        if isinstance(entry, Output):
+        if isinstance(entry, PrintedOutput):
             return writer.output(entry.time_ns, entry.offset, entry.data)
-        if entry.kind == Kind.INPUT:
+        if entry.kind == EventKind.INPUT:
             # Input that was echoed is in the journal twice if another recording has all input.
             kind = "masked" if entry.data["echoed"] else "all"
             if self.input != kind:
                 return b""
         return writer.event(entry)
 
-    def writer(self, signer: Signing) -> Writer:
+    def writer(self, signer: Signing) -> RecordingWriter:
         """Return a writer of the text."""
         machine = self.info.machine
         names = [machine[key] for key in ("namespace", "name") if key in machine]
-        return Writer(
+        return RecordingWriter(
             self.info,
             signer,
             columns=self.columns,
@@ -233,7 +235,7 @@ class Range:
     def _salt(self, number: int) -> str:
         return hmac.digest(self.secret, b"salt %d" % number, "sha256")[:16].hex()
 
-    def begin(self, position: Position, signer: Signer, now_ns: int) -> SignedHead:
+    def begin(self, position: JournalPosition, signer: HeadSigner, now_ns: int) -> SignedHead:
         """
         Sign the beginning of the recording.
 
@@ -243,7 +245,7 @@ class Range:
         writer.begin()
         return SignedHead(position, writer.progress(writer.sign_head(now_ns)), signer.certificate)
 
-    def go_on(self, last: SignedHead, signer: Signer, certificate: bytes) -> NextHead:
+    def go_on(self, last: SignedHead, signer: HeadSigner, certificate: bytes) -> NextHead:
         """
         Continue after a head.
 
@@ -258,14 +260,16 @@ class Range:
 class NextHead:
     """The next head, over the output since the last one; :meth:`Range.go_on` creates it."""
 
-    def __init__(self, range_: Range, writer: Writer, certificate: bytes) -> None:
+    def __init__(self, range_: Range, writer: RecordingWriter, certificate: bytes) -> None:
         self._range, self._writer, self._certificate = range_, writer, certificate
 
-    def add(self, entry: Output | Event | None) -> None:
+    def add(self, entry: PrintedOutput | Event | None) -> None:
         """Add an entry of the journal."""
         self._range.write(self._writer, entry)
 
-    def end(self, position: Position, signer: Signer, now_ns: int, *, closed: bool) -> SignedHead:
+    def end(
+        self, position: JournalPosition, signer: HeadSigner, now_ns: int, *, closed: bool
+    ) -> SignedHead:
         """
         Sign the head.
 

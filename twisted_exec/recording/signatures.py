@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from twisted_exec.recording.chain import Head, InvalidRecording
+from twisted_exec.recording.chain import HeadContent, InvalidRecording
 from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ class UnusableCertificate(Exception):
     """A certificate or a key cannot sign recordings; the message says why."""
 
 
-class Signer:
+class HeadSigner:
     """
     Signs heads with one certificate.
 
@@ -66,7 +66,7 @@ class Signer:
                 "and not now: renew it with 'twisted-exec pki renew', or set the clock"
             )
 
-    def sign(self, head: Head) -> bytes:
+    def sign(self, head: HeadContent) -> bytes:
         """Return the signature of a head."""
         if isinstance(self._key, ed25519.Ed25519PrivateKey):
             return self._key.sign(head.content)
@@ -80,7 +80,7 @@ class _Recorder:
     issuers: Sequence[x509.Certificate]
 
 
-class Trust:
+class TrustedRecorders:
     """
     The certificate authorities of trusted recorders.
 
@@ -91,7 +91,7 @@ class Trust:
         self._authorities = authorities
         self._known: tuple[bytes, _Recorder] | None = None
 
-    def verify(self, head: Head, signature: bytes, certificate: bytes) -> str:
+    def verify(self, head: HeadContent, signature: bytes, certificate: bytes) -> str:
         """
         Verify a signed head; return the name of the signer.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
@@ -28,10 +28,10 @@ class SignerFiles:
     ) -> None:
         self._paths, self._warn = (certificate, key), warn
         self._stamp: tuple[object, ...] = ()
-        self._signer: Signer | None = None
+        self._signer: HeadSigner | None = None
         self._problem = ""
 
-    def __call__(self) -> Signer:
+    def __call__(self) -> HeadSigner:
         """
         Return the signer.
 
@@ -46,7 +46,7 @@ class SignerFiles:
             stamp = tuple((os.stat(path).st_mtime_ns, os.stat(path).st_ino) for path in self._paths)
             if self._signer is None or stamp != self._stamp:
                 chain = pem.certificates(read_file(certificate), certificate)
-                self._signer = Signer(chain[0], pem.private_key(read_file(key), key))
+                self._signer = HeadSigner(chain[0], pem.private_key(read_file(key), key))
                 self._stamp = stamp
         except (OSError, TLSConfigError) as error:
             # Users read why they are refused, but need no paths of this host.

@@ -18,7 +18,7 @@ from twisted_exec.recording.chain import (
     HEAD,
     MAX_LINE_BYTES,
     OMITTED,
-    Head,
+    HeadContent,
     Info,
     InvalidRecording,
     block_line,
@@ -28,7 +28,7 @@ from twisted_exec.recording.chain import (
     decode_omitted,
     link,
 )
-from twisted_exec.recording.signatures import Trust
+from twisted_exec.recording.signatures import TrustedRecorders
 
 _GOES_ON = "the recording goes on after its signed end"
 
@@ -46,7 +46,7 @@ class Report:
     """
 
     info: Info
-    head: Head
+    head: HeadContent
     blocks: int = 0
     omitted: int = 0
     signers: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Report:
         return self.head.closed
 
 
-def verify(file: BinaryIO, trust: Trust, stored: Head | None = None) -> Report:
+def verify(file: BinaryIO, trust: TrustedRecorders, stored: HeadContent | None = None) -> Report:
     """
     Verify a recording.
 
@@ -71,10 +71,10 @@ def verify(file: BinaryIO, trust: Trust, stored: Head | None = None) -> Report:
 
 
 class _Verifier:
-    def __init__(self, trust: Trust, stored: Head | None) -> None:
+    def __init__(self, trust: TrustedRecorders, stored: HeadContent | None) -> None:
         self._trust, self._stored = trust, stored
         self._info: Info | None = None
-        self._head: Head | None = None
+        self._head: HeadContent | None = None
         self._signers: list[str] = []
         self._certificate = b""
         self._number, self._chain, self._omitted = -1, b"", 0
@@ -97,7 +97,7 @@ class _Verifier:
             self._info, self._head, self._number + 1, self._omitted, self._signers, unsigned
         )
 
-    def _check_stored(self, stored: Head) -> None:
+    def _check_stored(self, stored: HeadContent) -> None:
         assert self._info is not None
         if stored.recording != self._info.id:
             raise InvalidRecording("the given head is of another recording")

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
-from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.recording.chain import (
     AT,
     END,
     EVENT,
     MILLISECOND,
     RAW,
-    Head,
+    HeadContent,
     Info,
     InvalidRecording,
     block_line,
@@ -49,7 +49,7 @@ def random_salt(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Progress:
+class WriterProgress:
     """
     The state of a writer after a signed head, from which another one goes on.
 
@@ -81,11 +81,11 @@ class Signing(Protocol):
     def require_valid(self, time: int) -> None:
         """:raises UnusableCertificate: the certificate is not valid then."""
 
-    def sign(self, head: Head) -> bytes:
+    def sign(self, head: HeadContent) -> bytes:
         """Return the signature of a head."""
 
 
-class Writer:
+class RecordingWriter:
     """
     Writes one recording.
 
@@ -119,21 +119,21 @@ class Writer:
         self._is_begun = False
         self._character = b"", 0
 
-    def go_on(self, progress: Progress) -> None:
+    def go_on(self, progress: WriterProgress) -> None:
         """Continue the text of a writer that has written a head; called first."""
         self._number, self._chain = progress.number, bytes.fromhex(progress.chain)
         self._offset, self._time = progress.offset, progress.time
         self._size = progress.columns, progress.rows
         self._add(progress.head.encode() + b"\n")
 
-    def progress(self, head: bytes) -> Progress:
+    def progress(self, head: bytes) -> WriterProgress:
         """
         Return the state after a head.
 
         :param head: the line of the head, which is the last one that was written.
         """
         columns, rows = self._size
-        return Progress(
+        return WriterProgress(
             self._number,
             self._chain.hex(),
             self._offset,
@@ -206,15 +206,15 @@ class Writer:
         text = self._flush() + self._begin_block()
         fields = {"data": dict(event.data), "kind": event.kind, "offset": event.offset}
         text += self._add(EVENT + compact(fields) + b"\n")
-        if event.kind == Kind.SIZE:
+        if event.kind == EventKind.SIZE:
             self._size = event.data["columns"], event.data["rows"]
             text += self._event(event.time_ns, "r", "{}x{}".format(*self._size))
-        elif event.kind == Kind.INPUT:
+        elif event.kind == EventKind.INPUT:
             typed = b64decode(event.data["data"]).decode(errors="replace")
             text += self._event(event.time_ns, "i", typed)
         else:
             text += self._event(event.time_ns, "m", label(event))
-        is_gap = event.kind == Kind.GAP
+        is_gap = event.kind == EventKind.GAP
         if is_gap or self._text_bytes >= _BLOCK_TEXT_BYTES:
             text += self._end_block()
         if is_gap:
@@ -267,7 +267,7 @@ class Writer:
         return text + self._add(END + compact(end) + b"\n") + self._end_block()
 
     def _head(self, now_ns: int, *, closed: bool) -> bytes:
-        head = Head(
+        head = HeadContent(
             self._info.id,
             self._number,
             self._chain.hex(),
@@ -328,18 +328,18 @@ def label(event: Event) -> str:
     """Return an event in a few words, for the markers of players."""
     data: Mapping[str, object] = event.data
     match event.kind:
-        case Kind.BOOT:
+        case EventKind.BOOT:
             return f"boot {data.get('number')}: {data.get('reason')}"
-        case Kind.GAP:
+        case EventKind.GAP:
             missing = data.get("bytes")
             return f"{'some' if missing is None else missing} bytes are missing"
-        case Kind.JOIN:
+        case EventKind.JOIN:
             return f"{data.get('user')} joined as {data.get('role')}"
-        case Kind.LEAVE:
+        case EventKind.LEAVE:
             return f"{_viewer(data)} left"
-        case Kind.ROLE:
+        case EventKind.ROLE:
             return f"{_viewer(data)} is {data.get('role')} now"
-        case Kind.INPUT:
+        case EventKind.INPUT:
             return f"{_viewer(data)} typed"
     return str(event.kind)
 

@@ -4,7 +4,7 @@ Hand-over of a machine runtime: another process goes on with its machines and se
 The new process creates each session of the old one before it accepts any request
 (:class:`SessionsHandOver`).  Our own clients resume there with the keys that they have.  For a
 stream of a stock client the old process makes a key itself, and becomes the client of the session
-(:class:`Bridge`).
+(:class:`SessionBridge`).
 
 The old process lets go of each machine, which goes on, and of the state directory; it can take both
 back (:class:`MachinesHandOver`).  The new process adopts the machines like those that outlived an
@@ -34,11 +34,11 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer, export_viewer, restore_viewer
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.request_cache import RequestCache, Reservation
+from twisted_exec.iri.request_cache import RequestCache, TokenReservation
 from twisted_exec.iri.unix_gate import remove_stale
 from twisted_exec.program.handover.process import HandOverError
 from twisted_exec.program.listening import stop_unix_port
-from twisted_exec.runtimes.machines import Inherited, Record
+from twisted_exec.runtimes.machines import Inherited, MachineRecord
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.serving.kept_sessions import MOVING_SECONDS, Bridged, values_of
 from twisted_exec.runtimes.serving.rejoining import response_head
@@ -50,7 +50,7 @@ from twisted_exec.runtimes.serving.routes import (
     resumption_of,
 )
 from twisted_exec.runtimes.serving.server import StreamServer
-from twisted_exec.streaming.enduring import Owner
+from twisted_exec.streaming.enduring import StreamOwner
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
@@ -192,13 +192,13 @@ class SessionsHandOver:
         request: Request,
         subject: Subject,
         rejoin: Rejoin,
-        reservation: Reservation,
+        reservation: TokenReservation,
         terms: Terms,
     ) -> bool:
         """See :data:`.RejoinElsewhere`."""
         key = digest(rejoin.key)
         bridged = self._elsewhere.get(key)
-        owner = Owner(subject.session, subject.user, subject.uid)
+        owner = StreamOwner(subject.session, subject.user, subject.uid)
         if bridged is None or bridged.owner != owner:
             return False
         if bridged.is_over:
@@ -312,7 +312,7 @@ class SessionsHandOver:
         if transport is None:
             return  # the user has left meanwhile
         reopen = partial(self._open, subject, transport.options.query())
-        bridge = Bridge(reopen, self._reactor, viewer.bytes_to_machine)
+        bridge = SessionBridge(reopen, self._reactor, viewer.bytes_to_machine)
         stream.attachment.continue_with(bridge)
         bridge.start(
             transport,
@@ -410,7 +410,7 @@ class MachinesHandOver:
         await machines.state.close()
         return values
 
-    def _export(self, record: Record) -> dict[str, Any]:
+    def _export(self, record: MachineRecord) -> dict[str, Any]:
         console = self._machines.supervisors[record.id].console
         size = None if console is None else console.size
         return {
@@ -511,7 +511,7 @@ Longest time without the session: a successor that is replaced may take 20 s to 
 
 
 @implementer(IOperable, ITermsAttachment, IPushProducer)
-class Bridge:
+class SessionBridge:
     """
     The attachment of a stream to a session in another process.
 
@@ -645,7 +645,7 @@ class _Far:
     Notices and gaps become part of the output, as in every stream of a stock client.
     """
 
-    def __init__(self, bridge: Bridge) -> None:
+    def __init__(self, bridge: SessionBridge) -> None:
         self._bridge = bridge
 
     def attached(self, stream: object) -> None:
@@ -772,7 +772,7 @@ class LeftStreamRoutes(SocketRoutes):
             raise BadRequest("a successor rejoins a stream")
         session: Any = forwarded_session_id(request)
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
-        stream = self._server.streams.find(Owner(session, user, uid), rejoin)
+        stream = self._server.streams.find(StreamOwner(session, user, uid), rejoin)
         if not self._server.sessions.has(session):
             raise NotFound("exec", "", message="there is no stream to rejoin: its session is over")
         response = response_head(request, session, stream.received, FULL)

@@ -24,7 +24,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import IHardware, IHotPlug, IMachineDriver
-from twisted_exec.runtimes.machines import Record
+from twisted_exec.runtimes.machines import MachineRecord
 from twisted_exec.runtimes.supervisor import Supervisor
 
 _MAX_PARTS = 24
@@ -52,7 +52,7 @@ class Hardware:
         self,
         offered: Mapping[str, _Class],
         supervisors: Mapping[str, Supervisor],
-        changed: Callable[[Record], None],
+        changed: Callable[[MachineRecord], None],
     ) -> None:
         self._offered = offered
         self._supervisors = supervisors
@@ -75,7 +75,7 @@ class Hardware:
         for interface in machine.spec.network_interfaces:
             self._driver(name, _INTERFACES).check_network_interface(interface)
 
-    def attach_volume(self, record: Record, volume: pb.Volume) -> Deferred[None]:
+    def attach_volume(self, record: MachineRecord, volume: pb.Volume) -> Deferred[None]:
         """:return: fires when the machine has the volume, or will have it at its next start."""
         self._driver(record.class_name, _VOLUMES).check_volume(volume)
         _check_new(record, "volume", record.spec.volumes, volume)
@@ -84,7 +84,7 @@ class Hardware:
             lambda _: self._changed(record)
         )
 
-    def detach_volume(self, record: Record, name: str) -> Deferred[None]:
+    def detach_volume(self, record: MachineRecord, name: str) -> Deferred[None]:
         """:return: fires when the volume is detached and its data is deleted."""
         volume = _find(record, "volume", record.spec.volumes, name)
         done = self._plug(record, "detach_volume", name)
@@ -92,7 +92,7 @@ class Hardware:
             lambda _: self._changed(record)
         )
 
-    def update_volume(self, record: Record, volume: pb.Volume) -> Deferred[None]:
+    def update_volume(self, record: MachineRecord, volume: pb.Volume) -> Deferred[None]:
         """:return: fires when the volume has its new size, or will have it at the next start."""
         current = _find(record, "volume", record.spec.volumes, volume.name)
         self._driver(record.class_name, _VOLUMES).check_volume(volume)
@@ -102,7 +102,7 @@ class Hardware:
             lambda _: self._changed(record)
         )
 
-    def attach_interface(self, record: Record, interface: pb.NetworkInterface) -> None:
+    def attach_interface(self, record: MachineRecord, interface: pb.NetworkInterface) -> None:
         """
         Add an interface for the next start.
 
@@ -115,7 +115,7 @@ class Hardware:
         record.spec.network_interfaces.append(interface)
         self._changed(record)
 
-    def detach_interface(self, record: Record, name: str) -> None:
+    def detach_interface(self, record: MachineRecord, name: str) -> None:
         """
         Remove an interface.
 
@@ -134,7 +134,7 @@ class Hardware:
             raise NotImplementedByBackend(f"machines of class {class_name!r} have no {what}")
         return driver
 
-    def _plug(self, record: Record, change: str, what: Any) -> Deferred[None]:
+    def _plug(self, record: MachineRecord, change: str, what: Any) -> Deferred[None]:
         """Change a machine that is on; a machine that is off changes at its next start."""
         if record.id in self._busy:
             raise Conflict(f'the volumes of machine "{record.label}" are being changed: try again')
@@ -154,7 +154,7 @@ class Hardware:
         self._busy.discard(machine_id)
         return result
 
-    def _must_be_off(self, record: Record, what: str) -> None:
+    def _must_be_off(self, record: MachineRecord, what: str) -> None:
         supervisor = self._supervisors[record.id]
         if supervisor.run is not None or supervisor.is_starting:
             raise Conflict(
@@ -173,7 +173,7 @@ def _check_names(kind: str, parts: Sequence[Any]) -> None:
             raise BadRequest(f"{kind} {name!r} occurs more than once")
 
 
-def _check_new(record: Record, kind: str, parts: Sequence[Any], part: Any) -> None:
+def _check_new(record: MachineRecord, kind: str, parts: Sequence[Any], part: Any) -> None:
     if any(each.name == part.name for each in parts):
         raise APIError(
             f'machine "{record.label}" has {kind} {part.name!r} already',
@@ -191,7 +191,7 @@ def _check_growth(current: pb.Volume, desired: pb.Volume) -> None:
         raise BadRequest(f"volume {current.name!r} cannot become smaller")
 
 
-def _find(record: Record, kind: str, parts: Sequence[Any], name: str) -> Any:
+def _find(record: MachineRecord, kind: str, parts: Sequence[Any], name: str) -> Any:
     """:raises NotFound: the machine has no such part."""
     for part in parts:
         if part.name == name:

@@ -20,7 +20,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import Act
-from twisted_exec.console.shared_console import Limits
+from twisted_exec.console.shared_console import ConsoleLimits
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
     IConsoleRecordings,
@@ -167,7 +167,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             retention=settings.retention,
             journal_limits=settings.journal_limits,
             acted=self._acted,
-            limits=Limits(restart_seconds=settings.resume_seconds),
+            limits=ConsoleLimits(restart_seconds=settings.resume_seconds),
             last_line_seconds=settings.last_line_seconds,
             is_awaited=lambda user, uid: self.streams.kept_sessions.waits_for(user, uid),
             recording=settings.recording,

@@ -27,7 +27,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass
-class Record:
+class MachineRecord:
     """
     One machine: desired ``spec`` and observed ``state``.
 
@@ -174,16 +174,16 @@ class Machines:
 
     quantities: Mapping[str, int]
     events: deque[event_pb2.Event] = field(default_factory=lambda: deque(maxlen=_MAX_EVENTS))
-    _by_id: dict[str, Record] = field(default_factory=dict)
-    _by_uid: dict[str, Record] = field(default_factory=dict)
+    _by_id: dict[str, MachineRecord] = field(default_factory=dict)
+    _by_uid: dict[str, MachineRecord] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[MachineRecord]:
         return iter(list(self._by_id.values()))
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def create(self, template: pb.Machine, now_nanoseconds: int) -> tuple[Record, bool]:
+    def create(self, template: pb.Machine, now_nanoseconds: int) -> tuple[MachineRecord, bool]:
         """
         Create a machine, unless there is one for the same UID.
 
@@ -205,11 +205,11 @@ class Machines:
         record = self.add(pb.Machine(metadata=metadata, spec=template.spec))
         return record, True
 
-    def add(self, machine: pb.Machine) -> Record:
+    def add(self, machine: pb.Machine) -> MachineRecord:
         """Add a machine with its metadata, for example one from an earlier runtime."""
         spec = pb.MachineSpec()
         spec.CopyFrom(machine.spec)
-        record = Record(machine.metadata, spec, ignition_data=spec.ignition_data)
+        record = MachineRecord(machine.metadata, spec, ignition_data=spec.ignition_data)
         spec.ignition_data = b""
         self._by_id[record.id] = record
         if record.uid:
@@ -230,22 +230,22 @@ class Machines:
                 retry_after_seconds=30,
             )
 
-    def get(self, machine_id: str) -> Record:
+    def get(self, machine_id: str) -> MachineRecord:
         """:raises NotFound: there is no machine with this id."""
         record = self._by_id.get(machine_id)
         if record is None:
             raise NotFound("machines", machine_id)
         return record
 
-    def of_uid(self, uid: str) -> Record | None:
+    def of_uid(self, uid: str) -> MachineRecord | None:
         """Return the machine of an API object; ``None`` if there is none, or ``uid`` is empty."""
         return self._by_uid.get(uid)
 
-    def of_journal(self, key: str) -> Record | None:
-        """Return the machine with this :attr:`Record.journal_key`."""
+    def of_journal(self, key: str) -> MachineRecord | None:
+        """Return the machine with this :attr:`MachineRecord.journal_key`."""
         return self._by_uid.get(key) or self._by_id.get(key)
 
-    def find(self, filter: pb.MachineFilter) -> list[Record]:
+    def find(self, filter: pb.MachineFilter) -> list[MachineRecord]:
         """Return the machines with this id and all of these labels; an empty filter matches all."""
         return [
             record
@@ -258,7 +258,7 @@ class Machines:
         if record is not None and self._by_uid.get(record.uid) is record:
             del self._by_uid[record.uid]
 
-    def set_power(self, record: Record, power: int) -> bool:
+    def set_power(self, record: MachineRecord, power: int) -> bool:
         """
         Set the desired power.
 
@@ -271,7 +271,7 @@ class Machines:
         return True
 
     def add_event(
-        self, record: Record, type: str, reason: str, message: str, now_nanoseconds: int
+        self, record: MachineRecord, type: str, reason: str, message: str, now_nanoseconds: int
     ) -> None:
         """Store an Event; beyond 1000 the oldest are dropped."""
         self.events.append(
@@ -299,7 +299,7 @@ class Machines:
         ]
 
 
-def _broken(machines: Iterable[Record]) -> str:
+def _broken(machines: Iterable[MachineRecord]) -> str:
     """Name machines that should run and do not: a user can delete these first."""
     broken = [
         f'"{record.label}" ({record.conditions[0].reason})'

@@ -2,7 +2,7 @@
 The machine runtime: machines of several classes on this host.
 
 It answers the calls of the runtime interface for its machines (:mod:`.supervised`) and their
-consoles (:class:`ConsoleAccess`).  By default machines end with the runtime.  After a crash the
+consoles (:class:`RuntimeConsoles`).  By default machines end with the runtime.  After a crash the
 next runtime first ends the processes of the last one, and the poollet creates the machines again.
 With ``--keep-machines``, machines of drivers with ``IAdoptsMachines`` outlive the runtime: the next
 one reads them from disk (:mod:`.state`) and adopts them.
@@ -29,7 +29,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.console.acts import Act, ignore
-from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
+from twisted_exec.console.shared_console import DEFAULT_LIMITS, ConsoleLimits, SharedConsole
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
     IConsoleRecordings,
@@ -48,7 +48,7 @@ from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.hardware import Hardware
-from twisted_exec.runtimes.machines import Inherited, Record
+from twisted_exec.runtimes.machines import Inherited, MachineRecord
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.recordings.service import (
     NO_RECORDINGS,
@@ -99,7 +99,7 @@ class MachineRuntime(Service):
     :param exec_url: returns the URL of a console for a token; empty if there are no consoles.
     :param log_url: returns the URL of a log for a token.
     :param keep_machines: let machines outlive the runtime if their driver supports it.
-    :param journal_opened: called with the facts of each machine (:meth:`Record.facts`) and its
+    :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
         journal, when the machine is created or adopted.
     :param retention: how long the output of classes without limits of their own is retained.
     :param journal_limits: limits of all journals.
@@ -130,7 +130,7 @@ class MachineRuntime(Service):
         journal_opened: Callable[[Mapping[str, str], IJournal], None] = lambda facts, journal: None,
         retention: Retention = DEFAULT_RETENTION,
         journal_limits: StoreLimits = DEFAULT_LIMITS_OF_JOURNALS,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ConsoleLimits = DEFAULT_LIMITS,
         now_nanoseconds: Callable[[], int] = time.time_ns,
         acted: Callable[[Act], None] = ignore,
         is_awaited: Callable[[str, str], bool] = lambda user, uid: False,
@@ -186,7 +186,7 @@ class MachineRuntime(Service):
         self._machines, self._supervisors = self.machines.records, self.machines.supervisors
         self._deleting, self._save = self.machines.deleting, self.machines.save
         self._hardware = Hardware(self._offered, self._supervisors, self._save)
-        self._consoles = ConsoleAccess(
+        self._consoles = RuntimeConsoles(
             self.machines,
             self.journals,
             cache,
@@ -458,7 +458,7 @@ class MachineRuntime(Service):
         """Return the facts of each machine and its journal, as ``journal_opened`` got them."""
         return [(record.facts(), self._supervisors[record.id].journal) for record in self._machines]
 
-    def _changeable(self, request: Any) -> Record:
+    def _changeable(self, request: Any) -> MachineRecord:
         """
         Return the record that a request changes.
 
@@ -484,7 +484,7 @@ def _check_size(texts: Mapping[str, str]) -> None:
         raise BadRequest(f"labels and annotations have at most {_MAX_METADATA_BYTES} characters")
 
 
-class ConsoleAccess:
+class RuntimeConsoles:
     """
     The consoles and logs of one runtime.
 
@@ -573,7 +573,7 @@ class ConsoleAccess:
             raise NotFound("machines", uid, message=message)
         return Subject(session="", machine=uid, uid=uid), journal
 
-    def _console(self, record: Record, machine_uid: str) -> SharedConsole:
+    def _console(self, record: MachineRecord, machine_uid: str) -> SharedConsole:
         supervisor = self._supervisor(record, machine_uid)
         if supervisor.is_off or supervisor.console is None:
             raise Conflict(f'machine "{record.label}" is powered off')
@@ -582,7 +582,7 @@ class ConsoleAccess:
             raise Conflict(f'machine "{record.label}" cannot start: {supervisor.start_problem}')
         return supervisor.console
 
-    def _supervisor(self, record: Record, machine_uid: str) -> Supervisor:
+    def _supervisor(self, record: MachineRecord, machine_uid: str) -> Supervisor:
         if machine_uid and record.uid and machine_uid != record.uid:
             raise NotFound("machines", record.id)
         if record.state == pb.MACHINE_TERMINATING:

@@ -27,7 +27,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import AtOnce, Files, Unanswered
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
-from twisted_exec.runtimes.machines import Record
+from twisted_exec.runtimes.machines import MachineRecord
 from twisted_exec.runtimes.processes import (
     Leader,
     ProcessFamily,
@@ -325,7 +325,7 @@ class MachineStorage:
             if machine.metadata.id == name:
                 yield machine
 
-    def write(self, record: Record) -> None:
+    def write(self, record: MachineRecord) -> None:
         """
         Write a machine to disk, if machines outlive the runtime.
 

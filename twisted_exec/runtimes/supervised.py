@@ -23,7 +23,7 @@ from twisted_exec.api.conditions import (
 )
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
-from twisted_exec.console.shared_console import Limits
+from twisted_exec.console.shared_console import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.retention import Retention
@@ -31,7 +31,7 @@ from twisted_exec.program.options import whole_seconds
 from twisted_exec.runtimes.alerts.service import CONSOLE_HEALTHY, ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts
-from twisted_exec.runtimes.machines import Inherited, Machines, Record
+from twisted_exec.runtimes.machines import Inherited, MachineRecord, Machines
 from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.runtimes.recordings.heads import RecordedMachine
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings, MachineRecorder
@@ -54,7 +54,7 @@ class SupervisedMachines:
     :param offered: the classes by name; the mapping may change.
     :param mark: the environment variable that marks every process of a machine.
     :param retention: how long the output of classes without limits of their own is retained.
-    :param journal_opened: called with the facts of each machine (:meth:`Record.facts`) and its
+    :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
         journal, when the machine is created or adopted.
     :param acted: called with the acts of users at consoles, for audit.
     :param last_line_seconds: see :class:`.LastLines`.
@@ -75,7 +75,7 @@ class SupervisedMachines:
         reactor: Any,
         *,
         mark: str,
-        limits: Limits,
+        limits: ConsoleLimits,
         retention: Retention,
         now_nanoseconds: Callable[[], int],
         journal_opened: Callable[[Mapping[str, str], IJournal], None],
@@ -199,7 +199,7 @@ class SupervisedMachines:
             if console is not None:
                 console.recordings_changed()
 
-    def _record(self, record: Record) -> None:
+    def _record(self, record: MachineRecord) -> None:
         """Let a machine be recorded."""
         supervisor = self.supervisors[record.id]
 
@@ -216,7 +216,7 @@ class SupervisedMachines:
 
     # The life of a machine.
 
-    def add(self, record: Record) -> None:
+    def add(self, record: MachineRecord) -> None:
         """
         Start a new machine.
 
@@ -233,7 +233,7 @@ class SupervisedMachines:
             self.records.remove(record.id)
             raise
 
-    def save(self, record: Record) -> None:
+    def save(self, record: MachineRecord) -> None:
         """
         Write a machine that can outlive the runtime to disk.
 
@@ -243,11 +243,11 @@ class SupervisedMachines:
         if exists and self._can_keep(record):
             self._storage.write(record)
 
-    def _can_keep(self, record: Record) -> bool:
+    def _can_keep(self, record: MachineRecord) -> bool:
         return self._storage.keep and self._offered[record.class_name].can_adopt
 
     def supervise(
-        self, record: Record, adopted: Sequence[Leader] | None = None, unsent: bytes = b""
+        self, record: MachineRecord, adopted: Sequence[Leader] | None = None, unsent: bytes = b""
     ) -> None:
         """
         Start a machine if it is to be on, or adopt it.
@@ -288,7 +288,7 @@ class SupervisedMachines:
         else:
             record.set_state(pb.MACHINE_STOPPED)
 
-    def _facts(self, record: Record, directory: str, journal: IJournal) -> MachineFacts:
+    def _facts(self, record: MachineRecord, directory: str, journal: IJournal) -> MachineFacts:
         supervisors = self.supervisors
         return MachineFacts(
             id=record.id,
@@ -313,7 +313,7 @@ class SupervisedMachines:
             ignition_data=record.ignition_data,
         )
 
-    def observed(self, record: Record) -> pb.Machine:
+    def observed(self, record: MachineRecord) -> pb.Machine:
         """Return the machine with the conditions of its console: its writers, its output, and alerts."""
         machine = record.to_machine()
         supervisor = self.supervisors.get(record.id)
@@ -338,7 +338,7 @@ class SupervisedMachines:
             )
         return machine
 
-    def delete(self, record: Record) -> Deferred[None]:
+    def delete(self, record: MachineRecord) -> Deferred[None]:
         """:return: fires when the machine has ended and is deleted; the call may be repeated."""
         done: Deferred[None] = Deferred()
         waiting = self.deleting.setdefault(record.id, [])
@@ -347,7 +347,7 @@ class SupervisedMachines:
             self._delete(record)
         return done
 
-    def _delete(self, record: Record) -> None:
+    def _delete(self, record: MachineRecord) -> None:
         supervisor = self.supervisors[record.id]
         stopping = supervisor.power_off(
             Ending(MACHINE_DELETED, f'machine "{record.label}" was deleted')
@@ -366,7 +366,7 @@ class SupervisedMachines:
 
         stopping.addCallback(deleted)
 
-    def _forget(self, record: Record) -> None:
+    def _forget(self, record: MachineRecord) -> None:
         if self.alerts is not None:
             self.alerts.remove(record.uid)
         self.state.remove_sockets(record.id)
@@ -398,7 +398,7 @@ class SupervisedMachines:
         await self.stop_recordings()
         await stopping
 
-    def _stop_or_release(self, record: Record, ending: Ending) -> Deferred[None]:
+    def _stop_or_release(self, record: MachineRecord, ending: Ending) -> Deferred[None]:
         supervisor = self.supervisors[record.id]
         if supervisor.is_suspended:
             return succeed(None)  # another process has the machine
@@ -408,7 +408,7 @@ class SupervisedMachines:
 
     # Reports.
 
-    def _state_changed(self, record: Record, state: int, reason: str, message: str) -> None:
+    def _state_changed(self, record: MachineRecord, state: int, reason: str, message: str) -> None:
         if record.id not in self.deleting:
             record.set_state(state, reason, message, self._now_nanoseconds())
         if state == pb.MACHINE_STOPPED:
@@ -430,12 +430,12 @@ class SupervisedMachines:
             message = f"console output is on disk again; {lost_bytes} bytes were lost"
             self._event(record, "Normal", "JournalRecovered", message)
 
-    def _acted(self, record: Record, act: Act) -> None:
+    def _acted(self, record: MachineRecord, act: Act) -> None:
         type, reason = _EVENTS_OF_ACTS[act.kind]
         self._event(record, type, reason, act.message)
         self._report_act(act)
 
-    def _event(self, record: Record, type: str, reason: str, message: str) -> None:
+    def _event(self, record: MachineRecord, type: str, reason: str, message: str) -> None:
         level = LogLevel.warn if type == "Warning" else LogLevel.info
         self._log.emit(level, "{label}: {message}", label=record.label, message=message)
         self.records.add_event(record, type, reason, message, self._now_nanoseconds())

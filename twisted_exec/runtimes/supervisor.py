@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.acts import Act, ignore
 from twisted_exec.console.interfaces import IRecoveringTransport
-from twisted_exec.console.shared_console import DEFAULT_LIMITS, Limits, SharedConsole
+from twisted_exec.console.shared_console import DEFAULT_LIMITS, ConsoleLimits, SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
@@ -77,7 +77,7 @@ class Supervisor:
         clock: IReactorTime,
         state_changed: Callable[[int, str, str], None],
         *,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ConsoleLimits = DEFAULT_LIMITS,
         journal: IJournal | None = None,
         adopted: Sequence[Leader] | None = None,
         unsent: bytes = b"",

@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.screens import ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.api.times import stamp
-from twisted_exec.journal.interfaces import Event, IJournal, Kind
+from twisted_exec.journal.interfaces import Event, EventKind, IJournal
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.screens.interfaces import IRenderer, Job, Rendered, Resize
 
@@ -140,7 +140,7 @@ async def _size_at(journal: IJournal, offset: int, turns: ShortTurns) -> tuple[i
 
 
 def _sizes(journal: IJournal, first: int, last: int) -> list[Event]:
-    return list(journal.events(first, last, Kind.SIZE))
+    return list(journal.events(first, last, EventKind.SIZE))
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Job:
     :param key_frame: output before ``output``, see :meth:`IScreen.key_frame`.
     :param output: bytes of the machine.
     :param resizes: in order.
-    :param form: a :class:`~twisted_exec.api.screens.Form`.
+    :param form: a :class:`~twisted_exec.api.screens.ScreenForm`.
     :param facts: further facts for the forms that are JSON.
     :param shown_size: columns and rows of the terminal that shows the screen; ``None`` for those at
         the end.

@@ -28,8 +28,8 @@ from twisted_exec.screens.rendering import (
     FORM,
     PLAIN,
     RENDERERS,
+    CellRun,
     Cursor,
-    Run,
     Screen,
     Style,
     as_state,
@@ -160,8 +160,8 @@ def _without_usual_stops(stops: re.Match[str]) -> str:
     return "" if columns and all(column % 8 == 1 for column in columns) else stops[0]
 
 
-def _runs(cells: Sequence[Any]) -> Sequence[Run]:
-    runs: list[Run] = []
+def _runs(cells: Sequence[Any]) -> Sequence[CellRun]:
+    runs: list[CellRun] = []
     pen: Any = None
     width = begin = 0
     characters: list[str] = []
@@ -170,14 +170,14 @@ def _runs(cells: Sequence[Any]) -> Sequence[Run]:
             continue  # the second half of a wide character
         if cell.width != width or cell.pen != pen:
             if characters:
-                runs.append(Run(begin, "".join(characters), _style(pen), width))
+                runs.append(CellRun(begin, "".join(characters), _style(pen), width))
             pen, width, begin, characters = cell.pen, cell.width, column, []
         character = cell.char
         characters.append(character if " " <= character <= "~" else _shown(character))
     text, style = "".join(characters), PLAIN if pen is None else _style(pen)
     if style == PLAIN:
         text = text.rstrip(" ")
-    return [*runs, Run(begin, text, style, width)] if text else runs
+    return [*runs, CellRun(begin, text, style, width)] if text else runs
 
 
 def _shown(character: str) -> str:

@@ -44,7 +44,7 @@ PLAIN = Style()
 
 
 @dataclass(frozen=True)
-class Run:
+class CellRun:
     """
     Neighbouring characters of one row with the same style and width.
 
@@ -84,10 +84,10 @@ class Screen:
     columns: int
     rows: int
     cursor: Cursor
-    lines: Sequence[Sequence[Run]]
+    lines: Sequence[Sequence[CellRun]]
 
 
-def line_text(runs: Sequence[Run]) -> str:
+def line_text(runs: Sequence[CellRun]) -> str:
     """Return the text of a row."""
     text, column = "", 0
     for run in runs:
@@ -157,7 +157,7 @@ def as_json(screen: Screen, facts: Facts) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _line(runs: Sequence[Run]) -> dict[str, object]:
+def _line(runs: Sequence[CellRun]) -> dict[str, object]:
     line: dict[str, object] = {"text": line_text(runs)}
     styled = [
         {"column": run.column, "columns": run.columns, "text": run.text, **_attributes(run.style)}
@@ -223,7 +223,7 @@ def _place(column: int, row: int) -> tuple[float, float]:
     return _MARGIN + column * _CELL_WIDTH, _MARGIN + row * _CELL_HEIGHT
 
 
-def _drawn(run: Run, row: int) -> Iterator[str]:
+def _drawn(run: CellRun, row: int) -> Iterator[str]:
     style = run.style
     front, back = _shade(style.foreground, _FOREGROUND), _shade(style.background, _BACKGROUND)
     if style.inverse:

@@ -22,7 +22,14 @@ from zope.interface import implementer
 
 from twisted_exec.api.times import stamp
 from twisted_exec.program.audit import shift_files
-from twisted_exec.shipping.interfaces import ILineBatch, ILineSink, Labels, Line, Receipt, SinkError
+from twisted_exec.shipping.interfaces import (
+    ILineBatch,
+    ILineSink,
+    Labels,
+    Receipt,
+    ShippedLine,
+    SinkError,
+)
 
 LINE_BYTES = 16 << 10
 _BATCH_BYTES = 256 << 10
@@ -47,7 +54,7 @@ class FilesBatch:
         self._text = bytearray()
         self.size = self.lines = 0
 
-    def add(self, labels: Labels, line: Line) -> None:
+    def add(self, labels: Labels, line: ShippedLine) -> None:
         """Append a line."""
         if labels is not self._labels:
             self._labels = labels

@@ -33,7 +33,7 @@ class Labels:
     others: Mapping[str, str] = field(default_factory=dict)
 
 
-class Line(NamedTuple):
+class ShippedLine(NamedTuple):
     """
     One line of a console, a part of a long one, or a gap.
 
@@ -104,7 +104,7 @@ class ILineBatch(Interface):
     size = Attribute("Number of bytes so far (int).")
     lines = Attribute("Number of lines so far, gaps included (int).")
 
-    def add(labels: Labels, line: Line) -> None:
+    def add(labels: Labels, line: ShippedLine) -> None:
         """Append one line; lines of one machine are in order."""
 
 

@@ -39,8 +39,8 @@ from twisted_exec.shipping.interfaces import (
     ILineBatch,
     ILineSink,
     Labels,
-    Line,
     Receipt,
+    ShippedLine,
     SinkError,
 )
 from twisted_exec.tls.errors import TLSConfigError
@@ -227,7 +227,7 @@ class LogsBatch:
     def size(self) -> int:
         return self._finished_bytes + len(self._records)
 
-    def add(self, labels: Labels, line: Line) -> None:
+    def add(self, labels: Labels, line: ShippedLine) -> None:
         """Append a log record."""
         if labels is not self._labels:
             self._finish_resource()

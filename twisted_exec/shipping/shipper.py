@@ -34,8 +34,8 @@ from twisted.python.failure import Failure
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.shipping.config import ShippingConfig
-from twisted_exec.shipping.interfaces import BatchRefused, Labels, Line, Receipt, SinkError
-from twisted_exec.shipping.source import Source, read_lines
+from twisted_exec.shipping.interfaces import BatchRefused, Labels, Receipt, ShippedLine, SinkError
+from twisted_exec.shipping.source import ShippedJournal, read_lines
 from twisted_exec.wire.escape_sequences import strip
 
 GATHER_SECONDS = 0.5
@@ -81,11 +81,11 @@ class Shipper:
         self.sink, self._clock, self._metrics = sink, clock, metrics
         self._newest, self._plain, self._max_age_seconds = newest, plain, max_age_seconds
         self._random_part = random_part
-        self.sources: set[Source] = set()
-        self._unopened: deque[Source] = deque()
-        self._ready: dict[Source, None] = {}
-        self._partial: set[Source] = set()
-        self._unsaved: set[Source] = set()
+        self.sources: set[ShippedJournal] = set()
+        self._unopened: deque[ShippedJournal] = deque()
+        self._ready: dict[ShippedJournal, None] = {}
+        self._partial: set[ShippedJournal] = set()
+        self._unsaved: set[ShippedJournal] = set()
         self._most_bytes = sink.batch_bytes
         self._accepted_since_drop = False
         self._delay_seconds = 0.0
@@ -133,10 +133,10 @@ class Shipper:
     def add(self, labels: Labels, journal: Any) -> None:
         """Ship a machine's lines until its journal is closed."""
         # Opened later: it reads files, and a start adds thousands.
-        self._unopened.append(Source(labels, journal, self._awake))
+        self._unopened.append(ShippedJournal(labels, journal, self._awake))
         self._wake_up()
 
-    def _awake(self, source: Source) -> None:
+    def _awake(self, source: ShippedJournal) -> None:
         self._ready[source] = None
         self._wake_up()
 
@@ -186,7 +186,7 @@ class Shipper:
                 source.rewind(source.read)
                 self._ready[source] = None
 
-    def _open_again(self, source: Source) -> None:
+    def _open_again(self, source: ShippedJournal) -> None:
         """Open a source when the disk answers, or the machine has printed more."""
 
         def again() -> None:
@@ -217,10 +217,10 @@ class Shipper:
             self._ready[source] = None
         self._wake_up()
 
-    async def _collect(self) -> tuple[Any, dict[Source, int]]:
+    async def _collect(self) -> tuple[Any, dict[ShippedJournal, int]]:
         """Build a batch; return it with the offset after each source's lines."""
         batch = self.sink.new_batch()
-        ends: dict[Source, int] = {}
+        ends: dict[ShippedJournal, int] = {}
         turns = ShortTurns(self._clock)
         while self._ready and batch.size < self._most_bytes:
             await turns.breathe()
@@ -238,7 +238,7 @@ class Shipper:
                     self._ready[source] = None  # behind the others
         return batch, ends
 
-    def _take(self, source: Source, batch: Any) -> None:
+    def _take(self, source: ShippedJournal, batch: Any) -> None:
         journal = source.journal
         self._skip_old(source, batch)
         finish = journal.closed or self._is_due(source)
@@ -259,7 +259,7 @@ class Shipper:
         if source.is_complete:
             self._remove(source)
 
-    def _skip_old(self, source: Source, batch: Any) -> None:
+    def _skip_old(self, source: ShippedJournal, batch: Any) -> None:
         """Skip lines that are too old for the receiver, and say so."""
         journal = source.journal
         oldest = journal.now() - int(self._max_age_seconds * _NANOSECONDS)
@@ -268,15 +268,17 @@ class Shipper:
         first = journal.printed_since(oldest)
         if first > source.read:
             missing = first - source.read
-            batch.add(source.labels, Line(source.read, first, journal.now(), 0, b"", missing))
+            batch.add(
+                source.labels, ShippedLine(source.read, first, journal.now(), 0, b"", missing)
+            )
             source.read = first
 
-    def _is_due(self, source: Source) -> bool:
+    def _is_due(self, source: ShippedJournal) -> bool:
         return (
             source.partial_end == source.journal.end and source.partial_due <= self._clock.seconds()
         )
 
-    def _note_partial(self, source: Source) -> None:
+    def _note_partial(self, source: ShippedJournal) -> None:
         """Remember that the journal ends with text without a newline, and since when."""
         end = source.journal.end
         if source.read >= end:
@@ -287,7 +289,7 @@ class Shipper:
             source.partial_due = self._clock.seconds() + PARTIAL_SECONDS
             self._partial.add(source)
 
-    def _accepted(self, receipt: Receipt, batch: Any, ends: dict[Source, int]) -> None:
+    def _accepted(self, receipt: Receipt, batch: Any, ends: dict[ShippedJournal, int]) -> None:
         for source, end in ends.items():
             self._metrics.bytes(source.accept(end))
         self._metrics.lines(batch.lines - receipt.rejected)
@@ -309,7 +311,7 @@ class Shipper:
             self.problem = ""
             self._log.info("{sink} works again", sink=self.sink.name)
 
-    async def _failed(self, error: SinkError, ends: dict[Source, int]) -> None:
+    async def _failed(self, error: SinkError, ends: dict[ShippedJournal, int]) -> None:
         for source in ends:
             source.read = source.accepted
             self._ready[source] = None
@@ -318,7 +320,7 @@ class Shipper:
         else:
             await self._pause(error)
 
-    async def _refused(self, error: BatchRefused, ends: dict[Source, int]) -> None:
+    async def _refused(self, error: BatchRefused, ends: dict[ShippedJournal, int]) -> None:
         """Find the line that the receiver does not take, by smaller batches, and leave it out."""
         if self._most_bytes > 1:
             self._most_bytes = max(1, self._most_bytes // 4)
@@ -379,7 +381,7 @@ class Shipper:
                 await turns.breathe()
                 self._save(source)
 
-    def _begin_settling(self) -> list[Source]:
+    def _begin_settling(self) -> list[ShippedJournal]:
         sources = list(self._unsaved)
         for source in sources:
             source.settling = source.accepted
@@ -394,7 +396,7 @@ class Shipper:
         self._unsaved.clear()
         self._wake_up()
 
-    def _save(self, source: Source) -> None:
+    def _save(self, source: ShippedJournal) -> None:
         try:
             source.save()
         except OSError as error:
@@ -412,7 +414,7 @@ class Shipper:
         if source.is_complete:
             self._remove(source)
 
-    def _remove(self, source: Source) -> None:
+    def _remove(self, source: ShippedJournal) -> None:
         source.close()
         self.sources.discard(source)
         self._partial.discard(source)

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from twisted_exec.journal.interfaces import missing_bytes
-from twisted_exec.shipping.interfaces import Labels, Line
+from twisted_exec.shipping.interfaces import Labels, ShippedLine
 
 
-class Source:
+class ShippedJournal:
     """
     One machine's journal, as one sink reads it.
 
@@ -49,7 +49,9 @@ class Source:
         "waiting_since",
     )
 
-    def __init__(self, labels: Labels, journal: Any, awake: Callable[[Source], None]) -> None:
+    def __init__(
+        self, labels: Labels, journal: Any, awake: Callable[[ShippedJournal], None]
+    ) -> None:
         self.labels = labels
         self.journal = journal
         self._awake = awake
@@ -134,7 +136,7 @@ _PARTIAL_CHARACTER = re.compile(
 
 def read_lines(
     journal: Any, offset: int, budget: int, line_bytes: int, *, unfinished: bool = False
-) -> Iterator[Line]:
+) -> Iterator[ShippedLine]:
     """
     Read lines from a journal without changing it.
 
@@ -153,7 +155,7 @@ def read_lines(
             time = journal.time_at(available) or journal.now()
             is_unknown = missing_bytes(journal, offset, available) is None
             missing = None if is_unknown else available - offset
-            yield Line(offset, available, time, boot, b"", missing)
+            yield ShippedLine(offset, available, time, boot, b"", missing)
             offset = available
             continue
         limit = boots[index].offset if index < len(boots) else journal.end
@@ -162,7 +164,7 @@ def read_lines(
         for start, end, after in _split(data, line_bytes, is_cut or unfinished):
             text = data[start:end].removesuffix(b"\r")
             time = journal.time_at(offset + start)
-            yield Line(offset + start, offset + after, time, boot, text)
+            yield ShippedLine(offset + start, offset + after, time, boot, text)
             consumed = after
         if not consumed:
             return

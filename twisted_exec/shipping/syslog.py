@@ -31,7 +31,14 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import message_of
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.shipping.interfaces import ILineBatch, ILineSink, Labels, Line, Receipt, SinkError
+from twisted_exec.shipping.interfaces import (
+    ILineBatch,
+    ILineSink,
+    Labels,
+    Receipt,
+    ShippedLine,
+    SinkError,
+)
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
@@ -80,7 +87,7 @@ class SyslogBatch:
     def size(self) -> int:
         return len(self.data)
 
-    def add(self, labels: Labels, line: Line) -> None:
+    def add(self, labels: Labels, line: ShippedLine) -> None:
         """Append a message."""
         if labels is not self._labels:
             self._labels = labels

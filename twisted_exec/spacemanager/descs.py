@@ -82,7 +82,7 @@ class InvalidDesc(Exception):
 
 
 @dataclass(frozen=True, order=True)
-class SecretRef:
+class DescSecret:
     """Name of a Secret."""
 
     namespace: str
@@ -92,7 +92,7 @@ class SecretRef:
         return f"{self.namespace}/{self.name}"
 
 
-def secret_ref(desc: Object) -> SecretRef | None:
+def secret_ref(desc: Object) -> DescSecret | None:
     """
     Return the Secret of ``spec.secretRef``; ``None`` if it is not set.
 
@@ -105,7 +105,7 @@ def secret_ref(desc: Object) -> SecretRef | None:
     if not namespace or not name:
         missing = "namespace" if name else "name"
         raise InvalidDesc("SecretRefIncomplete", f"spec.secretRef.{missing} is missing; set it")
-    return SecretRef(namespace, name)
+    return DescSecret(namespace, name)
 
 
 def prefix_of(desc: Object) -> str:

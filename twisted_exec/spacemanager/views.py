@@ -37,9 +37,9 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.descs import (
     NOT_YET,
+    DescSecret,
     InvalidDesc,
     ProviderConditions,
-    SecretRef,
     filter_of,
     not_asked,
     prefix_of,
@@ -109,7 +109,7 @@ class ProviderView:
             secret_changed,
         )
         self._clock: Any = environment.around.reactor
-        self._ref: SecretRef | None = None
+        self._ref: DescSecret | None = None
         self._secret: Reflector | None = None
         self._spec: ProviderSpec | None = None
         self._failed: ProviderSpec | None = None
@@ -205,7 +205,7 @@ class ProviderView:
             return None
         return self._secret.get(self._ref.name, self._ref.namespace)
 
-    async def _follow_secret(self, ref: SecretRef | None) -> None:
+    async def _follow_secret(self, ref: DescSecret | None) -> None:
         if ref == self._ref:
             return
         self._ref, before, self._secret = ref, self._secret, None

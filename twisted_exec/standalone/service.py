@@ -85,7 +85,7 @@ from twisted_exec.standalone.state import (
     prepare,
 )
 from twisted_exec.storage.interfaces import IStorage, can_hand_over, is_exclusive
-from twisted_exec.storage.quota import NO_LIMITS, Limits
+from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.tls import pem
@@ -154,7 +154,7 @@ class Settings:
     spaces: bool = True
     client_ca: str = ""
     sessions: SessionLimits | None = None
-    limits: Limits = NO_LIMITS
+    limits: QuotaLimits = NO_LIMITS
     space_ports: range | None = None
     keep_machines: bool = False
     strict_verbs: bool = False

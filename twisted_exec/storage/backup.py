@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from twisted_exec.storage.database import (
     Acknowledged,
-    Record,
+    VersionRecord,
     check_complete,
     check_program,
     explain,
@@ -77,7 +77,7 @@ def restore(backup: str, path: str, *, force: bool = False, accept_loss: bool = 
     :param accept_loss: accept a backup from which acknowledged changes are missing.
     :raises StorageError: a server uses the store, or as for :func:`back_up`.
     """
-    record = Record(path)
+    record = VersionRecord(path)
     record.lock()
     try:
         known = read_record(path)

@@ -5,7 +5,7 @@ In the database ``objects`` holds the current objects, ``log`` their changes.  T
 change is its row in ``log``.  The latest rows of the log are kept, so that watches can continue after a
 restart. ``state`` holds the identity of the database, and whether a server uses it.
 
-The record (:class:`Record`) shows whether the database is complete.  SQLite cannot tell that its
+The record (:class:`VersionRecord`) shows whether the database is complete.  SQLite cannot tell that its
 write-ahead log was removed or cut: it shows an earlier state.  So the latest acknowledged version is
 also in a file of its own.  It is written after each commit without a sync of its own: it may lag behind
 the database after a power failure, but is never ahead.
@@ -320,7 +320,7 @@ class Acknowledged:
     version: int
 
 
-class Record:
+class VersionRecord:
     """
     The file ``PATH-state``, which is locked as long as a server uses the database.
 
@@ -389,7 +389,7 @@ def read_record(path: str) -> Acknowledged | None:
         return None
 
 
-class Files:
+class DatabaseFiles:
     """
     Notices that an open database or its write-ahead log was removed, replaced, overwritten or cut.
 

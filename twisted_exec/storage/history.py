@@ -26,7 +26,7 @@ from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IWatch, Listing, Object
-from twisted_exec.storage.quota import Usage
+from twisted_exec.storage.quota import StoreUsage
 
 REMEMBERED_CHANGES = 10_000
 """Default number of changes that a store remembers."""
@@ -190,7 +190,7 @@ class History:
         self._remembered, self._remembered_bytes = remembered, remembered_bytes
         self._watches: dict[str, dict[_Watch, None]] = {}
         self._followers: dict[Follower, None] = {}
-        self.usage = Usage()
+        self.usage = StoreUsage()
         """Sizes of the objects, without the changes."""
         self.version = 0
         """Version of the latest change."""

@@ -31,7 +31,7 @@ from twisted_exec.storage.interfaces import (
     Listing,
     Object,
 )
-from twisted_exec.storage.quota import NO_LIMITS, Limits, Quota
+from twisted_exec.storage.quota import NO_LIMITS, Quota, QuotaLimits
 
 Result = TypeVar("Result")
 
@@ -50,7 +50,7 @@ class HistoryStorage(Service):
     location = MEMORY
     _history: History
 
-    def __init__(self, limits: Limits = NO_LIMITS) -> None:
+    def __init__(self, limits: QuotaLimits = NO_LIMITS) -> None:
         self._quota = Quota(limits)
 
     @property
@@ -155,7 +155,7 @@ class MemoryStorage(HistoryStorage):
         self,
         remembered: int = history.REMEMBERED_CHANGES,
         remembered_bytes: int = history.REMEMBERED_BYTES,
-        limits: Limits = NO_LIMITS,
+        limits: QuotaLimits = NO_LIMITS,
     ) -> None:
         super().__init__(limits)
         self._history = History(remembered, remembered_bytes)

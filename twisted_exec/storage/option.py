@@ -15,7 +15,7 @@ from twisted_exec.storage.quota import (
     NAMESPACE_BYTES,
     NO_LIMITS,
     TOTAL_BYTES,
-    Limits,
+    QuotaLimits,
     size_option,
 )
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -47,7 +47,7 @@ def storage_option(text: str) -> Callable[..., IStorage]:
     raise ValueError(f"give {FORMS} to keep nothing")
 
 
-def _memory(reactor: Any, limits: Limits = NO_LIMITS) -> IStorage:
+def _memory(reactor: Any, limits: QuotaLimits = NO_LIMITS) -> IStorage:
     return MemoryStorage(limits=limits)
 
 
@@ -70,7 +70,7 @@ QUOTA_OPTIONS: list[list[Any]] = [
 """Options of all programs with a store."""
 
 
-def limits_of(options: Mapping[str, Any]) -> Limits:
+def limits_of(options: Mapping[str, Any]) -> QuotaLimits:
     """Return the limits that :data:`QUOTA_OPTIONS` set."""
     # Options that are not given are text still.
-    return Limits(*(size_option(str(options[option[0]])) for option in QUOTA_OPTIONS))
+    return QuotaLimits(*(size_option(str(options[option[0]])) for option in QUOTA_OPTIONS))

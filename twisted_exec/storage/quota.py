@@ -45,20 +45,20 @@ _MOST_BYTES = 1 << 50
 
 
 @dataclass(frozen=True)
-class Limits:
+class QuotaLimits:
     """Limits in bytes; 0 for none."""
 
     namespace_bytes: int = 0
     total_bytes: int = 0
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = QuotaLimits()
 
 Budget = tuple[str, str]
 """Namespace, and the kind if it has a budget of its own."""
 
 
-class Usage:
+class StoreUsage:
     """Sizes of the objects of a store."""
 
     def __init__(self) -> None:
@@ -101,9 +101,9 @@ class Quota:
     Writes that have begun count, too, until their objects are in the store's usage.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: QuotaLimits) -> None:
         self._limits = limits
-        self._begun = Usage()
+        self._begun = StoreUsage()
 
     @property
     def is_limited(self) -> bool:
@@ -111,7 +111,7 @@ class Quota:
         return self._limits != NO_LIMITS
 
     def begin(
-        self, usage: Usage, resource: Resource, obj: Object, growth: int, *, is_new: bool
+        self, usage: StoreUsage, resource: Resource, obj: Object, growth: int, *, is_new: bool
     ) -> Callable[[], None]:
         """
         Count a write that makes objects larger.
@@ -135,7 +135,7 @@ class Quota:
         return partial(self._begun.add, table, namespace, -growth)
 
     def _applicable(
-        self, usage: Usage, table: str, namespace: str, growth: int, is_new: bool
+        self, usage: StoreUsage, table: str, namespace: str, growth: int, is_new: bool
     ) -> Iterable[tuple[str, int, int]]:
         """Return description, use and limit of each quota that applies."""
         scope = f"namespace {namespace}" if namespace else "cluster-scoped objects"

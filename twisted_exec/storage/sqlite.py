@@ -37,8 +37,8 @@ from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage import history
 from twisted_exec.storage.database import (
     RESERVED_BYTES,
-    Record,
     Reserve,
+    VersionRecord,
     catch_up,
     check_complete,
     explain,
@@ -61,8 +61,8 @@ from twisted_exec.storage.interfaces import (
     StorageError,
 )
 from twisted_exec.storage.memory import HistoryStorage
-from twisted_exec.storage.quota import NO_LIMITS, Limits
-from twisted_exec.storage.writer import CURRENT, PROBE, OpenStore, Write, Writer
+from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
+from twisted_exec.storage.writer import CURRENT, PROBE, OpenStore, Write, WriterThread
 from twisted_exec.tls.endpoints import unix_client_endpoint
 
 _WAITING_WRITES = 10_000
@@ -95,7 +95,7 @@ class SQLiteStorage(HistoryStorage):
         remembered: int = history.REMEMBERED_CHANGES,
         remembered_bytes: int = history.REMEMBERED_BYTES,
         reserved_bytes: int = RESERVED_BYTES,
-        limits: Limits = NO_LIMITS,
+        limits: QuotaLimits = NO_LIMITS,
     ) -> None:
         super().__init__(limits)
         self._path, self.location = path, f"sqlite:{path}"
@@ -104,7 +104,7 @@ class SQLiteStorage(HistoryStorage):
         self._remembered = remembered, remembered_bytes
         self._history = History(*self._remembered)
         self._waiting: queue.Queue[Write | None] = queue.Queue()
-        self._writer: Writer | None = None
+        self._writer: WriterThread | None = None
         self._sink: Callable[[Write], None] = _refuse
         self._held: deque[Write] = deque()
         self._closed: Deferred[None] = defer.succeed(None)
@@ -136,7 +136,7 @@ class SQLiteStorage(HistoryStorage):
         :param read: reads the objects from the database.
         :raises StorageError: the file cannot be used.
         """
-        record = Record(self._path)
+        record = VersionRecord(self._path)
         record.lock()
         try:
             files = self._open_in_reserve(record, read)
@@ -152,7 +152,7 @@ class SQLiteStorage(HistoryStorage):
             files.close()
             raise
         self._closed, self._waiting = Deferred(), queue.Queue()
-        self._writer = Writer(files, self._waiting, self._forgotten, self._tell)
+        self._writer = WriterThread(files, self._waiting, self._forgotten, self._tell)
         args = (self._writer,)
         threading.Thread(target=self._write, args=args, name="storage writer", daemon=True).start()
         self._sink = self._enqueue
@@ -161,7 +161,7 @@ class SQLiteStorage(HistoryStorage):
         self._history = load(database, History(*self._remembered))
 
     def _open_in_reserve(
-        self, record: Record, read: Callable[[sqlite3.Connection], None]
+        self, record: VersionRecord, read: Callable[[sqlite3.Connection], None]
     ) -> OpenStore:
         """Open the file, on a full disk in the place of the reserve."""
         try:
@@ -184,7 +184,7 @@ class SQLiteStorage(HistoryStorage):
         cause = error.__cause__
         return isinstance(cause, sqlite3.Error) and not self._reserve.problem(cause)
 
-    def _open(self, record: Record, read: Callable[[sqlite3.Connection], None]) -> OpenStore:
+    def _open(self, record: VersionRecord, read: Callable[[sqlite3.Connection], None]) -> OpenStore:
         acknowledged = read_record(self._path)
         has_file, has_log = (os.path.exists(self._path + end) for end in ("", "-wal"))
         if acknowledged is not None and not has_file:
@@ -335,7 +335,7 @@ class SQLiteStorage(HistoryStorage):
         else:
             self._waiting.put(write)
 
-    def _write(self, writer: Writer) -> None:
+    def _write(self, writer: WriterThread) -> None:
         """The writer thread."""
         try:
             writer.run()

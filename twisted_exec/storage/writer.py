@@ -33,9 +33,9 @@ from twisted_exec.api.status import (
 from twisted_exec.storage import history
 from twisted_exec.storage.database import (
     Acknowledged,
-    Files,
-    Record,
+    DatabaseFiles,
     Reserve,
+    VersionRecord,
     checkpoint,
     forget_log,
     last_version,
@@ -116,13 +116,13 @@ class OpenStore:
     """
 
     def __init__(
-        self, path: str, database: sqlite3.Connection, record: Record, reserve: Reserve
+        self, path: str, database: sqlite3.Connection, record: VersionRecord, reserve: Reserve
     ) -> None:
         self.database, self.reserve, self._record = database, reserve, record
         self._path, self._identity = path, read_state(database)["identity"]
         # In the file itself, so that a copy of it without its -wal is recognized.
         write_state(database, "open", "yes")
-        self.files = Files(path)
+        self.files = DatabaseFiles(path)
         self.checkpoint()
         self.acknowledge(last_version(database))
 
@@ -183,7 +183,7 @@ class OpenStore:
         self._record.close()
 
 
-class Writer:
+class WriterThread:
     """The writer thread; everything except ``tell`` runs in that thread only."""
 
     def __init__(

@@ -17,7 +17,7 @@ from twisted_exec.streaming.http.responses import naming, outcome
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.sessions.hop_messages import (
-    Resumption,
+    RequestedResumption,
     requested_resumption,
     resume_headers,
 )
@@ -78,7 +78,7 @@ class RequestContext:
         return StreamOptions.of(self.request.args)
 
     @cached_property
-    def resumption(self) -> Resumption | None:
+    def resumption(self) -> RequestedResumption | None:
         """
         The request's header to resume sessions; ``None`` without one.
 

@@ -368,7 +368,7 @@ _MOST_STREAMS = 20_000
 
 
 @dataclass(frozen=True)
-class Owner:
+class StreamOwner:
     """The session, user and machine of a stream; only the same ones may rejoin it."""
 
     session: str
@@ -385,20 +385,20 @@ class EnduringStreams:
 
     def __init__(self, clock: IReactorTime, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
-        self._streams: dict[bytes, tuple[Owner, EnduringStream]] = {}
+        self._streams: dict[bytes, tuple[StreamOwner, EnduringStream]] = {}
 
     def __len__(self) -> int:
         """Return the number of streams."""
         return len(self._streams)
 
-    def offered(self, owner: Owner) -> Offer | None:
+    def offered(self, owner: StreamOwner) -> Offer | None:
         """Return what a stream needs to be rejoined; ``None`` if the server has too many of them."""
         if not self._seconds or len(self._streams) >= _MOST_STREAMS:
             return None
         key = secrets.token_urlsafe(_KEY_BYTES)
         return Offer(self, owner, Rejoinable(key, math.ceil(self._seconds)))
 
-    def find(self, owner: Owner, rejoin: Rejoin) -> EnduringStream:
+    def find(self, owner: StreamOwner, rejoin: Rejoin) -> EnduringStream:
         """
         Return the stream that a request rejoins.
 
@@ -432,7 +432,7 @@ class Offer:
     """An offer of the hop before that the server accepts."""
 
     streams: EnduringStreams
-    owner: Owner
+    owner: StreamOwner
     answer: Rejoinable
 
     def connection(self, protocol: IProtocol, *, has_head: bool) -> IProtocol:

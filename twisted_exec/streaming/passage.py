@@ -51,7 +51,7 @@ from twisted_exec.streaming.sessions.hop_messages import (
     CANNOT_RESUME,
     REJOIN,
     RESUME,
-    Resumption,
+    RequestedResumption,
     accepted_offer,
     confirmed_resumption,
     confirmed_terms,
@@ -105,7 +105,7 @@ class Passage:
     _location: Location
     _sent: UpgradeRequest
     _continues: bool  # the session is open already
-    _resumption: Resumption | None  # what the next hop learns about resuming
+    _resumption: RequestedResumption | None  # what the next hop learns about resuming
 
     def __init__(self, proxy: Proxy, context: RequestContext) -> None:
         self._proxy, self._context, self._request = proxy, context, context.request
@@ -175,7 +175,7 @@ class Passage:
             self._session.over(reason, code=code)
             raise
 
-    def _passable_resumption(self) -> Resumption | None:
+    def _passable_resumption(self) -> RequestedResumption | None:
         """
         Return what the next hop learns about resuming.
 

@@ -30,11 +30,11 @@ from twisted_exec.streaming.remotecommand.carrier import PacedConnection
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.spdy import GOING_WRONG
 from twisted_exec.wire.spdy_connection import (
-    Connection,
     DataReceived,
     Event,
     GoAwayReceived,
     PingReceived,
+    SPDYConnection,
     StreamEnded,
     StreamOpened,
     StreamReset,
@@ -117,7 +117,7 @@ class PortForwards:
     def __init__(self, reactor: Any, pod: str, carried: Carried) -> None:
         self.reactor, self.pod = reactor, pod
         self._carried = carried
-        self._connection = Connection(client=False, max_streams=_MAX_STREAMS)
+        self._connection = SPDYConnection(client=False, max_streams=_MAX_STREAMS)
         self._pairs: dict[str, _Pair] = {}
         self._by_stream: dict[int, tuple[_Pair, bytes]] = {}
         self._full: set[_Pair] = set()

@@ -126,7 +126,7 @@ class ClientTLS:
         connection.set_app_data(tlsProtocol)
         resumption = None
         if self._resumes:
-            resumption = Resumption((self._context, self.hostname))
+            resumption = TLSResumption((self._context, self.hostname))
             resumption.offer(connection)
         # OpenSSL calls back for every certificate of a chain.  Should it ever
         # not, the endpoint finds ``passed`` unset and refuses the server.
@@ -178,7 +178,7 @@ _ServerKey = tuple[SSL.Context, str]
 _resumable: OrderedDict[_ServerKey, _Resumable] = OrderedDict()
 
 
-class Resumption:
+class TLSResumption:
     """Resumes the last session with a server, and keeps the next one."""
 
     def __init__(self, server: _ServerKey) -> None:
@@ -226,7 +226,7 @@ class _Verdict:
 
     _log = Logger()
 
-    def __init__(self, rules: ClientTLS, resumption: Resumption | None) -> None:
+    def __init__(self, rules: ClientTLS, resumption: TLSResumption | None) -> None:
         self._rules, self.resumption = rules, resumption
         self.passed = False
 

@@ -62,7 +62,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.tls.client import ClientTLS, Resumption
+from twisted_exec.tls.client import ClientTLS, TLSResumption
 from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import (
@@ -499,7 +499,7 @@ class TLSClient(_TLSOnDescriptor, TCPClient):
     """
 
     tls: ClientTLS
-    resumption: Resumption | None = None
+    resumption: TLSResumption | None = None
 
     def connectionLost(self, reason: Failure) -> None:
         resumption, self.resumption = self.resumption, None

@@ -71,7 +71,7 @@ class Framing:
         return HEADER, text.encode("ascii")
 
 
-class Frame(NamedTuple):
+class LogFrame(NamedTuple):
     """
     :param text: may be empty.
     :param offset: where the log continues.
@@ -105,7 +105,7 @@ class FrameDecoder:
         """True if no part of a frame is waiting for the rest."""
         return not self._buffer
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[LogFrame]:
         """
         Return the frames that ``data`` completes.
 
@@ -114,9 +114,9 @@ class FrameDecoder:
         if not self._buffer and len(data) >= _HEAD.size:
             size, state, offset, time_ns = _HEAD.unpack_from(data)
             if len(data) == _HEAD.size + size:  # the usual case: one frame, without a copy
-                return [Frame(data[_HEAD.size :], offset, time_ns, state)]
+                return [LogFrame(data[_HEAD.size :], offset, time_ns, state)]
         self._buffer += data
-        frames: list[Frame] = []
+        frames: list[LogFrame] = []
         at = 0
         while len(self._buffer) - at >= _HEAD.size:
             size, state, offset, time_ns = _HEAD.unpack_from(self._buffer, at)
@@ -126,6 +126,8 @@ class FrameDecoder:
             if len(self._buffer) < begin + size:
                 break
             at = begin + size
-            frames.append(Frame(bytes(memoryview(self._buffer)[begin:at]), offset, time_ns, state))
+            frames.append(
+                LogFrame(bytes(memoryview(self._buffer)[begin:at]), offset, time_ns, state)
+            )
         del self._buffer[:at]
         return frames

@@ -316,7 +316,7 @@ class RstStream:
 
 
 @dataclass(frozen=True)
-class Settings:
+class SPDYSettings:
     """Pairs of ``(identifier with its flags in the highest byte, value)``, at most 64."""
 
     values: tuple[tuple[int, int], ...]
@@ -364,7 +364,15 @@ class Data:
 
 
 Frame = (
-    SynStream | SynReply | RstStream | Settings | Ping | GoAway | HeaderFrame | WindowUpdate | Data
+    SynStream
+    | SynReply
+    | RstStream
+    | SPDYSettings
+    | Ping
+    | GoAway
+    | HeaderFrame
+    | WindowUpdate
+    | Data
 )
 
 
@@ -487,10 +495,10 @@ _LENGTHS = {
 }
 
 
-def _settings(payload: bytes) -> Settings:
+def _settings(payload: bytes) -> SPDYSettings:
     if int.from_bytes(payload[:4], "big") * 8 != len(payload) - 4:
         raise RemoteProtocolError("a SETTINGS frame whose number of entries is wrong")
-    return Settings(tuple(_TWO.iter_unpack(payload[4:])))
+    return SPDYSettings(tuple(_TWO.iter_unpack(payload[4:])))
 
 
 def _ping(number: int) -> Ping:

@@ -1,7 +1,7 @@
 """
 One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its streams.
 
-:class:`Connection` is the part of SPDY that Kubernetes uses, with the behaviour of its Go
+:class:`SPDYConnection` is the part of SPDY that Kubernetes uses, with the behaviour of its Go
 implementation, against which all clients and servers were tested:
 
 * A stream carries no data in either direction before it is accepted.  Earlier data is discarded,
@@ -61,7 +61,6 @@ __all__ = [
     "REFUSED_STREAM",
     "STREAM_TYPE",
     "ClientStreams",
-    "Connection",
     "ConsoleEvent",
     "DataReceived",
     "Event",
@@ -70,6 +69,7 @@ __all__ = [
     "PingReceived",
     "PongReceived",
     "Ready",
+    "SPDYConnection",
     "ServerStreams",
     "StreamAccepted",
     "StreamEnded",
@@ -159,7 +159,7 @@ class _Stream:
     receives: bool  # the peer may send
 
 
-class Connection:
+class SPDYConnection:
     """
     One end of a connection.
 
@@ -407,7 +407,7 @@ class _Streams(ABC):
     def __init__(self, protocol: str, *, client: bool) -> None:
         self.protocol = protocol
         self.ready = False
-        self._connection = Connection(client=client, max_streams=0 if client else MAX_STREAMS)
+        self._connection = SPDYConnection(client=client, max_streams=0 if client else MAX_STREAMS)
         self._ids: dict[Channel, int] = {}
         self._channels: dict[int, Channel] = {}
         self._events: deque[ConsoleEvent] = deque()

@@ -32,7 +32,7 @@ _MOST_ANSWERS = 16
 _CR, _NUL = b"\r", b"\0"
 
 
-class Command(IntEnum):
+class TelnetCommand(IntEnum):
     """Commands after IAC that matter here; those from 236 on are defined."""
 
     EOF = 236
@@ -56,7 +56,7 @@ class Option(IntEnum):
     COM_PORT = 44
 
 
-_IAC = bytes((Command.IAC,))
+_IAC = bytes((TelnetCommand.IAC,))
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,11 @@ class _Side:
     requested: set[int] = field(default_factory=set)
     answers: dict[int, int] = field(default_factory=dict)
 
-    def yes(self) -> Command:
-        return Command.WILL if self.ours else Command.DO
+    def yes(self) -> TelnetCommand:
+        return TelnetCommand.WILL if self.ours else TelnetCommand.DO
 
-    def no(self) -> Command:
-        return Command.WONT if self.ours else Command.DONT
+    def no(self) -> TelnetCommand:
+        return TelnetCommand.WONT if self.ours else TelnetCommand.DONT
 
 
 class TelnetClient:
@@ -141,7 +141,7 @@ class TelnetClient:
         """Request the options; once, before anything else."""
         for side, option in self._first:
             side.requested.add(option)
-            self._outgoing += bytes((Command.IAC, side.yes(), option))
+            self._outgoing += bytes((TelnetCommand.IAC, side.yes(), option))
 
     def to_send(self) -> bytes:
         """Return and forget the outgoing bytes, often none."""
@@ -174,12 +174,12 @@ class TelnetClient:
         """
         if not (option in self._ours.on or option in self._theirs.on):
             raise LocalProtocolError(f"option {option} is not on")
-        head = bytes((Command.IAC, Command.SB, option))
-        return head + data.replace(_IAC, _IAC + _IAC) + bytes((Command.IAC, Command.SE))
+        head = bytes((TelnetCommand.IAC, TelnetCommand.SB, option))
+        return head + data.replace(_IAC, _IAC + _IAC) + bytes((TelnetCommand.IAC, TelnetCommand.SE))
 
     def encode_break(self) -> bytes:
         """Encode a BREAK; the other end chooses its duration."""
-        return bytes((Command.IAC, Command.BREAK))
+        return bytes((TelnetCommand.IAC, TelnetCommand.BREAK))
 
     def resize(self, columns: int, rows: int) -> None:
         """Set the terminal's size, 0 to 65535 each; with NAWS on, :meth:`to_send` returns it."""
@@ -240,16 +240,16 @@ class TelnetClient:
     def _command(self, data: bytes, at: int) -> Iterator[int | Event]:
         command = data[at]
         self._read = self._text
-        if command == Command.IAC:
+        if command == TelnetCommand.IAC:
             self._after_cr = False
             yield Text(_IAC)
-        elif command == Command.SB:
+        elif command == TelnetCommand.SB:
             self._parameters.clear()
             self._read = self._inside
-        elif command >= Command.WILL:
+        elif command >= TelnetCommand.WILL:
             self._verb = command
             self._read = self._option
-        elif command < Command.EOF:
+        elif command < TelnetCommand.EOF:
             raise RemoteProtocolError(
                 f"{command} is not a telnet command; the port may be a raw one"
             )
@@ -259,8 +259,8 @@ class TelnetClient:
     def _option(self, data: bytes, at: int) -> Iterator[int | Event]:
         option, verb = data[at], self._verb
         self._read = self._text
-        side = self._theirs if verb in (Command.WILL, Command.WONT) else self._ours
-        if verb in (Command.WILL, Command.DO):
+        side = self._theirs if verb in (TelnetCommand.WILL, TelnetCommand.WONT) else self._ours
+        if verb in (TelnetCommand.WILL, TelnetCommand.DO):
             yield from self._accepted(side, option)
         else:
             yield from self._refused(side, option)
@@ -292,11 +292,11 @@ class TelnetClient:
             return
         yield OptionChanged(option, side.ours, False)
 
-    def _answer(self, side: _Side, verb: Command, option: int) -> None:
+    def _answer(self, side: _Side, verb: TelnetCommand, option: int) -> None:
         """Answer, but not forever: a peer that keeps asking is ignored after 16 answers."""
         count = side.answers[option] = side.answers.get(option, 0) + 1
         if count <= _MOST_ANSWERS:
-            self._outgoing += bytes((Command.IAC, verb, option))
+            self._outgoing += bytes((TelnetCommand.IAC, verb, option))
 
     def _inside(self, data: bytes, at: int) -> Iterator[int | Event]:
         end = data.find(_IAC, at)
@@ -307,10 +307,10 @@ class TelnetClient:
 
     def _inside_command(self, data: bytes, at: int) -> Iterator[int | Event]:
         command = data[at]
-        if command == Command.IAC:
+        if command == TelnetCommand.IAC:
             self._collect(_IAC)
             self._read = self._inside
-        elif command == Command.SE:
+        elif command == TelnetCommand.SE:
             self._read = self._text
             yield from self._parameters_ended()
         else:
@@ -414,7 +414,7 @@ class Signature:
 
 
 @dataclass(frozen=True)
-class Applied:
+class ServerParameter:
     """
     A parameter that the server has set.
 
@@ -434,13 +434,13 @@ class Suspended:
 
 
 @dataclass(frozen=True)
-class Carrier:
+class CarrierDetect:
     """The carrier (DCD) appeared or disappeared."""
 
     on: bool
 
 
-PortEvent = Signature | Applied | Suspended | Carrier
+PortEvent = Signature | ServerParameter | Suspended | CarrierDetect
 
 
 def encode_control(value: Control) -> bytes:
@@ -514,9 +514,9 @@ class ComPort:
             )
         number = int.from_bytes(value, "big")
         if ask is Ask.MODEM_STATE:
-            return Carrier(bool(number & CARRIER)) if number & _CARRIER_CHANGED else None
+            return CarrierDetect(bool(number & CARRIER)) if number & _CARRIER_CHANGED else None
         if ask in self._requested:
-            return Applied(ask, self._differs(ask, number))
+            return ServerParameter(ask, self._differs(ask, number))
         return None
 
     def _differs(self, ask: Ask, number: int) -> str:

@@ -15,14 +15,14 @@ from twisted_exec.apiserver.aggregated.admission_objects import (
     ABSENT_SECONDS,
     READY_SECONDS,
     VALIDATING_POLICIES,
-    Followed,
+    FollowedKind,
 )
 
 NEWEST, OLDER = VALIDATING_POLICIES[:2]
 
 
 class FollowedTests(SynchronousTestCase):
-    """Tests for :class:`Followed`."""
+    """Tests for :class:`FollowedKind`."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -30,9 +30,9 @@ class FollowedTests(SynchronousTestCase):
         self.client = self.cluster.client()
         self.followed = self.follow()
 
-    def follow(self) -> Followed:
+    def follow(self) -> FollowedKind:
         """Not started yet."""
-        followed = Followed(self.client, VALIDATING_POLICIES, self.clock)
+        followed = FollowedKind(self.client, VALIDATING_POLICIES, self.clock)
         self.addCleanup(lambda: followed.running and followed.stopService())
         return followed
 

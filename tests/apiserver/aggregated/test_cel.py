@@ -14,7 +14,7 @@ from tests.apiserver.aggregated.test_matching import asked
 from tests.program.memory_processes import MemoryReactor
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.aggregated import cel
-from twisted_exec.apiserver.aggregated.cel import Cel, Conditions, Undecided, values_of
+from twisted_exec.apiserver.aggregated.cel import Cel, MatchConditions, Undecided, values_of
 from twisted_exec.apiserver.aggregated.matching import Condition
 from twisted_exec.auth.expressions import WAITING_OF_USER
 from twisted_exec.program.job_processes import PROCESSES
@@ -131,7 +131,7 @@ class ConditionsTests(SynchronousTestCase):
 
     def test_hold(self) -> None:
         """All must be true; one that is false decides, whatever fails; else a failure does."""
-        conditions = Conditions(Cel(MemoryReactor()))
+        conditions = MatchConditions(Cel(MemoryReactor()))
         yes, no, bad = "true", "request.name == 'other'", "object.nothing"
         for expressions, outcome in (
             ([], True),

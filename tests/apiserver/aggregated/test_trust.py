@@ -16,7 +16,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.aggregated.support import PROXY, configmap
 from tests.tls.support import authority
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.aggregated.authentication import Overrides, TrustError, trust_of
+from twisted_exec.apiserver.aggregated.authentication import (
+    RequestHeaderOverrides,
+    TrustError,
+    trust_of,
+)
 from twisted_exec.auth.x509 import HeaderNames
 from twisted_exec.tls import pem
 
@@ -104,7 +108,7 @@ class TrustTests(SynchronousTestCase):
 
     def test_overrides(self) -> None:
         """Each override replaces its part of the ConfigMap."""
-        given = Overrides(names=("mine",), user=("X-User",), extra_prefix=("X-More-",))
+        given = RequestHeaderOverrides(names=("mine",), user=("X-User",), extra_prefix=("X-More-",))
         trust = trust_of(self.told(requestheader_username_headers=None), given)
         self.assertEqual(trust.names, ("mine",))
         headers = HeaderNames(user=("X-User",), extra_prefix=("X-More-",))

@@ -25,13 +25,13 @@ from twisted_exec.apiserver.consoles.sessions import (
     LEASE_RENEWALS,
     LOOK_SECONDS,
     RENEW_SECONDS,
-    Record,
     SessionObjects,
+    SessionRecord,
     SessionVerbs,
 )
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.interfaces import User
 from twisted_exec.program.audit import Trail
 from twisted_exec.storage.interfaces import IStorage
@@ -167,9 +167,9 @@ class ObjectsCase(SynchronousTestCase):
         objects = self.objects if objects is None else objects
         return self.entries(objects) - self.at_start[objects]
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[SessionRecord]:
         """Return the sessions that the server remembers."""
-        return instances(self.objects, Record, beside=self.beside(self.objects))
+        return instances(self.objects, SessionRecord, beside=self.beside(self.objects))
 
     def begin(self, number: int = 1, **more: Any) -> Carried:
         carried = Carried(self.sessions, number, **more).begin()
@@ -185,7 +185,7 @@ class ObjectsCase(SynchronousTestCase):
 
     def delete(self, name: str, user: User = ADA) -> None:
         verbs = SessionVerbs(self.storage, [], self.clock.seconds)
-        target = Target(kinds.CONSOLESESSIONS, "default", name)
+        target = RequestTarget(kinds.CONSOLESESSIONS, "default", name)
         deleting = verbs.delete(user, target, WriteOptions(), {})
         _, gone = self.successResultOf(Deferred.fromCoroutine(deleting))
         self.assertTrue(gone)

@@ -11,14 +11,14 @@ from tests.apiserver.support import MERGE
 from tests.recording.support import signer
 from twisted_exec.api.kinds import CONSOLERECORDINGS, Object
 from twisted_exec.apiserver.consoles.admission import MOST_OPEN, MOST_RETAINED
-from twisted_exec.recording.chain import Head
+from twisted_exec.recording.chain import HeadContent
 
 RECORDINGS = f"{GROUP}/consolerecordings"
 
 
 def head(block: int = 1, offset: int = 100, chain: str = "ab", *, closed: bool = False) -> str:
     """A signed head of the recording r-1."""
-    made = Head("r-1", block, chain * 32, offset, 1_700_000_000_000, closed)
+    made = HeadContent("r-1", block, chain * 32, offset, 1_700_000_000_000, closed)
     return made.encode(signer().sign(made)).decode().rstrip("\n")
 
 

@@ -13,7 +13,7 @@ from tests.apiserver.consoles.test_admission_recordings import RECORDINGS
 from tests.apiserver.support import MACHINES, MERGE, PODS, APITestCase
 from tests.contracts.stream_locator import StreamLocatorContract
 from twisted_exec.apiserver.consoles.connect import MachineLocator
-from twisted_exec.apiserver.consoles.pods import MachineOfPod, PodLocator
+from twisted_exec.apiserver.consoles.pods import MachineOfPod, MachinePodLocator
 from twisted_exec.apiserver.consoles.texts import ContentLocator, LogLocator
 
 UPGRADE = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
@@ -33,7 +33,7 @@ class LocatorTests(StreamLocatorContract, APITestCase):
     locators = {
         "exec": MachineLocator,
         "log": LogLocator,
-        "pod": PodLocator,
+        "pod": MachinePodLocator,
         "machine of pod": MachineOfPod,
         "content": ContentLocator,
     }

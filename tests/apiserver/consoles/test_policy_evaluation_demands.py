@@ -10,11 +10,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import CONSOLEPOLICIES
 from twisted_exec.api.schema import set_defaults
-from twisted_exec.apiserver.consoles.policy_evaluation import Policy, demand_of, parsed
+from twisted_exec.apiserver.consoles.policy_evaluation import ParsedPolicy, demand_of, parsed
 from twisted_exec.apiserver.interfaces import Demand
 
 
-def policy(name: str, **recording: Any) -> Policy:
+def policy(name: str, **recording: Any) -> ParsedPolicy:
     spec = {"recording": recording} if recording else {}
     set_defaults(CONSOLEPOLICIES.schema["spec"], spec)
     return parsed({"metadata": {"namespace": "default", "name": name}, "spec": spec})

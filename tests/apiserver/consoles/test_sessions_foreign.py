@@ -15,7 +15,7 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.consoles.sessions import CREATE_SECONDS, LOOK_SECONDS
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.streaming.interfaces import SESSION_DELETED
 
 from .support import ADA, LEASE_SECONDS, RESOURCE, Carried, ObjectsCase, SharedStorage
@@ -93,7 +93,7 @@ class LeaseTests(ObjectsCase):
     def test_odd(self) -> None:
         """An object without a lifetime expires like any other."""
         body = {"metadata": {"name": "odd"}, "spec": {"session": "x"}}
-        target = Target(kinds.CONSOLESESSIONS, "default")
+        target = RequestTarget(kinds.CONSOLESESSIONS, "default")
         making = self.verbs.create(ADA, target, body, WriteOptions())
         self.successResultOf(Deferred.fromCoroutine(making))
         self.pass_time(LEASE_SECONDS + 2 * LOOK_SECONDS)

@@ -15,7 +15,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.consoles.sessions import LOOK_SECONDS, RENEW_SECONDS, SessionVerbs
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
 
@@ -100,7 +100,7 @@ class DeletionTests(ObjectsCase):
         each = self.begin()
         (obj,) = self.stored()
         verbs = SessionVerbs(self.storage, [], self.clock.seconds)
-        target = Target(kinds.CONSOLESESSIONS, "default", obj["metadata"]["name"])
+        target = RequestTarget(kinds.CONSOLESESSIONS, "default", obj["metadata"]["name"])
         asked = verbs.delete(ADA, target, WriteOptions(dry_run=True), {})
         self.successResultOf(Deferred.fromCoroutine(asked))
         self.assertEqual((self.stored(), each.endings), ([obj], []))
@@ -131,7 +131,7 @@ class KindTests(APITestCase):
             "spec": {"session": "s", "user": "ann", "machine": "vm", "mode": "Watch"},
             "status": {"leaseDurationSeconds": 60, "bytesToUser": 7},
         }
-        target = Target(kinds.CONSOLESESSIONS, "default")
+        target = RequestTarget(kinds.CONSOLESESSIONS, "default")
         making = self.parts.verbs.create(ADA, target, body, WriteOptions())
         self.successResultOf(Deferred.fromCoroutine(making))
 

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import EVENTS, APITestCase, event
 from twisted_exec.api import kinds
-from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, Expired, delete_all
+from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, ExpiryCandidates, delete_all
 
 
 class ExpiredTests(SynchronousTestCase):
@@ -16,7 +16,7 @@ class ExpiredTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.expired = Expired[str](self.clock)
+        self.expired = ExpiryCandidates[str](self.clock)
 
     def test_an_hour(self) -> None:
         """An object is due after an hour, and not earlier."""

@@ -15,7 +15,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound, ServiceUnavailable
 from twisted_exec.apiserver.controllers.namespaces import NamespaceLifecycle
-from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.storage.interfaces import IWatch
 
 INSIDE = MACHINES.replace("default", "lab")
@@ -169,7 +169,7 @@ class NamespaceTests(APITestCase):
     def test_registry(self) -> None:
         """Whatever kinds there will be, those within namespaces are emptied."""
         lifecycle = NamespaceLifecycle(
-            self.storage, Registry(kinds.ALL), self.parts.verbs, self.clock
+            self.storage, KindRegistry(kinds.ALL), self.parts.verbs, self.clock
         )
         self.assertIn(kinds.LEASES, lifecycle._kinds)
         self.assertNotIn(kinds.LOCALSUBJECTACCESSREVIEWS, lifecycle._kinds)

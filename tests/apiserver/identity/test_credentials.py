@@ -16,7 +16,7 @@ from tests.auth.test_credentials import KeyAuthenticator
 from tests.tls.support import authority
 from twisted_exec.api.kinds import SECRETS, SERVICEACCOUNTS
 from twisted_exec.api.status import Unauthorized
-from twisted_exec.apiserver.identity.credentials import Accounts, Credentials, Identities
+from twisted_exec.apiserver.identity.credentials import Accounts, Identities, ServerAuthenticators
 from twisted_exec.auth.interfaces import PresentedCredentials
 from twisted_exec.storage.memory import MemoryStorage
 
@@ -37,7 +37,7 @@ class _FileAuthenticator(KeyAuthenticator):
 
 
 class CredentialsTests(SynchronousTestCase):
-    """Tests for :class:`Credentials`: authentication by kinds of tokens."""
+    """Tests for :class:`ServerAuthenticators`: authentication by kinds of tokens."""
 
     def setUp(self) -> None:
         self.storage, self.clock = MemoryStorage(), Clock()
@@ -53,11 +53,11 @@ class CredentialsTests(SynchronousTestCase):
             stream.write(content)
         return path
 
-    def credentials(self, **told: Any) -> Credentials:
+    def credentials(self, **told: Any) -> ServerAuthenticators:
         who = Identities(**told)
-        return Credentials("", who, self.storage, self.clock, self.clock.seconds)
+        return ServerAuthenticators("", who, self.storage, self.clock, self.clock.seconds)
 
-    def name(self, credentials: Credentials, token: bytes) -> str:
+    def name(self, credentials: ServerAuthenticators, token: bytes) -> str:
         asked = credentials.tokens.authenticate_token(token)
         return getattr(self.successResultOf(asked), "name", "")
 
@@ -124,7 +124,7 @@ class CredentialsTests(SynchronousTestCase):
         """An authenticator that has ``load`` and ``close`` is loaded and closed with the others."""
         own = _FileAuthenticator()
         pki_ca = self.file(authority("users").certificate_pem)
-        credentials = Credentials(
+        credentials = ServerAuthenticators(
             pki_ca,
             Identities(authenticators=[KeyAuthenticator(), own]),
             self.storage,

@@ -13,7 +13,7 @@ from twisted_exec.apiserver.identity.signers import (
     CLIENT,
     Clients,
     ISigner,
-    Subject,
+    RequestedSubject,
     person_problem,
 )
 
@@ -34,7 +34,7 @@ class PersonTests(SynchronousTestCase):
     """Tests for :func:`person_problem`."""
 
     def problem(self, name: str, *groups: str, usages: tuple[str, ...] = USAGES) -> str:
-        return person_problem(spec(CLIENT, *usages), Subject(name, groups, ()))
+        return person_problem(spec(CLIENT, *usages), RequestedSubject(name, groups, ()))
 
     def test_good(self) -> None:
         """A name, and groups or none."""
@@ -56,7 +56,7 @@ class PersonTests(SynchronousTestCase):
         self.assertIn("organizations must have", self.problem("jane", ""))
         for names in (("ja\0ne",), ("jane", "dev\x1b[2J"), ("jane\x85",)):
             self.assertIn("control characters", self.problem(*names))
-        named = Subject("jane", (), ("192.0.2.1",))
+        named = RequestedSubject("jane", (), ("192.0.2.1",))
         self.assertIn("must have no", person_problem(spec(CLIENT, *USAGES), named))
 
     def test_whom_it_does_not_make(self) -> None:

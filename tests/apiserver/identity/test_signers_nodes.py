@@ -20,7 +20,7 @@ from twisted_exec.apiserver.identity.signers import (
     ISigner,
     NodeClient,
     NodeServing,
-    Subject,
+    RequestedSubject,
     node_of,
     node_serving_refusal,
     node_shape_problem,
@@ -123,7 +123,7 @@ class OwnTests(SynchronousTestCase):
 
     def test_own(self) -> None:
         """The node server itself, by name and group."""
-        subject = Subject(NODE, (GROUP,), ("192.0.2.1",))
+        subject = RequestedSubject(NODE, (GROUP,), ("192.0.2.1",))
         for username, groups, own in (
             (NODE, [GROUP], True),
             (NODE, ["dev"], False),
@@ -143,7 +143,7 @@ class ServingTests(SynchronousTestCase):
     """Names that are approved automatically."""
 
     def refusal(self, *names: str, nodes: Sequence[Object], ours: Sequence[str] = ()) -> str:
-        return node_serving_refusal(Subject(NODE, (GROUP,), names), nodes, ours)
+        return node_serving_refusal(RequestedSubject(NODE, (GROUP,), names), nodes, ours)
 
     def test_reported(self) -> None:
         """Names that its Node reports, in any spelling."""

@@ -22,7 +22,7 @@ from twisted_exec.apiserver.identity.signers import (
     ISigner,
     PoolletClient,
     PoolletServing,
-    Subject,
+    RequestedSubject,
     own_pool_problem,
     poollet_serving_refusal,
     poollet_shape_problem,
@@ -101,7 +101,7 @@ class ShapeTests(SynchronousTestCase):
         self.assertEqual(self.client(request()), "")
         self.assertEqual(
             subject_of(request(names=[x509.DNSName("Host.example"), ADDRESS])),
-            Subject(POOL, (GROUP,), ("host.example", "192.0.2.1")),
+            RequestedSubject(POOL, (GROUP,), ("host.example", "192.0.2.1")),
         )
 
     def test_whose(self) -> None:
@@ -166,7 +166,7 @@ class ApprovalTests(SynchronousTestCase):
             }
             for name, told in pools.items()
         ]
-        return poollet_serving_refusal(Subject(POOL, (), names), "pool-a", made)
+        return poollet_serving_refusal(RequestedSubject(POOL, (), names), "pool-a", made)
 
     def test_reported(self) -> None:
         """Names that the pool reports, in any spelling."""

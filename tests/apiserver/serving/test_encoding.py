@@ -21,15 +21,15 @@ from twisted_exec.apiserver.serving.bodies import (
     list_pieces,
     object_json,
 )
-from twisted_exec.apiserver.serving.query import Form
+from twisted_exec.apiserver.serving.query import ResponseForm
 from twisted_exec.storage.interfaces import MODIFIED, Event
 
 FORMS = [
-    Form(),
-    Form("Partial"),
-    Form("Table", "None"),
-    Form("Table", "Metadata"),
-    Form("Table", "Object"),
+    ResponseForm(),
+    ResponseForm("Partial"),
+    ResponseForm("Table", "None"),
+    ResponseForm("Table", "Metadata"),
+    ResponseForm("Table", "Object"),
 ]
 
 
@@ -51,7 +51,7 @@ class ObjectTests(SynchronousTestCase):
             plain = json.loads(object_json(kinds.MACHINES, dict(obj), form, EPOCH))
             self.assertEqual(plain, told)
 
-    def expected(self, obj: Object, form: Form) -> Object:
+    def expected(self, obj: Object, form: ResponseForm) -> Object:
         if form.shape == "Table":
             metadata = {"resourceVersion": "7"}
             return table.table(
@@ -62,7 +62,7 @@ class ObjectTests(SynchronousTestCase):
     def test_columns_once(self) -> None:
         """A watch's later tables name no columns."""
         told = json.loads(
-            object_json(kinds.MACHINES, stored("a"), Form("Table"), EPOCH, columns=False)
+            object_json(kinds.MACHINES, stored("a"), ResponseForm("Table"), EPOCH, columns=False)
         )
         self.assertEqual(told["columnDefinitions"], [])
         self.assertEqual(len(told["rows"]), 1)
@@ -71,7 +71,7 @@ class ObjectTests(SynchronousTestCase):
 class ListTests(SynchronousTestCase):
     """Tests for :func:`list_pieces`."""
 
-    def pieces(self, items: list[Object], form: Form) -> list[bytes]:
+    def pieces(self, items: list[Object], form: ResponseForm) -> list[bytes]:
         metadata = {"resourceVersion": "9", "continue": "x"}
         return list(list_pieces(kinds.MACHINES, items, metadata, form, EPOCH))
 
@@ -85,15 +85,16 @@ class ListTests(SynchronousTestCase):
                 self.assertEqual(told["metadata"], {"resourceVersion": "9", "continue": "x"})
                 elements = told["rows" if form.shape == "Table" else "items"]
                 self.assertEqual(len(elements), count)
-        self.assertEqual(json.loads(self.pieces(items, Form())[0])["items"], items)
+        self.assertEqual(json.loads(self.pieces(items, ResponseForm())[0])["items"], items)
         self.assertEqual(
-            json.loads(self.pieces(items, Form())[0])["apiVersion"], "compute.ironcore.dev/v1alpha1"
+            json.loads(self.pieces(items, ResponseForm())[0])["apiVersion"],
+            "compute.ironcore.dev/v1alpha1",
         )
 
     def test_pieces(self) -> None:
         """A long list comes in pieces, which are one document together."""
         items = [stored(f"m{number}", text="x" * 1000) for number in range(500)]
-        pieces = self.pieces(items, Form())
+        pieces = self.pieces(items, ResponseForm())
         self.assertGreater(len(pieces), 5)
         for piece in pieces:
             self.assertLess(len(piece), PIECE_BYTES + 2000)
@@ -106,7 +107,7 @@ class ListTests(SynchronousTestCase):
         counting = replace(
             kinds.MACHINES, columns=(Column("Read", lambda obj: read.append("") or "yes"),)
         )
-        pieces = list_pieces(counting, items, {}, Form("Table", "Object"), EPOCH)
+        pieces = list_pieces(counting, items, {}, ResponseForm("Table", "Object"), EPOCH)
         self.assertEqual(read, [])
         next(pieces)
         self.assertTrue(0 < len(read) < 100)
@@ -114,7 +115,7 @@ class ListTests(SynchronousTestCase):
     def test_rows(self) -> None:
         """The rows of a Table come in small pieces, however little they contain."""
         items = [stored(f"m{number}") for number in range(1000)]
-        pieces = self.pieces(items, Form("Table", "None"))
+        pieces = self.pieces(items, ResponseForm("Table", "None"))
         rows = [piece.count(b'"cells"') for piece in pieces]
         self.assertEqual((sum(rows), max(rows)), (1000, PIECE_ROWS))
         self.assertEqual(len(json.loads(b"".join(pieces))["rows"]), 1000)
@@ -162,7 +163,9 @@ class EventLinesTests(SynchronousTestCase):
         lines = EventLines(lambda: EPOCH)
         for turn in range(3):
             event = Event(MODIFIED, stored("a", turn=turn), None, turn)
-            raw = lines.line_of(event, kinds.MACHINES, MODIFIED, event.obj, Form(), columns=False)
+            raw = lines.line_of(
+                event, kinds.MACHINES, MODIFIED, event.obj, ResponseForm(), columns=False
+            )
             told = json.loads(raw)
             self.assertEqual((told["type"], told["object"]["spec"]["turn"]), (MODIFIED, turn))
             self.assertTrue(raw.endswith(b"}\n"))

@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from tests.apiserver.support import MACHINES, APITestCase, machine
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IOpeningAdmission, Opening
-from twisted_exec.apiserver.serving.filters import Limits
+from twisted_exec.apiserver.serving.filters import RequestLimits
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.testing.network import MemoryClient
 
@@ -67,7 +67,7 @@ class ShortTests(APITestCase):
     """Slow short requests must not block others."""
 
     control_plane = Slowed
-    limits = Limits(short=3, short_per_user=2)
+    limits = RequestLimits(short=3, short_per_user=2)
 
     def setUp(self) -> None:
         self.slow = Slowed.slow = Slow()

@@ -15,7 +15,7 @@ from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving.openapi import document
 from twisted_exec.apiserver.serving.openapi_v2 import joined
-from twisted_exec.apiserver.serving.registry import Registry, subresources_of, verbs_of
+from twisted_exec.apiserver.serving.registry import KindRegistry, subresources_of, verbs_of
 
 _ACTIONS = {
     "get": {"get"},
@@ -39,7 +39,7 @@ def _served() -> tuple[Kind, ...]:
 
 
 def _documents(served: tuple[Kind, ...]) -> Iterator[Object]:
-    registry = Registry(served)
+    registry = KindRegistry(served)
     for group, versions in registry.groups.items():
         for version in versions:
             yield document(registry, group, version)
@@ -100,7 +100,7 @@ class OperationTests(SynchronousTestCase):
     """What operations take and return."""
 
     def setUp(self) -> None:
-        self.document = document(Registry(kinds.ALL), _GROUP, "v1alpha1")
+        self.document = document(KindRegistry(kinds.ALL), _GROUP, "v1alpha1")
         self.paths = self.document["paths"]
 
     def parameters(self, path: str, method: str) -> dict[str, str]:
@@ -112,7 +112,7 @@ class OperationTests(SynchronousTestCase):
     def test_every_verb(self) -> None:
         """The documents have every verb of every kind, and no other."""
         for kind in kinds.ALL:
-            registry = Registry([kind])
+            registry = KindRegistry([kind])
             paths = document(registry, kind.resource.group, kind.resource.version)["paths"]
             root = kind.resource.path("{namespace}" if kind.resource.namespaced else "")
             root = root.replace("%7B", "{").replace("%7D", "}")

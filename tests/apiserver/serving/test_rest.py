@@ -23,7 +23,7 @@ from tests.apiserver.support import (
 )
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
-from twisted_exec.apiserver.serving.filters import Limits
+from twisted_exec.apiserver.serving.filters import RequestLimits
 from twisted_exec.testing.network import Response
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -696,7 +696,7 @@ class NobodyTests(APITestCase):
 class LimitTests(APITestCase):
     """Too many at once."""
 
-    limits = Limits(long=2, long_per_user=1)
+    limits = RequestLimits(long=2, long_per_user=1)
 
     def test_27_watches(self) -> None:
         """Watches are counted apart, per user and in all, until they end."""

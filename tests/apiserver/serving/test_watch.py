@@ -16,10 +16,10 @@ from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching
 from twisted_exec.api.kinds import MACHINES as MACHINE
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving import watch as watch_module
-from twisted_exec.apiserver.serving.filters import Limits
+from twisted_exec.apiserver.serving.filters import RequestLimits
 from twisted_exec.apiserver.serving.query import ListOptions
 from twisted_exec.apiserver.serving.verbs import selected
-from twisted_exec.apiserver.serving.watch import LineStream, Watcher
+from twisted_exec.apiserver.serving.watch import LineStream, WatchConverter
 from twisted_exec.program.tasks import TURN_SECONDS
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
@@ -319,7 +319,7 @@ class WatchTests(APITestCase):
 class LongSelectorTests(APITestCase):
     """Watches whose selectors take long to compare with an object."""
 
-    limits = Limits(terms=9, terms_per_user=6)
+    limits = RequestLimits(terms=9, terms_per_user=6)
     _COMPARE_SECONDS = 0.75 * TURN_SECONDS
 
     def setUp(self) -> None:
@@ -523,7 +523,7 @@ class CompanyTests(APITestCase):
     def kept(self) -> int:
         """Number of watches in the process: failures that were logged may hold some, for pytest."""
         gc.collect()
-        return sum(isinstance(each, LineStream | Watcher) for each in gc.get_objects())
+        return sum(isinstance(each, LineStream | WatchConverter) for each in gc.get_objects())
 
     def test_cannot_be_told(self) -> None:
         """A watch that misses a change is cut, since its client would never know; others go on."""

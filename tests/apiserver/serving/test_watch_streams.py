@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.apiserver.support import MACHINES, MERGE, APITestCase
 from tests.streaming.frames import CloseConnection, Peer, Ping, Pong, TextMessage, handshake
-from twisted_exec.apiserver.serving.filters import Limits
+from twisted_exec.apiserver.serving.filters import RequestLimits
 
 ADMIN = b"Authorization: Bearer admin"
 
@@ -18,7 +18,7 @@ ADMIN = b"Authorization: Bearer admin"
 class SocketTests(APITestCase):
     """Watches over a WebSocket."""
 
-    limits = Limits(long_per_user=3)
+    limits = RequestLimits(long_per_user=3)
 
     def open(self, query: str = "", *lines: bytes, protocols: bytes = b"") -> Peer:
         peer = Peer(

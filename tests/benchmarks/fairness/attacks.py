@@ -28,7 +28,7 @@ from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
 from tests.benchmarks.console import connect
 from tests.flows.sessions.test_hostile import frame
 from twisted_exec.api import kinds
-from twisted_exec.wire.spdy_connection import Connection
+from twisted_exec.wire.spdy_connection import SPDYConnection
 
 SINK, LOUD = "sink", "loud"
 """Machines: one that discards its input, one that runs ``yes`` if a row says so."""
@@ -452,7 +452,7 @@ def _one_message() -> Work:
 def _spdy(chunk: bytes, before: bytes = b"") -> Work:
     def opened(access: Access) -> tuple[ssl.SSLSocket, bytes]:
         line = _upgraded(access, SINK, "spdy")
-        connection = Connection(client=True, max_streams=0)
+        connection = SPDYConnection(client=True, max_streams=0)
         for kind in (b"error", b"stdin", b"stdout", b"resize"):
             connection.open([(b"streamtype", kind)])
         line.sendall(connection.data_to_send() + before)

@@ -25,7 +25,7 @@ from twisted_exec.api import kinds
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.cli.commands import server_checks as server_checks
-from twisted_exec.cli.commands.server_checks import Report, Unusable
+from twisted_exec.cli.commands.server_checks import Findings, Unusable
 from twisted_exec.cli.main import make_parser
 from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json, respond_text
@@ -170,7 +170,7 @@ class ServerTests(ChainTestCase):
     async def test_clock(self) -> None:
         """A clock that differs by minutes is an error, by seconds a warning."""
         for difference, level in ((400, "error"), (-400, "error"), (60, "warning"), (5, "ok")):
-            report, words = Report(), ["doctor", "--kubeconfig", self.config()]
+            report, words = Findings(), ["doctor", "--kubeconfig", self.config()]
             await server_checks.reach_server(
                 make_parser().parse_args(words),
                 reactor,
@@ -190,7 +190,7 @@ class ServerTests(ChainTestCase):
         path = self.config()
         options = make_parser().parse_args(["doctor", "--kubeconfig", path])
         for days, level in ((-1, "error"), (3, "warning")):
-            report = Report()
+            report = Findings()
             end = _end(pki().pair("user-admin").certificate) - timedelta(days=days)
             await server_checks.reach_server(
                 options, reactor, report, 10.0, now=lambda end=end: end.timestamp()
@@ -202,7 +202,7 @@ class ServerTests(ChainTestCase):
 
     async def test_unusable(self) -> None:
         """A malformed certificate ends the examination."""
-        report, bad = Report(), self.mktemp()
+        report, bad = Findings(), self.mktemp()
         with open(bad, "w") as file:
             file.write("nonsense")
         words = ["doctor", "--kubeconfig", self.config()]

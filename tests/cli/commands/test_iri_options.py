@@ -9,7 +9,7 @@ import io
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.commands.iri import REVISIONS, NoRuntimeError, Place, place
+from twisted_exec.cli.commands.iri import REVISIONS, NoRuntimeError, RuntimePlace, place
 from twisted_exec.cli.main import make_parser
 from twisted_exec.iri import revisions
 
@@ -24,21 +24,21 @@ class PlaceTests(SynchronousTestCase):
         *arguments: str,
         environment: dict[str, str] | None = None,
         sockets: dict[str, str] | None = None,
-    ) -> Place:
+    ) -> RuntimePlace:
         options = make_parser().parse_args(["iri", "version", *arguments])
         return place(options, environment or {}, sockets or {})
 
     def test_address(self) -> None:
         """``--address`` takes precedence over the environment."""
         found = self.found("--address", "unix:///a", environment={IRI: "unix:///b"})
-        self.assertEqual(found, Place("unix:///a", "ironcore"))
+        self.assertEqual(found, RuntimePlace("unix:///a", "ironcore"))
 
     def test_environment(self) -> None:
         """ironcore's variable takes precedence over onmetal's; an empty variable is ignored."""
         both = {IRI: "unix:///i", ORI: "unix:///o"}
-        self.assertEqual(self.found(environment=both), Place("unix:///i", "ironcore"))
+        self.assertEqual(self.found(environment=both), RuntimePlace("unix:///i", "ironcore"))
         both[IRI] = ""
-        self.assertEqual(self.found(environment=both), Place("unix:///o", "onmetal"))
+        self.assertEqual(self.found(environment=both), RuntimePlace("unix:///o", "onmetal"))
 
     def test_sockets(self) -> None:
         """The first existing socket is used, and implies the revision."""
@@ -46,14 +46,14 @@ class PlaceTests(SynchronousTestCase):
         with open(here, "w"):
             pass
         sockets = {"/nonexistent/a": "ironcore", here: "spheric", "/": "onmetal"}
-        self.assertEqual(self.found(sockets=sockets), Place(f"unix://{here}", "spheric"))
+        self.assertEqual(self.found(sockets=sockets), RuntimePlace(f"unix://{here}", "spheric"))
 
     def test_revision(self) -> None:
         """
         ``--revision`` takes precedence over the revision that an environment variable implies.
         """
         found = self.found("--revision", "ironcore-0.2", environment={ORI: "unix:///o"})
-        self.assertEqual(found, Place("unix:///o", "ironcore-0.2"))
+        self.assertEqual(found, RuntimePlace("unix:///o", "ironcore-0.2"))
 
     def test_nowhere(self) -> None:
         """Without any runtime, the error says what to do."""

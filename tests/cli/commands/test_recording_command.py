@@ -18,7 +18,7 @@ from tests.journal.support import ManualDisk, close_segments
 from tests.recording.support import NOW, authority, info, record, signer
 from twisted_exec.cli.main import main
 from twisted_exec.journal.journal import Journal
-from twisted_exec.recording.writer import Writer
+from twisted_exec.recording.writer import RecordingWriter
 
 SECOND = 10**9
 UID = "0b3f6c3a-52c1-4b43-9a39-3f4d2a6c8f10"
@@ -158,7 +158,7 @@ class RecordingCommandTests(SynchronousTestCase):
         """Names in a recording, and times beyond the calendar, do nothing to the terminal."""
         self.write("ca", authority("a").certificate_pem)
         facts = replace(info(), machine={"uid": "\x1b[2J\nsigned by root"}, time=1 << 60)
-        writer = Writer(facts, signer())
+        writer = RecordingWriter(facts, signer())
         self.write("strange.cast", writer.begin() + writer.output(NOW, 0, b"x") + writer.close(NOW))
         code, out, err = self.run_main(
             "recording", "verify", self.path("strange.cast"), "--ca", self.path("ca")

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.typed import typed
 from tests.kube.console_cases import Consoles, ConsolesCase
-from twisted_exec.api.screens import Form, ScreenOptions
+from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.cli.commands.screen import printable, screen_options
 from twisted_exec.cli.main import make_parser
@@ -75,7 +75,7 @@ class ScreenTests(ConsolesCase):
         self.assertEqual((code, out), (0, "a]0;titleb[6n\ufffd6n6n\tc\n"))
         drawn = "\x1b[m\x1b[H\x1b[2J\x1b[1;1H\x1b[0;31mred\x1b[m\x1b[1;4H\x1b[?25h"
         hostile = drawn + "\x1b[6n\x1b]0;t\x07"
-        self.assertEqual(printable(hostile.encode(), Form.ANSI).decode(), drawn + "[6n]0;t")
+        self.assertEqual(printable(hostile.encode(), ScreenForm.ANSI).decode(), drawn + "[6n]0;t")
 
     async def test_empty(self) -> None:
         """A message tells an empty screen from a command that did nothing."""
@@ -111,5 +111,5 @@ class OptionTests(SynchronousTestCase):
         self.assertEqual(self.options(), ScreenOptions())
         self.assertEqual(self.options("--at", "0").at_offset, 0)
         noon = self.options("--at", "2026-11-20T12:00:00Z", "--svg", "x.svg")
-        self.assertEqual(noon, ScreenOptions(None, 1_795_176_000 * 10**9, Form.SVG))
+        self.assertEqual(noon, ScreenOptions(None, 1_795_176_000 * 10**9, ScreenForm.SVG))
         self.assertIsNotNone(self.options("--at", "10m").at_nanoseconds)

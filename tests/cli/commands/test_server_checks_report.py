@@ -9,16 +9,16 @@ import re
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.commands.server_checks import Report
+from twisted_exec.cli.commands.server_checks import Findings
 from twisted_exec.cli.messages import painted
 
 
 class ReportTests(SynchronousTestCase):
-    """Tests for :class:`Report`."""
+    """Tests for :class:`Findings`."""
 
     def test_text(self) -> None:
         """Each check is one line, with its remedy below; the last line counts the problems."""
-        report = Report("vm")
+        report = Findings("vm")
         report.ok("clock", "as the server's clock")
         report.warning("user", "odd", "log in")
         report.error("server", "gone\nfor\x1b[2J good", "start it")
@@ -35,7 +35,7 @@ class ReportTests(SynchronousTestCase):
 
     def test_healthy(self) -> None:
         """Warnings and skipped checks are no errors."""
-        report = Report()
+        report = Findings()
         report.skipped("clock", "no date")
         self.assertTrue(report.is_healthy)
         self.assertEqual(report.text().splitlines()[-1], "no problem found")
@@ -46,7 +46,7 @@ class ReportTests(SynchronousTestCase):
 
     def test_colours(self) -> None:
         """On a terminal the word for the result has a colour; columns stay in line."""
-        report = Report()
+        report = Findings()
         report.ok("a", "fine")
         report.error("b", "bad", "mend it")
         text = report.text(painted)
@@ -56,7 +56,7 @@ class ReportTests(SynchronousTestCase):
 
     def test_json(self) -> None:
         """The JSON object has the result of each check."""
-        report = Report("vm")
+        report = Findings("vm")
         report.error("pool", "p is gone", "start it")
         document = json.loads(report.json())
         self.assertEqual((document["machine"], document["ok"]), ("vm", False))

@@ -16,7 +16,7 @@ from tests.cli.commands.support import HOST, PAGES, LocalCase
 from tests.streaming.smuggled import FORMS, IMPERSONATING, NAMES, spelt
 from twisted_exec.api.status import Forbidden, Unauthorized
 from twisted_exec.cli.commands.web_server import LocalServer
-from twisted_exec.kube.kubeconfig.client_config import Impersonation
+from twisted_exec.kube.kubeconfig.client_config import ImpersonatedUser
 from twisted_exec.streaming.http.responses import respond, respond_status
 from twisted_exec.streaming.http.site import Request
 
@@ -37,7 +37,7 @@ class ForwarderTests(LocalCase):
 
     def test_credentials(self) -> None:
         """The API server gets the credentials of the kubeconfig, and not the page's token."""
-        self.config = replace(self.config, impersonate=Impersonation("ann", groups=("a", "b")))
+        self.config = replace(self.config, impersonate=ImpersonatedUser("ann", groups=("a", "b")))
         self.assertEqual(self.ask(target=f"{PAGES}?limit=2").code, 200)
         [(method, target, headers, _)] = self.cluster.requests
         self.assertEqual((method, target), ("GET", f"{PAGES}?limit=2"))

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.cli.console.escape import (
     DEFAULT,
     HELP,
-    Command,
+    EscapeCommand,
     EscapeKey,
     Menu,
     SysRq,
@@ -130,7 +130,7 @@ class MenuTests(SynchronousTestCase):
             parts: list[Typed] = []
             for number in range(len(data)):
                 parts += menu.feed(data[number : number + 1])
-                if Command.LEAVE in parts:
+                if EscapeCommand.LEAVE in parts:
                     break
             self.assertEqual(joined(parts), whole)
         return whole
@@ -139,19 +139,28 @@ class MenuTests(SynchronousTestCase):
         """
         Commands work at the start of a line, after any line end, and directly after each other.
         """
-        for key, command in ((b".", Command.LEAVE), (b"?", Command.HELP), (b"B", Command.BREAK)):
+        for key, command in (
+            (b".", EscapeCommand.LEAVE),
+            (b"?", EscapeCommand.HELP),
+            (b"B", EscapeCommand.BREAK),
+        ):
             for before in (b"", b"ls\r", b"ls\n", b"\r\r"):
                 expected: list[Typed] = [before] if before else []
                 self.assertEqual(self.typed(before + b"~" + key), [*expected, command])
         self.assertEqual(
             self.typed(b"~B~f~r~\x1a"),
-            [Command.BREAK, Command.TAKE_OVER, Command.RELEASE, Command.SUSPEND],
+            [
+                EscapeCommand.BREAK,
+                EscapeCommand.TAKE_OVER,
+                EscapeCommand.RELEASE,
+                EscapeCommand.SUSPEND,
+            ],
         )
 
     def test_every_command_is_in_the_help(self) -> None:
         """The help lists every command."""
         keys = {key for key, _ in HELP}
-        for command in Command:
+        for command in EscapeCommand:
             shown = command.value.decode().replace("\x1a", "^Z")
             self.assertIn(shown, keys)
         escapes = parse_escape("^],%")
@@ -172,9 +181,9 @@ class MenuTests(SynchronousTestCase):
         """Where nothing is sent, each key is at the start of a line; the next key that is sent is not."""
         menu = Menu("~")
         menu.feed(b"ls")
-        self.assertEqual(menu.feed(b"~f", is_sent=False), [Command.TAKE_OVER])
+        self.assertEqual(menu.feed(b"~f", is_sent=False), [EscapeCommand.TAKE_OVER])
         menu.feed(b"ls", is_sent=False)
-        self.assertEqual(menu.feed(b"~?", is_sent=False), [Command.HELP])
+        self.assertEqual(menu.feed(b"~?", is_sent=False), [EscapeCommand.HELP])
         self.assertEqual(joined([*menu.feed(b"l"), *menu.feed(b"~?")]), [b"l~?"])
 
     def test_doubled(self) -> None:
@@ -184,7 +193,7 @@ class MenuTests(SynchronousTestCase):
     def test_unknown(self) -> None:
         """A mark before any other key is sent with that key, so that ~/bin/x can be typed."""
         self.assertEqual(self.typed(b"~/bin/x\r"), [b"~/bin/x\r"])
-        self.assertEqual(self.typed(b"~b\r~\r~."), [b"~b\r~\r", Command.LEAVE])
+        self.assertEqual(self.typed(b"~b\r~\r~."), [b"~b\r~\r", EscapeCommand.LEAVE])
 
     def test_sysrq(self) -> None:
         """The SysRq command takes the next key; any key but a letter or digit cancels it."""
@@ -204,14 +213,14 @@ class MenuTests(SynchronousTestCase):
         for data in (b"a\r~.b\x1dc", b"a\r\x1d~.b"):
             escapes = parse_escape(DEFAULT)
             assert escapes is not None
-            self.assertEqual(escapes.feed(data), [b"a\r", Command.LEAVE])
+            self.assertEqual(escapes.feed(data), [b"a\r", EscapeCommand.LEAVE])
 
     def test_key_behind_the_mark(self) -> None:
         """The escape key also leaves after the mark."""
         escapes = parse_escape(DEFAULT)
         assert escapes is not None
         self.assertEqual(escapes.feed(b"~"), [])
-        self.assertEqual(escapes.feed(b"\x1d"), [Command.LEAVE])
+        self.assertEqual(escapes.feed(b"\x1d"), [EscapeCommand.LEAVE])
 
     def test_alone(self) -> None:
         """With only the menu or only the key configured, the other's bytes go to the machine."""

@@ -24,8 +24,8 @@ from twisted_exec.cli.console.script import (
     NO_SHELL_CODE,
     OCCUPIED_CODE,
     PROBE_SECONDS,
-    Run,
     Script,
+    ShellRun,
     typed_command,
 )
 from twisted_exec.cli.console.session import Outcome
@@ -123,7 +123,7 @@ class ShellTests(TestCase):
 
     @inlineCallbacks
     def check_one(self, shell: str, command: str, code: int, printed: bytes) -> Any:
-        machine = Machine(Run(reactor, command), SHELLS[shell])
+        machine = Machine(ShellRun(reactor, command), SHELLS[shell])
         outcome = yield machine.done
         yield machine.over
         output = machine.printed.replace(b"Killed\n", b"")
@@ -154,7 +154,7 @@ class ShellTests(TestCase):
         """
         noise = "(while sleep 0.05; do echo '[  12.345678] usb 1-1: reset'; done) & "
         machine = Machine(
-            Run(reactor, "sleep 0.3; echo result; exit 4"),
+            ShellRun(reactor, "sleep 0.3; echo result; exit 4"),
             ["bash", "--norc", "-c", f"{noise} exec bash --norc -i"],
             PS1="\\[\\e[1;31m\\]machine \\w #\\[\\e[0m\\] ",
         )
@@ -170,7 +170,7 @@ class ShellTests(TestCase):
         Other viewers see the typed lines and the output, but no marks.
         """
         for name, arguments in SHELLS.items():
-            machine = Machine(Run(reactor, "echo done"), arguments)
+            machine = Machine(ShellRun(reactor, "echo done"), arguments)
             yield machine.done
             yield machine.over
             shown = strip(machine.shown)
@@ -182,7 +182,7 @@ class ShellTests(TestCase):
         """
         Text that waits at the prompt does not run.
         """
-        machine = Machine(Run(reactor, "echo done"), SHELLS["bash"])
+        machine = Machine(ShellRun(reactor, "echo done"), SHELLS["bash"])
         machine.transport.write(b"echo MINE; exit 9")
         outcome = yield machine.done
         yield machine.over
@@ -194,7 +194,7 @@ class ShellTests(TestCase):
         A program that only echoes is no shell: the command is not typed.
         """
         self.patch(shell, "PROBE_SECONDS", 0.5)
-        machine = Machine(Run(reactor, "rm -rf /"), ["cat"])
+        machine = Machine(ShellRun(reactor, "rm -rf /"), ["cat"])
         outcome = yield machine.done
         yield machine.over
         self.assertEqual(outcome.exit_code, NO_SHELL_CODE)
@@ -224,9 +224,11 @@ class Terminal:
 class PromptTests(SynchronousTestCase):
     """What the machine shows before the command decides whether it is typed."""
 
-    def begin(self, shown: bytes = b"", *, noticed: bytes = b"") -> tuple[Clock, Run, Terminal]:
+    def begin(
+        self, shown: bytes = b"", *, noticed: bytes = b""
+    ) -> tuple[Clock, ShellRun, Terminal]:
         clock = Clock()
-        run = Run(clock, "secret command")
+        run = ShellRun(clock, "secret command")
         terminal = Terminal(run)
         self.assertEqual(run.received(shown), b"")
         if noticed:

@@ -12,18 +12,20 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.cli.console.terminal import Input, Output
+from twisted_exec.cli.console.terminal import TerminalInput, TerminalOutput
 
 
 class InputTests(TestCase):
-    """Tests for :class:`Input`."""
+    """Tests for :class:`TerminalInput`."""
 
     timeout = 120
 
     def read_all(self, fd: int) -> Deferred[bytes]:
         got: list[bytes] = []
         whole: Deferred[bytes] = Deferred()
-        Input(fd, got.append, lambda: whole.callback(b"".join(got)), reactor).resumeProducing()
+        TerminalInput(
+            fd, got.append, lambda: whole.callback(b"".join(got)), reactor
+        ).resumeProducing()
         return whole
 
     async def test_pipe(self) -> None:
@@ -60,13 +62,13 @@ class InputTests(TestCase):
 
 
 class OutputTests(TestCase):
-    """Tests for :class:`Output`."""
+    """Tests for :class:`TerminalOutput`."""
 
     timeout = 120
 
-    def output(self, fd: int) -> tuple[Output, Deferred[OSError | None]]:
+    def output(self, fd: int) -> tuple[TerminalOutput, Deferred[OSError | None]]:
         lost: Deferred[OSError | None] = Deferred()
-        return Output(fd, lost.callback, reactor), lost
+        return TerminalOutput(fd, lost.callback, reactor), lost
 
     async def test_flushed(self) -> None:
         """``loseConnection`` waits until everything is written, however slow the reader."""
@@ -79,7 +81,7 @@ class OutputTests(TestCase):
         output.write(content)
         output.loseConnection()
         got: list[bytes] = []
-        source = Input(read, got.append, lambda: None, reactor)
+        source = TerminalInput(read, got.append, lambda: None, reactor)
         source.resumeProducing()
         self.assertIsNone(await lost)
         source.stop()
@@ -131,7 +133,7 @@ class OutputTests(TestCase):
         output.registerProducer(Producer(), True)
         output.write(b"x" * 200_000)
         self.assertEqual(told, ["pause"])
-        source = Input(read, lambda _: None, lambda: None, reactor)
+        source = TerminalInput(read, lambda _: None, lambda: None, reactor)
         source.resumeProducing()
         await resumed
         self.assertEqual(told, ["pause", "resume"])

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from tests.cli.fleet.support import FleetCase, FleetsCase
 from tests.clocks import expire
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
-from twisted_exec.cli.console.terminal import Input
+from twisted_exec.cli.console.terminal import TerminalInput
 from twisted_exec.cli.fleet import follower
 from twisted_exec.cli.fleet.prefixed import Prefixed
 from twisted_exec.kube import logs
@@ -28,7 +28,7 @@ class Run:
         self._waiting: list[tuple[bytes, Deferred[None]]] = []
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
-        self.input: FileDescriptor = Input(reader, self._received, lambda: None, reactor)
+        self.input: FileDescriptor = TerminalInput(reader, self._received, lambda: None, reactor)
         self.input.resumeProducing()
         self.task = case.task(Prefixed, *words)
         self.task.output = writer

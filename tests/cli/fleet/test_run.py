@@ -17,7 +17,7 @@ from tests.clocks import expire
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.fleet import run
 from twisted_exec.cli.fleet.run import RunTask
-from twisted_exec.cli.fleet.targets import Target, open_target
+from twisted_exec.cli.fleet.targets import FleetTarget, open_target
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.resume import Attendance, OpenRecording
 
@@ -111,7 +111,7 @@ class RunTests(RunCase):
         ada, bob = OpenRecording("masked", "ada"), OpenRecording("all", "bob")
         recordings = {"a": (ada,), "b": (ada, bob), "c": (ada,)}
 
-        def open_recorded(target: Target, session: Any, *more: Any) -> Any:
+        def open_recorded(target: FleetTarget, session: Any, *more: Any) -> Any:
             """Open a console whose server sends marks, which that of this test does not."""
 
             def opened(stream: Any) -> Any:

@@ -22,7 +22,7 @@ from twisted_exec.cli.console import space
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.console.space import Visit
 from twisted_exec.cli.fleet import targets
-from twisted_exec.cli.fleet.targets import Cluster, Selection, SelectionError, Target
+from twisted_exec.cli.fleet.targets import Cluster, FleetTarget, Selection, SelectionError
 from twisted_exec.cli.options import config_of
 from twisted_exec.journal.journal import Journal
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -164,7 +164,7 @@ class ClustersTests(FleetsCase):
         await self.add_fleet("lab-2", "b")
         machines = targets._machines
 
-        async def fail(cluster: Cluster, *more: Any) -> list[Target]:
+        async def fail(cluster: Cluster, *more: Any) -> list[FleetTarget]:
             if cluster.name == "lab-2":
                 raise TypeError("no")
             return await machines(cluster, *more)
@@ -192,7 +192,7 @@ class ClustersTests(FleetsCase):
         for number in range(24):
             (await self.add_fleet(f"silent-{number}")).is_silent = True
         await self.add_fleet("lab-1", "a")
-        found: Deferred[Sequence[Target]] = Deferred()
+        found: Deferred[Sequence[FleetTarget]] = Deferred()
         failures: list[str] = []
         options = self.options("--all", "--request-timeout", "3600")
         selection = Selection(
@@ -215,7 +215,7 @@ class ClustersTests(FleetsCase):
         """When the user leaves, no cluster is asked any more."""
         (await self.add_fleet("silent")).is_silent = True
         await self.add_fleet("lab-1", "a")
-        found: Deferred[Sequence[Target]] = Deferred()
+        found: Deferred[Sequence[FleetTarget]] = Deferred()
         options = self.options("--all")
         selection = Selection(options, config_of(options), reactor, found.callback, self.fail)
         running = Deferred.fromCoroutine(selection.run())
@@ -241,9 +241,11 @@ class SharesTests(SynchronousTestCase):
         spaces = [SpaceName(name, "p", "") for name in names]
         visits = {name: Deferred() for name in names}  # type: ignore[var-annotated]
 
-        async def machines(cluster: Cluster, *_: Any) -> list[Target]:
+        async def machines(cluster: Cluster, *_: Any) -> list[FleetTarget]:
             count = counts[names.index(cluster.name)]
-            return [Target(cluster, DEFAULT, "default", f"vm-{n}", str(n)) for n in range(count)]
+            return [
+                FleetTarget(cluster, DEFAULT, "default", f"vm-{n}", str(n)) for n in range(count)
+            ]
 
         async def all_spaces(*_: Any) -> list[SpaceName]:
             return spaces

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.fleet import tiled
-from twisted_exec.cli.fleet.targets import Cluster, Target
+from twisted_exec.cli.fleet.targets import Cluster, FleetTarget
 from twisted_exec.cli.fleet.tiled import DRAW_SECONDS, View
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
@@ -48,9 +48,9 @@ class ViewTests(SynchronousTestCase):
         self.read.append(name)
         return Deferred()
 
-    def target(self, cluster: str, name: str) -> Target:
+    def target(self, cluster: str, name: str) -> FleetTarget:
         label = f"{cluster}/{name}"
-        return Target(Cluster(cluster, CONFIG), DEFAULT, "default", name, label, label)
+        return FleetTarget(Cluster(cluster, CONFIG), DEFAULT, "default", name, label, label)
 
     def drawn(self) -> str:
         self.clock.advance(DRAW_SECONDS)

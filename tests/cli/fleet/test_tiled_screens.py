@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.cli.fleet.tiled import CONCURRENT, Screens
+from twisted_exec.cli.fleet.tiled import CONCURRENT, FleetScreens
 from twisted_exec.cli.fleet.tiles import ScreenText
 
 
@@ -24,7 +24,7 @@ class ScreensTests(SynchronousTestCase):
         self.answers: dict[int, Deferred[ScreenText]] = {}
         self.cancelled: list[int] = []
         self.changed: list[int] = []
-        self.screens = Screens(self.fetch, self.clock, self.changed.append)
+        self.screens = FleetScreens(self.fetch, self.clock, self.changed.append)
 
     def fetch(self, index: int) -> Deferred[ScreenText]:
         self.asked.append(index)
@@ -47,7 +47,7 @@ class ScreensTests(SynchronousTestCase):
 
     def test_clusters(self) -> None:
         """Screens of a cluster that is silent hold up none of another one."""
-        screens = Screens(
+        screens = FleetScreens(
             self.fetch, self.clock, self.changed.append, lambda index: "ab"[index >= CONCURRENT + 2]
         )
         screens.show(range(CONCURRENT + 3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
-from twisted_exec.cli.fleet.tiles import Mode, Model, Request, first_key
+from twisted_exec.cli.fleet.tiles import Mode, Model, TileRequest, first_key
 
 
 class ModelTests(SynchronousTestCase):
@@ -14,7 +14,7 @@ class ModelTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.model = Model([f"web-{number}" for number in range(10)], 80, 25)
 
-    def press(self, data: bytes) -> list[Request]:
+    def press(self, data: bytes) -> list[TileRequest]:
         wishes = []
         while data:
             key, length = first_key(data)
@@ -70,9 +70,9 @@ class ModelTests(SynchronousTestCase):
         """Typing begins after a confirmation that names the number of machines."""
         self.assertEqual(self.press(b" l t"), [])
         self.assertEqual(self.model.status, "type to 2 machines (web-0, web-1)? y or n")
-        self.assertEqual(self.press(b"y"), [Request.OPEN])
+        self.assertEqual(self.press(b"y"), [TileRequest.OPEN])
         self.assertIs(self.model.mode, Mode.OPENING)
-        self.assertIs(self.model.opened(2, ""), Request.TYPE)
+        self.assertIs(self.model.opened(2, ""), TileRequest.TYPE)
         self.assertEqual(self.model.status, "TYPING to 2 machines; Ctrl-] stops")
         self.model.typing(1, "web-0: gone")
         self.assertEqual(self.model.status, "TYPING to 1 machine (web-0: gone); Ctrl-] stops")
@@ -92,9 +92,9 @@ class ModelTests(SynchronousTestCase):
     def test_not_confirmed(self) -> None:
         """Any other key than y is no confirmation, also while the consoles are being opened."""
         self.press(b" t")
-        self.assertEqual(self.press(b"\r"), [Request.GIVE_UP])
+        self.assertEqual(self.press(b"\r"), [TileRequest.GIVE_UP])
         self.press(b"ty")
-        self.assertEqual(self.press(b"x\x1d"), [Request.GIVE_UP])
+        self.assertEqual(self.press(b"x\x1d"), [TileRequest.GIVE_UP])
         self.assertIs(self.model.mode, Mode.BROWSE)
 
     def test_typed_ahead(self) -> None:
@@ -103,7 +103,7 @@ class ModelTests(SynchronousTestCase):
         self.assertEqual(self.press(b"uname -a\x1b[A; history; gr\xc3\xbc\xc3\x9fe\r"), [])
         self.assertIs(self.model.mode, Mode.OPENING)
         self.assertEqual(self.model.marked, {0})
-        self.assertIs(self.model.opened(1, ""), Request.TYPE)
+        self.assertIs(self.model.opened(1, ""), TileRequest.TYPE)
         self.assertEqual(self.model.take_ahead(), b"uname -a\x1b[A; history; gr\xc3\xbc\xc3\x9fe\r")
         self.assertEqual(self.model.take_ahead(), b"")
         self.assertEqual(self.model.status, "TYPING to 1 machine; Ctrl-] stops")
@@ -119,7 +119,7 @@ class ModelTests(SynchronousTestCase):
         self.assertEqual(self.press(b"ls -la\r"), [])
         self.assertEqual(self.model.marked, {0, 1})
         self.assertIs(self.model.mode, Mode.CONFIRM)
-        self.assertEqual(self.press(b"y"), [Request.TYPE])
+        self.assertEqual(self.press(b"y"), [TileRequest.TYPE])
         self.assertEqual(self.model.take_ahead(), b"")
         self.model.stopped()
         self.press(b"tyls")
@@ -135,15 +135,15 @@ class ModelTests(SynchronousTestCase):
         self.model.opened(1, "web-1: no")
         self.assertIsNone(self.model.key("y", b"y", is_hasty=True))
         self.assertIs(self.model.mode, Mode.CONFIRM)
-        self.assertIs(self.model.key("\x03", b"\x03", is_hasty=True), Request.GIVE_UP)
+        self.assertIs(self.model.key("\x03", b"\x03", is_hasty=True), TileRequest.GIVE_UP)
         self.assertEqual(self.press(b" t"), [])
-        self.assertIs(self.model.key("y", b"y", is_hasty=True), Request.OPEN)
+        self.assertIs(self.model.key("y", b"y", is_hasty=True), TileRequest.OPEN)
 
     def test_typed_far_ahead(self) -> None:
         """Of too much text nothing is sent, because a part of a command may be another command."""
         self.press(b" ty" + b"x" * TYPE_AHEAD_BYTES)
         self.press(b"x")
-        self.assertIs(self.model.opened(1, ""), Request.TYPE)
+        self.assertIs(self.model.opened(1, ""), TileRequest.TYPE)
         self.assertEqual(self.model.take_ahead(), b"")
         self.assertEqual(
             self.model.status,
@@ -160,10 +160,10 @@ class ModelTests(SynchronousTestCase):
         self.press(b" l l ty")
         self.assertIsNone(self.model.opened(2, "web-1: no"))
         self.assertEqual(self.model.status, "web-1: no; type to the other 2 machines? y or n")
-        self.assertEqual(self.press(b"y"), [Request.TYPE])
+        self.assertEqual(self.press(b"y"), [TileRequest.TYPE])
         self.model.stopped()
         self.press(b"ty")
-        self.assertIs(self.model.opened(0, "web-1: no"), Request.GIVE_UP)
+        self.assertIs(self.model.opened(0, "web-1: no"), TileRequest.GIVE_UP)
         self.assertIs(self.model.mode, Mode.BROWSE)
 
     def test_read_only(self) -> None:
@@ -176,6 +176,6 @@ class ModelTests(SynchronousTestCase):
     def test_leave(self) -> None:
         """q, Ctrl-C and Ctrl-] leave; a key ends the help."""
         for key in (b"q", b"\x03", b"\x1d"):
-            self.assertEqual(self.press(key), [Request.LEAVE])
+            self.assertEqual(self.press(key), [TileRequest.LEAVE])
         self.assertEqual(self.press(b"?q"), [])
         self.assertIs(self.model.mode, Mode.BROWSE)

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Forbidden
-from twisted_exec.cli.fleet.typing import CONCURRENT_OPENINGS, SETTLE_SECONDS, Sessions
+from twisted_exec.cli.fleet.typing import CONCURRENT_OPENINGS, SETTLE_SECONDS, TypedSessions
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.wire.resume import Attendance, OpenRecording
@@ -46,7 +46,7 @@ class SessionsTests(SynchronousTestCase):
         self.printed: list[int] = []
         self.noticed: list[str] = []
         self.changes = 0
-        self.sessions = Sessions(
+        self.sessions = TypedSessions(
             self.open,  # type: ignore[arg-type]
             [f"web-{number}" for number in range(40)],
             self.clock,
@@ -91,7 +91,7 @@ class SessionsTests(SynchronousTestCase):
 
     def test_clusters(self) -> None:
         """Consoles of a cluster that is silent hold up none of another one."""
-        sessions = Sessions(
+        sessions = TypedSessions(
             self.open,  # type: ignore[arg-type]
             [f"web-{number}" for number in range(40)],
             self.clock,

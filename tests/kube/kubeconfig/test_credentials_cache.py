@@ -11,7 +11,11 @@ from twisted.internet.defer import CancelledError, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tests.kube.plugins import PluginScript
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    ImpersonatedUser,
+    KubeConfigError,
+)
 from twisted_exec.kube.kubeconfig.credentials import PluginCredentials, renewed, settled
 
 COUNTED = "answer(token=f't{count}')"
@@ -49,7 +53,7 @@ class SettledTests(CredentialsCase):
         """
         script = self.script(COUNTED)
         config = ClientConfig("https://a", plugin=script.plugin())
-        other = replace(config, namespace="lab", impersonate=Impersonation("jane"), source="x")
+        other = replace(config, namespace="lab", impersonate=ImpersonatedUser("jane"), source="x")
         both = await gatherResults([settled(config, reactor), settled(other, reactor)])
         self.assertEqual([each.token for each in both], ["t1", "t1"])
         self.assertEqual((both[1].namespace, both[1].impersonate.user), ("lab", "jane"))

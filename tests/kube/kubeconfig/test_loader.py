@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ExecPlugin,
-    Impersonation,
+    ImpersonatedUser,
     KubeConfigError,
 )
 from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES, Overrides, load, load_inline
@@ -229,7 +229,7 @@ class WholeTests(KubeconfigTestCase):
         )
         self.assertEqual(
             config.impersonate,
-            Impersonation("jane", "7", ("dev", "ops"), (("k", ()), ("scopes", ("a", "b")))),
+            ImpersonatedUser("jane", "7", ("dev", "ops"), (("k", ()), ("scopes", ("a", "b")))),
         )
 
     def test_proxy(self) -> None:
@@ -310,9 +310,9 @@ class OverrideTests(KubeconfigTestCase):
         )
         self.assertEqual((config.certificate.path, config.key.path), (pem, pem))
         config = self.load(
-            "as: a, as-groups: [g]", impersonate=Impersonation("b", groups=("h",)), username="n"
+            "as: a, as-groups: [g]", impersonate=ImpersonatedUser("b", groups=("h",)), username="n"
         )
-        self.assertEqual(config.impersonate, Impersonation("b", groups=("h",)))
+        self.assertEqual(config.impersonate, ImpersonatedUser("b", groups=("h",)))
         self.assertEqual(config.username, "n")
 
     def test_no_file(self) -> None:

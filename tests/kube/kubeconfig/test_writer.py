@@ -11,7 +11,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
     NEVER,
     ClientConfig,
     ExecPlugin,
-    Impersonation,
+    ImpersonatedUser,
     Material,
 )
 from twisted_exec.kube.kubeconfig.loader import EXEC_V1, load, load_inline, written
@@ -23,7 +23,7 @@ WHOLE = ClientConfig(
     certificate=Material(data=b"CERT"),
     key=Material(data=b"KEY"),
     token="secret",
-    impersonate=Impersonation("jane", "7", ("a", "b"), (("scopes", ("x", "y")),)),
+    impersonate=ImpersonatedUser("jane", "7", ("a", "b"), (("scopes", ("x", "y")),)),
     tls_server_name="other.example",
     proxy_url="socks5://proxy.example:1080",
 )

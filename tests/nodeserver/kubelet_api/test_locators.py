@@ -10,8 +10,8 @@ from typing import Any
 from tests.contracts.stream_locator import StreamLocatorContract
 from tests.nodeserver.stream_chain import ROOT, SPDY_HEAD, ChainTestCase
 from twisted_exec.nodeserver.kubelet_api.streams import (
-    LogLocator,
     PodLocator,
+    PodLogLocator,
     log_routes,
     stream_routes,
 )
@@ -20,7 +20,7 @@ from twisted_exec.nodeserver.kubelet_api.streams import (
 class LocatorTests(StreamLocatorContract, ChainTestCase):
     """Of streams and of logs."""
 
-    locators = {"exec": PodLocator, "log": LogLocator}
+    locators = {"exec": PodLocator, "log": PodLogLocator}
 
     def routes(self) -> Any:
         """As :meth:`ChainTestCase.routes`."""

@@ -25,8 +25,8 @@ from twisted_exec.nodeserver.kubelet_api.stats import (
     NODE_METRICS,
     POD_METRICS,
     LeafUsage,
+    LeavesUsage,
     PodUsage,
-    Usage,
     duration,
 )
 
@@ -44,7 +44,7 @@ class UsageCase(SynchronousTestCase):
         self.root = put_pod(self.root_pods.cluster, "web", "leaf-one", containers=["main", "two"])
         self.pod = put_leaf_pod(self.leaf, self.root)
         serve_figures(self.leaf)
-        self.usage = Usage(self.leaves, self.clock)
+        self.usage = LeavesUsage(self.leaves, self.clock)
         self.logged: list[dict[str, Any]] = []
         globalLogPublisher.addObserver(self.logged.append)
         self.addCleanup(globalLogPublisher.removeObserver, self.logged.append)

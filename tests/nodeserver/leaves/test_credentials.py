@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.nodeserver.support import kubeconfig, memory_cluster, put_secret
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
-from twisted_exec.nodeserver.leaves.leaf import Credentials, credentials
+from twisted_exec.nodeserver.leaves.leaf import LeafCredentials, credentials
 from twisted_exec.nodeserver.leaves.spec import (
     Kubeconfig,
     KubeconfigData,
@@ -35,13 +35,13 @@ class CredentialsTestCase(SynchronousTestCase):
         globalLogPublisher.addObserver(observe)
         self.addCleanup(globalLogPublisher.removeObserver, observe)
 
-    def begin(self, source: Kubeconfig) -> Credentials:
+    def begin(self, source: Kubeconfig) -> LeafCredentials:
         opened = credentials(source, self.root.client(), self.clock)
         opened.start(lambda: self.told.append(None))
         self.addCleanup(opened.stop)
         return opened
 
-    def refusal(self, opened: Credentials) -> str:
+    def refusal(self, opened: LeafCredentials) -> str:
         """Why there are none; it is the problem, too."""
         with self.assertRaises(ServiceUnavailable) as caught:
             opened.current()

@@ -19,14 +19,14 @@ from tests.nodeserver.support import (
     put_secret,
 )
 from twisted_exec.api.status import NotFound
-from twisted_exec.nodeserver.leaves.registry import Registry, RegistrySettings
+from twisted_exec.nodeserver.leaves.registry import LeafRegistry, RegistrySettings
 from twisted_exec.nodeserver.root_pods import SETTLE_SECONDS
 
 OTHER = "https://other.example:6443"
 
 
 class RegistryTests(SynchronousTestCase):
-    """Tests for :class:`Registry`: both kinds of sources, a root and two leaves."""
+    """Tests for :class:`LeafRegistry`: both kinds of sources, a root and two leaves."""
 
     def setUp(self) -> None:
         self.clock, self.network, self.root = Clock(), Network(), memory_cluster()
@@ -39,7 +39,7 @@ class RegistryTests(SynchronousTestCase):
         put_secret(self.root, kubeconfig())
         put_cluster(self.root, "two", kubeconfig(OTHER))
         settings = RegistrySettings(str(path), kosmos=True)
-        self.registry = Registry(settings, self.root.client(), self.clock, self.network.make)
+        self.registry = LeafRegistry(settings, self.root.client(), self.clock, self.network.make)
         self.registry.start()
         self.addCleanup(lambda: self.successResultOf(self.registry.stop()))
         self.settle()

@@ -21,7 +21,7 @@ from twisted_exec.api.kinds.spaces import SPACES
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import NotFound, ServiceUnavailable, Unauthorized
 from twisted_exec.nodeserver.interfaces import ILeaf
-from twisted_exec.nodeserver.leaves.registry import Registry, RegistrySettings
+from twisted_exec.nodeserver.leaves.registry import LeafRegistry, RegistrySettings
 from twisted_exec.nodeserver.leaves.spaces import SPACE_ANNOTATION, SpaceChoice
 from twisted_exec.nodeserver.leaves.spec import ISource
 from twisted_exec.nodeserver.ownership import MACHINES
@@ -39,10 +39,10 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.hub.cluster = MemoryCluster((SPACES, SECRETS, PODS))
         self.one, self.two = self.network.add(ONE), self.network.add(TWO)
 
-    def start(self, *providers: str, selector: str = "", **more: Any) -> Registry:
+    def start(self, *providers: str, selector: str = "", **more: Any) -> LeafRegistry:
         choice = SpaceChoice(providers, parse_labels(selector), **more)
         settings = RegistrySettings(spaces=choice)
-        registry = Registry(settings, self.hub.cluster.client(), self.clock, self.network.make)
+        registry = LeafRegistry(settings, self.hub.cluster.client(), self.clock, self.network.make)
         registry.start()
         self.addCleanup(lambda: self.successResultOf(registry.stop()))
         self.settle()
@@ -52,11 +52,11 @@ class SpaceLeavesTests(SynchronousTestCase):
         for _ in range(3):
             self.clock.advance(0)
 
-    def leaves(self, registry: Registry) -> list[str]:
+    def leaves(self, registry: LeafRegistry) -> list[str]:
         self.settle()
         return sorted(each.name for each in registry.leaves.all())
 
-    def leaf(self, registry: Registry, name: str = "one") -> ILeaf:
+    def leaf(self, registry: LeafRegistry, name: str = "one") -> ILeaf:
         self.settle()
         return registry.leaves.get(name)
 

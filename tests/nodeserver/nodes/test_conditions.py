@@ -16,14 +16,14 @@ from twisted_exec.nodeserver.nodes.status import (
     NOT_PROBED,
     PREFERRED,
     READY,
+    NodeObservation,
     Object,
-    Observation,
     conditions,
     trimmed,
 )
 
 YES: ConditionValue = ("True", "Fine", "")
-WELL = Observation(YES, YES, YES)
+WELL = NodeObservation(YES, YES, YES)
 DOWN: ConditionValue = ("False", "LeafUnreachable", "cannot reach it")
 
 
@@ -36,7 +36,7 @@ def leaf_node(ready: str) -> Object:
 class ExecReadyTests(SynchronousTestCase):
     """Tests for the condition ExecReady."""
 
-    def told(self, observation: Observation) -> ConditionValue:
+    def told(self, observation: NodeObservation) -> ConditionValue:
         return conditions(observation, [], LEAF)[EXEC_READY]
 
     def test_all(self) -> None:
@@ -55,7 +55,7 @@ class ExecReadyTests(SynchronousTestCase):
 
     def test_not_known(self) -> None:
         """An unknown state is never True."""
-        self.assertEqual(self.told(Observation())[:2], ("Unknown", NOT_PROBED))
+        self.assertEqual(self.told(NodeObservation())[:2], ("Unknown", NOT_PROBED))
         unknown = replace(WELL, root=("Unknown", "NotPermitted", "no"))
         self.assertEqual(self.told(unknown)[:2], ("Unknown", "NotPermitted"))
 
@@ -71,7 +71,9 @@ class ExecReadyTests(SynchronousTestCase):
 class ReadyTests(SynchronousTestCase):
     """Tests for the condition Ready."""
 
-    def ready(self, observation: Observation, policy: str = LEAF, *nodes: Object) -> ConditionValue:
+    def ready(
+        self, observation: NodeObservation, policy: str = LEAF, *nodes: Object
+    ) -> ConditionValue:
         return conditions(observation, nodes, policy)[READY]
 
     def test_leaf(self) -> None:

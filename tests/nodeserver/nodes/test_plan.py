@@ -19,10 +19,10 @@ from twisted_exec.nodeserver.nodes.plan import (
     METRICS_PATH,
     Create,
     DesiredNode,
+    NodePlan,
     Object,
     Patch,
-    PatchStatus,
-    Plan,
+    PatchNodeStatus,
     contested,
     orphans,
     plan,
@@ -58,9 +58,9 @@ def made(desired: DesiredNode = WANTED) -> Object:
     return node
 
 
-def status(planned: Plan) -> Any:
+def status(planned: NodePlan) -> Any:
     """Return the status patch; ``None`` if there is none."""
-    patches = [each for each in planned.actions if isinstance(each, PatchStatus)]
+    patches = [each for each in planned.actions if isinstance(each, PatchNodeStatus)]
     return patches[0].status if patches else None
 
 
@@ -89,7 +89,7 @@ class CreateTests(SynchronousTestCase):
 
     def test_settled(self) -> None:
         """As it was made it is as wanted: nothing is left to do, now and later."""
-        self.assertEqual(plan(WANTED, made(), "t9"), Plan([]))
+        self.assertEqual(plan(WANTED, made(), "t9"), NodePlan([]))
 
     def test_endpoints_only(self) -> None:
         """Where another program keeps Nodes, none is created."""
@@ -206,7 +206,7 @@ class WhoseTests(SynchronousTestCase):
         node["metadata"]["annotations"] = {KOSMOS_LEAF: "one"}
         node["status"] = {"addresses": [{"type": "Hostname", "address": "w"}], "capacity": {}}
         (patch,) = plan(replace(WANTED, upkeep=ENDPOINTS), node, "t1", beat=True).actions
-        assert isinstance(patch, PatchStatus)
+        assert isinstance(patch, PatchNodeStatus)
         self.assertEqual(set(patch.status), {"addresses", "daemonEndpoints"})
 
     def test_contested(self) -> None:

@@ -13,8 +13,8 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.actions import (
     Create,
     Delete,
+    MachinePlan,
     PatchStatus,
-    Plan,
     SetAnnotations,
     SetFinalizers,
     SetPower,
@@ -47,7 +47,7 @@ def made(obj: dict[str, Any], state: int = pb.MACHINE_RUNNING) -> pb.Machine:
 class PlanTestCase(SynchronousTestCase):
     """Plans."""
 
-    def plan(self, obj: dict[str, Any], *observed: pb.Machine, trouble: str = "") -> Plan:
+    def plan(self, obj: dict[str, Any], *observed: pb.Machine, trouble: str = "") -> MachinePlan:
         return plan(obj, observed, CONFIG, now=NOW, trouble=trouble)
 
     def status(self, obj: dict[str, Any], *observed: pb.Machine, trouble: str = "") -> Any:
@@ -170,7 +170,7 @@ class KeepTests(PlanTestCase):
         """A Machine in its desired state with a current status needs no action."""
         obj = stored()
         obj["status"] = self.status(obj, made(obj))
-        self.assertEqual(self.plan(obj, made(obj)), Plan())
+        self.assertEqual(self.plan(obj, made(obj)), MachinePlan())
 
     def test_states(self) -> None:
         """Every state of the runtime has one of the Machine; stopped is Shutdown."""
@@ -332,7 +332,7 @@ class DeleteTests(PlanTestCase):
 
     def test_held_by_others(self) -> None:
         """A Machine held by foreign finalizers is left alone; no machine is created again."""
-        self.assertEqual(self.plan(self.deleted(finalizers=["other"])), Plan())
+        self.assertEqual(self.plan(self.deleted(finalizers=["other"])), MachinePlan())
 
 
 class ManyPartsTests(PlanTestCase):

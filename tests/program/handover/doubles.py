@@ -22,7 +22,7 @@ from tests.tls.support import reactor
 from twisted_exec.program.handover.channel import Lingering
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.handover.predecessor import Predecessor
-from twisted_exec.program.handover.process import Command, HandOver, Successor
+from twisted_exec.program.handover.process import HandOver, ProcessCommand, Successor
 from twisted_exec.program.listening import ListeningSockets
 from twisted_exec.tls.endpoints import server_endpoint
 
@@ -86,7 +86,7 @@ class Process:
         self.hand_over = HandOver(
             self.service,
             self,
-            Command(("program",), os.getcwd()),
+            ProcessCommand(("program",), os.getcwd()),
             lingering=self.lingering,
             listening=self.sockets,
         )

@@ -14,7 +14,7 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests.tls.support import reactor
-from twisted_exec.program.handover.channel import Channel, receive
+from twisted_exec.program.handover.channel import HandoverChannel, receive
 
 
 class ReceiveTests(TestCase):
@@ -35,7 +35,7 @@ class ReceiveTests(TestCase):
     async def test_many(self) -> None:
         """A message has more descriptors than fit into one packet."""
         number, closed = self.descriptor(), Deferred[None]()
-        channel = Channel.over(reactor, self.ours, print, lambda: closed.callback(None))
+        channel = HandoverChannel.over(reactor, self.ours, print, lambda: closed.callback(None))
         channel.send({"state": "x" * 300_000}, [number] * 400)
         message, descriptors = await deferToThread(receive, self.theirs)
         for each in descriptors:
@@ -89,7 +89,7 @@ class ReceiveTests(TestCase):
         """The beginning of a message is no message."""
         messages: list[Any] = []
         closed: Deferred[None] = Deferred()
-        Channel.over(reactor, self.theirs, messages.append, lambda: closed.callback(None))
+        HandoverChannel.over(reactor, self.theirs, messages.append, lambda: closed.callback(None))
         self.ours.sendall(b'{"ready":true}\nnonsense\n{"failed":"x')
         await deferLater(reactor, 0)
         self.ours.close()

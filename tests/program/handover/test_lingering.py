@@ -12,7 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from tests.tls.support import reactor
-from twisted_exec.program.handover.channel import STOP, Channel, Lingering, Message
+from twisted_exec.program.handover.channel import STOP, HandoverChannel, Lingering, Message
 
 
 class _Process:
@@ -22,7 +22,7 @@ class _Process:
         ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.stopped: Deferred[Message] = Deferred()
         self.left: Deferred[None] = Deferred()
-        self.channel = Channel.over(
+        self.channel = HandoverChannel.over(
             reactor, ours, self.stopped.callback, lambda: self.left.callback(None)
         )
 

@@ -12,11 +12,11 @@ from zope.interface import implementer
 
 from twisted_exec.recording.stores.interfaces import (
     SUFFIX,
-    Entry,
     IRecordingStore,
     NotStored,
     ReadText,
     Stored,
+    StoreEntry,
     StoreError,
     fill,
     require_name,
@@ -68,9 +68,9 @@ class MemoryStore:
             raise NotStored(self.location(name))
         return self.content[name][offset : offset + limit]
 
-    def list(self, after: str = "", limit: int = 1000) -> Deferred[Sequence[Entry]]:
+    def list(self, after: str = "", limit: int = 1000) -> Deferred[Sequence[StoreEntry]]:
         names = sorted(each for each in self.content if each > after)[:limit]
-        return succeed([Entry(name, len(self.content[name])) for name in names])
+        return succeed([StoreEntry(name, len(self.content[name])) for name in names])
 
     def delete(self, name: str) -> Deferred[None]:
         return Deferred.fromCoroutine(self._delete(require_name(name)))

@@ -17,10 +17,10 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from twisted_exec.recording.stores.bucket import (
+    AccessKey,
     Bucket,
+    BucketTarget,
     Call,
-    Credentials,
-    Target,
     parse_target,
     transport_of,
 )
@@ -57,7 +57,7 @@ class BucketCase(TestCase):
         """The buckets of the server."""
         return models.s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
 
-    def target(self, *parameters: str) -> Target:
+    def target(self, *parameters: str) -> BucketTarget:
         """The address of the bucket."""
         joined = "&".join([f"endpoint=http://127.0.0.1:{self.port}", *parameters])
         return parse_target(f"s3://{BUCKET}/consoles/a?{joined}")
@@ -67,7 +67,7 @@ class BucketCase(TestCase):
         target = self.target()
         transport = transport or transport_of(target, reactor)
         self.addCleanup(transport.close)
-        return Bucket(target, lambda: Credentials("KEY", "SECRET"), transport, now)
+        return Bucket(target, lambda: AccessKey("KEY", "SECRET"), transport, now)
 
     def make_store(self, transport: Any = None) -> S3Store:
         """A store in the bucket."""

@@ -16,10 +16,10 @@ from twisted.web.server import Site
 from tests.contracts.recording_store import text_of
 from tests.tls.support import LoopbackCase, authority, reactor, server_identity
 from twisted_exec.recording.stores.bucket import (
+    AccessKey,
     Bucket,
     Call,
-    Credentials,
-    Signer,
+    RequestSigner,
     parse_target,
     transport_of,
 )
@@ -29,7 +29,7 @@ from twisted_exec.recording.stores.s3 import S3Store
 
 from .support import now
 
-CREDENTIALS = Credentials("KEY-ID", "SECRET-KEY", "SESSION-TOKEN")
+CREDENTIALS = AccessKey("KEY-ID", "SECRET-KEY", "SESSION-TOKEN")
 
 
 class Answering(Resource):
@@ -96,7 +96,7 @@ class BucketTests(LoopbackCase):
             names = text.partition("SignedHeaders=")[2].partition(",")[0].split(";")
             self.assertIn("host", names)
             path, _, query = request.uri.decode().partition("?")
-            again = Signer(CREDENTIALS, "us-east-1").sign(
+            again = RequestSigner(CREDENTIALS, "us-east-1").sign(
                 request.method.decode(),
                 path,
                 dict(parse_qsl(query, keep_blank_values=True)),

@@ -9,9 +9,9 @@ from hashlib import sha256
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.recording.stores.bucket import Credentials, Signer, query
+from twisted_exec.recording.stores.bucket import AccessKey, RequestSigner, query
 
-EXAMPLE = Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+EXAMPLE = AccessKey("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 HOST = {"Host": "examplebucket.s3.amazonaws.com"}
 NOW = datetime(2013, 5, 24, tzinfo=UTC)
 
@@ -47,7 +47,7 @@ class SignatureTests(SynchronousTestCase):
                 "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
             ),
         ]
-        signer = Signer(EXAMPLE, "us-east-1")
+        signer = RequestSigner(EXAMPLE, "us-east-1")
         for (method, path, parameters, headers, body), signature in cases:
             signed = dict(
                 signer.sign(method, path, parameters, HOST | headers, sha256(body).hexdigest(), NOW)
@@ -57,7 +57,7 @@ class SignatureTests(SynchronousTestCase):
 
     def test_token(self) -> None:
         """The token of temporary credentials is sent and signed."""
-        signer = Signer(Credentials("A", "B", "TOKEN"), "r")
+        signer = RequestSigner(AccessKey("A", "B", "TOKEN"), "r")
         signed = dict(signer.sign("GET", "/", {}, HOST, "0" * 64, NOW))
         self.assertEqual(signed["x-amz-security-token"], "TOKEN")
         self.assertIn("x-amz-date;x-amz-security-token", signed["authorization"])
@@ -68,6 +68,6 @@ class SignatureTests(SynchronousTestCase):
 
     def test_secrets(self) -> None:
         """The representations of credentials show no secret."""
-        shown = repr(Signer(Credentials("A", "SECRET", "TOKEN"), "r"))
+        shown = repr(RequestSigner(AccessKey("A", "SECRET", "TOKEN"), "r"))
         self.assertNotIn("SECRET", shown)
         self.assertNotIn("TOKEN", shown)

@@ -9,7 +9,7 @@ import os
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.recording.stores.bucket import Credentials, credentials_of, parse_target
+from twisted_exec.recording.stores.bucket import AccessKey, credentials_of, parse_target
 from twisted_exec.recording.stores.interfaces import StoreError
 
 ENDPOINT = "endpoint=https://minio.example:9000"
@@ -80,9 +80,9 @@ class CredentialsTests(SynchronousTestCase):
         """The variables are those of Amazon's programs."""
         environ = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B"}
         target = parse_target("s3://bucket")
-        self.assertEqual(credentials_of(target, environ, Clock())(), Credentials("A", "B"))
+        self.assertEqual(credentials_of(target, environ, Clock())(), AccessKey("A", "B"))
         environ["AWS_SESSION_TOKEN"] = "C"
-        self.assertEqual(credentials_of(target, environ, Clock())(), Credentials("A", "B", "C"))
+        self.assertEqual(credentials_of(target, environ, Clock())(), AccessKey("A", "B", "C"))
 
     def test_missing(self) -> None:
         """Without credentials the message says how to give them."""
@@ -95,11 +95,11 @@ class CredentialsTests(SynchronousTestCase):
         path = self.file("[default]\naws_access_key_id = A\naws_secret_access_key = B\n")
         clock = Clock()
         read = credentials_of(parse_target(f"s3://bucket?credentials={path}"), {}, clock)
-        self.assertEqual(read(), Credentials("A", "B"))
+        self.assertEqual(read(), AccessKey("A", "B"))
         with open(path, "a") as file:
             file.write("aws_session_token = C\n")
         clock.advance(2)
-        self.assertEqual(read(), Credentials("A", "B", "C"))
+        self.assertEqual(read(), AccessKey("A", "B", "C"))
 
     def test_damaged_files(self) -> None:
         """A file without credentials is refused, without its content."""

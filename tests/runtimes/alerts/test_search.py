@@ -22,10 +22,10 @@ from twisted_exec.runtimes.alerts.search import (
     RETRY_SECONDS,
     SECONDS_PER_BYTE,
     SHARE,
-    Budget,
+    CPUBudget,
     Group,
-    Match,
-    Search,
+    LineMatch,
+    OutputSearch,
     search_processes,
 )
 
@@ -70,10 +70,10 @@ class _SearchTestCase:
 
     def search_with(self, jobs: Any, clock: Any) -> None:
         self.suspended: list[str] = []
-        self.search = Search(jobs, clock, self.suspended.append)
+        self.search = OutputSearch(jobs, clock, self.suspended.append)
 
-    def find(self, groups: list[Group], pieces: list[Piece] = PIECES) -> Deferred[list[Match]]:
-        async def found() -> list[Match]:
+    def find(self, groups: list[Group], pieces: list[Piece] = PIECES) -> Deferred[list[LineMatch]]:
+        async def found() -> list[LineMatch]:
             matches = []
             async for several in self.search.find("key", groups, pieces):
                 matches += several
@@ -94,12 +94,12 @@ class SearchTests(_SearchTestCase, SynchronousTestCase):
         Matches have offsets in the journal and the numbers of the rule.
         """
         expected = [
-            Match(0, 100, b"one", [0]),
-            Match(0, 105, b"none", [0]),
-            Match(0, 110, b"two", [2]),
-            Match(0, 110, b"two", [1]),
-            Match(1, 200, b"two", [2]),
-            Match(1, 200, b"two", [1]),
+            LineMatch(0, 100, b"one", [0]),
+            LineMatch(0, 105, b"none", [0]),
+            LineMatch(0, 110, b"two", [2]),
+            LineMatch(0, 110, b"two", [1]),
+            LineMatch(1, 200, b"two", [2]),
+            LineMatch(1, 200, b"two", [1]),
         ]
         self.assertEqual(self.successResultOf(self.find([A, B])), expected)
         self.assertEqual(self.successResultOf(self.find([])), [])
@@ -190,7 +190,7 @@ class BudgetTests(SynchronousTestCase):
         """
         A group may use its share for ever, and the time that its output needs; beyond them, what it has saved.
         """
-        budget, second = Budget(), 0
+        budget, second = CPUBudget(), 0
         for second in range(1000):
             size = 100_000
             self.assertTrue(budget.spend(SHARE + size * SECONDS_PER_BYTE, size, second))

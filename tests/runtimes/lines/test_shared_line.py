@@ -15,7 +15,7 @@ from tests.console.doubles import MemoryStream
 from tests.contracts.console import ConsoleContract, Line
 from tests.runtimes.peers import QUICK, LineCase, reactor, silent
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.shared_console import Limits, SharedConsole
+from twisted_exec.console.shared_console import ConsoleLimits, SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.lines.shared_line import LineTiming, SharedLine
@@ -302,7 +302,7 @@ class LostTests(SharedLineCase):
         """Return the console of a line that is lost and does not come back."""
         far = self.far(silent)
         shared = SharedConsole(
-            self.run_of(far.endpoint), reactor, limits=Limits(quiet_seconds=0.01)
+            self.run_of(far.endpoint), reactor, limits=ConsoleLimits(quiet_seconds=0.01)
         )
         self.addCleanup(shared.end, Ending("Over"))
         await shared.open()
@@ -339,7 +339,7 @@ class LostTests(SharedLineCase):
         """Once the line is back, scripts succeed."""
         far = self.far(silent)
         shared = SharedConsole(
-            self.run_of(far.endpoint), reactor, limits=Limits(quiet_seconds=0.01)
+            self.run_of(far.endpoint), reactor, limits=ConsoleLimits(quiet_seconds=0.01)
         )
         self.addCleanup(shared.end, Ending("Over"))
         await shared.open()

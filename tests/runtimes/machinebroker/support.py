@@ -16,7 +16,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE, Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.runtimes.machinebroker.objects import Identity, Place
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
 from twisted_exec.runtimes.machinebroker.tokens import MemoryLedger, Tokens, new_key
 from twisted_exec.testing.cluster import MemoryCluster
@@ -154,7 +154,7 @@ class BrokerCase(TestCase):
     async def make_runtime(self, **options: Any) -> MachineBroker:
         """A broker that knows its target."""
         place = options.pop("place", None) or self.place()
-        options.setdefault("identity", Identity(own=True))
+        options.setdefault("identity", BrokerIdentity(own=True))
         options.setdefault("tokens", Tokens(new_key, MemoryLedger()))
         options.setdefault("exec_url", lambda token: f"https://broker.example/exec/{token}")
         options.setdefault("log_url", lambda token: f"https://broker.example/log/{token}")
@@ -168,8 +168,8 @@ class BrokerCase(TestCase):
             self.target.start()
         return broker
 
-    def place(self, dialect: Dialect = IRONCORE, **more: Any) -> Place:
-        return Place(dialect, NAMESPACE, **{"source": "a", "pool": POOL, **more})
+    def place(self, dialect: Dialect = IRONCORE, **more: Any) -> BrokerPlace:
+        return BrokerPlace(dialect, NAMESPACE, **{"source": "a", "pool": POOL, **more})
 
     async def made(self, broker: MachineBroker, name: str = "x", **options: Any) -> pb.Machine:
         """A machine through the broker."""

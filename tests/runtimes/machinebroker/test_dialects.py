@@ -14,7 +14,7 @@ from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC, Dialect
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.runtimes.machinebroker import streams
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.objects import Identity, Place
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
 from twisted_exec.streaming.interfaces import POWERED_OFF
 
 
@@ -38,8 +38,8 @@ class DialectContract:
         target = f"unix://{self.directory}/broker/iri.sock"
         config = self.config("admin")
         settings = Settings(
-            place=Place(self.behind, NAMESPACE, "a", pool_of(self.behind)),
-            identity=Identity("a", own=True),
+            place=BrokerPlace(self.behind, NAMESPACE, "a", pool_of(self.behind)),
+            identity=BrokerIdentity("a", own=True),
             state_directory=str(self.directory / "broker-state"),
             iri_target=target,
             drain_seconds=0,

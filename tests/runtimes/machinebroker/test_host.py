@@ -32,7 +32,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.runtimes.machinebroker import streams
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.objects import Identity, Place
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
 from twisted_exec.runtimes.machinebroker.tokens import LEASES, new_key
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN
@@ -69,8 +69,8 @@ class HostCase(ChainTestCase):
         self.addCleanup(client.close)
         self.settings_told = recorded(
             Settings(
-                place=Place(IRONCORE, NAMESPACE, "a", POOL),
-                identity=options.pop("identity", Identity("a")),
+                place=BrokerPlace(IRONCORE, NAMESPACE, "a", POOL),
+                identity=options.pop("identity", BrokerIdentity("a")),
                 state_directory=os.path.join(self.directory, name),
                 iri_target=f"unix://{self.directory}/{name}.iri",
                 **options,
@@ -238,7 +238,7 @@ class ConsoleTests(HostCase):
         code, message = await self.answer(host, await self.token(host, id))
         self.assertEqual(code, 403)
         self.assertIn("cannot impersonate", message)
-        own = await self.ready("own", user="jane", identity=Identity("a", own=True))
+        own = await self.ready("own", user="jane", identity=BrokerIdentity("a", own=True))
         await self.use(own, await self.token(own, id))
         self.assertEqual(self.audit[-1]["user"], "jane")
 

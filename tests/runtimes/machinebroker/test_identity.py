@@ -7,8 +7,8 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Forbidden
-from twisted_exec.kube.kubeconfig.client_config import Impersonation
-from twisted_exec.runtimes.machinebroker.objects import MAX_USER, Identity, cluster_name
+from twisted_exec.kube.kubeconfig.client_config import ImpersonatedUser
+from twisted_exec.runtimes.machinebroker.objects import MAX_USER, BrokerIdentity, cluster_name
 
 
 class IdentityTests(SynchronousTestCase):
@@ -16,8 +16,8 @@ class IdentityTests(SynchronousTestCase):
 
     def test_prefix(self) -> None:
         """A user is known by where they come from; nested clusters add up."""
-        self.assertEqual(Identity("a").acting_as("jane"), Impersonation(user="a:jane"))
-        self.assertEqual(Identity("b").acting_as("a:jane"), Impersonation(user="b:a:jane"))
+        self.assertEqual(BrokerIdentity("a").acting_as("jane"), ImpersonatedUser(user="a:jane"))
+        self.assertEqual(BrokerIdentity("b").acting_as("a:jane"), ImpersonatedUser(user="b:a:jane"))
 
     def test_refused(self) -> None:
         """Unknown users, components of Kubernetes, and names that no header can carry are refused."""
@@ -29,12 +29,12 @@ class IdentityTests(SynchronousTestCase):
             "jane ",
             "x" * (MAX_USER + 1),
         ):
-            self.assertRaises(Forbidden, Identity("a").acting_as, user)
+            self.assertRaises(Forbidden, BrokerIdentity("a").acting_as, user)
 
     def test_own(self) -> None:
         """With its own identity it asks for itself, whoever they are."""
         for user in ("", "jane", "system:admin"):
-            self.assertFalse(Identity("a", own=True).acting_as(user))
+            self.assertFalse(BrokerIdentity("a", own=True).acting_as(user))
 
     def test_cluster_names(self) -> None:
         """A cluster's name can be separated from the user's, and is not a prefix of Kubernetes."""

@@ -16,7 +16,7 @@ from tests.runtimes.machinebroker.support import CLASS, MACHINES, NAMESPACE
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import GatewayTimeout, NotFound, ServiceUnavailable
 from twisted_exec.runtimes.machinebroker.machine_cache import CURRENT_SECONDS, MachineCache
-from twisted_exec.runtimes.machinebroker.objects import CachedMachine, Place, to_object
+from twisted_exec.runtimes.machinebroker.objects import BrokerPlace, CachedMachine, to_object
 from twisted_exec.testing.cluster import MemoryCluster
 
 
@@ -26,7 +26,7 @@ class CopyTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock, self.cluster = Clock(), MemoryCluster()
         self.client = self.cluster.client()
-        self.place = Place(IRONCORE, NAMESPACE)
+        self.place = BrokerPlace(IRONCORE, NAMESPACE)
         self.gone: list[CachedMachine] = []
         self.cache = MachineCache(self.client, self.place, self.clock, self.gone.append)
 

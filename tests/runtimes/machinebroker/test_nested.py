@@ -33,7 +33,7 @@ from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.objects import Identity, Place
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.wire.control_messages import TerminalSize
 
@@ -109,8 +109,8 @@ class Cluster:
         client = KubeClient(config, reactor)
         self._clients.append(client)
         settings = Settings(
-            place=Place(IRONCORE, NAMESPACE, self.name, POOL),
-            identity=Identity(self.name),
+            place=BrokerPlace(IRONCORE, NAMESPACE, self.name, POOL),
+            identity=BrokerIdentity(self.name),
             state_directory=os.path.join(self.directory, self.name),
             iri_target=self._target,
         )

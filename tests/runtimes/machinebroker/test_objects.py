@@ -15,7 +15,13 @@ from twisted_exec.api.status import BadRequest
 from twisted_exec.api.strategy import for_create
 from twisted_exec.iri.ironcore import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machinebroker.objects import Place, new_id, power_of, read, to_object
+from twisted_exec.runtimes.machinebroker.objects import (
+    BrokerPlace,
+    new_id,
+    power_of,
+    read,
+    to_object,
+)
 
 from .support import CLASS, NAMESPACE
 
@@ -34,7 +40,7 @@ class ObjectTests(SynchronousTestCase):
             if dialect.image_field:
                 image = image_disk("registry.example/image")
             template.spec.volumes.extend([image, disk])
-            place = Place(dialect, NAMESPACE, "a", "p")
+            place = BrokerPlace(dialect, NAMESPACE, "a", "p")
             id = new_id(template.metadata.labels, place)
             kind = kinds.of(dialect)[0]
             document = for_create(
@@ -50,9 +56,11 @@ class ObjectTests(SynchronousTestCase):
 
     def test_ids(self) -> None:
         """One for a UID of a cluster; without a UID another each time."""
-        place, labels = Place(IRONCORE, NAMESPACE, "a"), machine("x", CLASS).metadata.labels
+        place, labels = BrokerPlace(IRONCORE, NAMESPACE, "a"), machine("x", CLASS).metadata.labels
         self.assertEqual(new_id(labels, place), new_id(labels, place))
-        self.assertNotEqual(new_id(labels, place), new_id(labels, Place(IRONCORE, NAMESPACE, "b")))
+        self.assertNotEqual(
+            new_id(labels, place), new_id(labels, BrokerPlace(IRONCORE, NAMESPACE, "b"))
+        )
         self.assertNotEqual(new_id({}, place), new_id({}, place))
         self.assertRegex(new_id({}, place), r"\A[0-9a-f]{63}\Z")
 
@@ -60,19 +68,19 @@ class ObjectTests(SynchronousTestCase):
         """A machine too large for an object is a bad request."""
         template = machine("x", CLASS)
         template.metadata.annotations["x"] = "x" * (100 << 10)
-        self.assertRaises(BadRequest, to_object, template, "i", Place(IRONCORE, NAMESPACE))
+        self.assertRaises(BadRequest, to_object, template, "i", BrokerPlace(IRONCORE, NAMESPACE))
         self.assertRaises(BadRequest, power_of, 7)
 
     def test_generation_of_older_releases(self) -> None:
         """onmetal's first releases tell the generation that was seen under a name of their own."""
-        place = Place(ONMETAL, NAMESPACE)
+        place = BrokerPlace(ONMETAL, NAMESPACE)
         document: Any = to_object(machine("x", CLASS), "i", place)
         document["status"] = {"machinePoolObservedGeneration": 4}
         self.assertEqual(read(document, place).machine.status.observed_generation, 4)
 
     def test_garbled(self) -> None:
         """A damaged object is read or refused with a message."""
-        place = Place(IRONCORE, NAMESPACE)
+        place = BrokerPlace(IRONCORE, NAMESPACE)
         for part, value in (
             ("status", {"conditions": [{"status": "True"}]}),
             ("status", {"conditions": [7]}),
@@ -91,7 +99,7 @@ class ObjectTests(SynchronousTestCase):
 
     def test_states(self) -> None:
         """Each state of an object has a state of a machine; unknown states are pending."""
-        place = Place(IRONCORE, NAMESPACE)
+        place = BrokerPlace(IRONCORE, NAMESPACE)
         document: Any = to_object(machine("x", CLASS), "i", place)
         for state, expected in (
             ("Running", pb.MACHINE_RUNNING),

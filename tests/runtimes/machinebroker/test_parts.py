@@ -13,7 +13,12 @@ from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.iri.ironcore import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machinebroker.objects import Place, parts_annotation, read, to_object
+from twisted_exec.runtimes.machinebroker.objects import (
+    BrokerPlace,
+    parts_annotation,
+    read,
+    to_object,
+)
 
 from .support import CLASS, NAMESPACE, connected, interface
 
@@ -23,7 +28,7 @@ class DialectTests(SynchronousTestCase):
 
     def test_subnets(self) -> None:
         """In dialects with subnets, interfaces exist only in the machine's spec."""
-        place = Place(SPHERIC, NAMESPACE, "a", "p")
+        place = BrokerPlace(SPHERIC, NAMESPACE, "a", "p")
         template = machine("x", CLASS)
         nic = pb.NetworkInterface(name="n", ips=["10.0.0.1"])
         nic.attributes.update({"network-name": "net", "subnet-name": "sub"})
@@ -44,12 +49,12 @@ class DialectTests(SynchronousTestCase):
             if isinstance(part, pb.NetworkInterface):
                 parts = template.spec.network_interfaces
             parts.append(part)
-            place = Place(dialect, NAMESPACE)
+            place = BrokerPlace(dialect, NAMESPACE)
             self.assertRaises(NotImplementedByBackend, to_object, template, "i", place)
 
     def test_garbled(self) -> None:
         """A damaged annotation means that the machine is not a broker's."""
-        place = Place(IRONCORE, NAMESPACE)
+        place = BrokerPlace(IRONCORE, NAMESPACE)
         template = machine("x", CLASS)
         template.spec.volumes.append(connected())
         document = to_object(template, "i", place)

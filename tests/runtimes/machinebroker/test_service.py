@@ -14,7 +14,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import BadGateway, Conflict, Forbidden, NotFound, Unauthorized
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import Reflector
-from twisted_exec.runtimes.machinebroker.objects import Identity
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity
 from twisted_exec.testing.cluster import unreachable
 
 from .support import CLASS, MACHINES, NAMESPACE, POOL, BrokerCase
@@ -244,7 +244,7 @@ class WhoTests(BrokerCase):
 
     async def test_nobody(self) -> None:
         """A poollet that names no user gets no URL, nor does one that names Kubernetes' own."""
-        broker = await self.make_runtime(identity=Identity("a"))
+        broker = await self.make_runtime(identity=BrokerIdentity("a"))
         id = (await self.made(broker)).metadata.id
         for user, word in (("", "the user's name"), ("system:admin", "a component of its cluster")):
             for call in (

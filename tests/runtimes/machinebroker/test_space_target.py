@@ -18,7 +18,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.machinebroker.host import LOOKUP_SECONDS, SpaceTarget, TargetWatching
-from twisted_exec.runtimes.machinebroker.objects import Identity, Place, to_object
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, to_object
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
 from twisted_exec.runtimes.machinebroker.tokens import MemoryLedger, Tokens, new_key
 from twisted_exec.spaces.client import SpaceClient
@@ -35,7 +35,7 @@ class SpaceTargetTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock, self.hub, self.servers = Clock(), Hub(), Servers()
-        self.place = Place(IRONCORE, NAMESPACE)
+        self.place = BrokerPlace(IRONCORE, NAMESPACE)
         self.lost: list[str] = []
         for url in (ONE, TWO):
             cluster = self.servers.clusters[url] = MemoryCluster()
@@ -60,7 +60,7 @@ class SpaceTargetTests(SynchronousTestCase):
         broker = MachineBroker(
             target.client,
             self.place,
-            Identity("a"),
+            BrokerIdentity("a"),
             Tokens(lambda: key, MemoryLedger()),
             self.clock,
             exec_url=str,

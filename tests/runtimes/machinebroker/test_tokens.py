@@ -15,8 +15,8 @@ from twisted_exec.api.status import APIError, BadRequest, NotFound, TooManyReque
 from twisted_exec.iri.request_cache import LOG, Grant
 from twisted_exec.runtimes.machinebroker.tokens import (
     LIFE_SECONDS,
-    Claim,
     MemoryLedger,
+    TokenClaim,
     Tokens,
     key_of,
     new_key,
@@ -38,7 +38,7 @@ class TokensCase(SynchronousTestCase):
     def replica(self, ledger: object) -> Tokens:
         return Tokens(lambda: self.key, ledger, now=lambda: self.seconds)
 
-    def claim(self, token: str, tokens: Tokens | None = None, **facts: str) -> Claim:
+    def claim(self, token: str, tokens: Tokens | None = None, **facts: str) -> TokenClaim:
         claiming = Deferred.fromCoroutine((tokens or self.tokens).claim(token, **(TOLD | facts)))
         return self.successResultOf(claiming)
 

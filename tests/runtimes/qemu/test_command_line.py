@@ -15,20 +15,20 @@ from twisted_exec.runtimes.qemu.command_line import (
     TCG,
     Board,
     Disk,
-    Parts,
-    Sockets,
+    QemuParts,
+    SocketPaths,
     arguments,
     node_name,
 )
 
-SOCKETS = Sockets("/r/s", "/r/c")
+SOCKETS = SocketPaths("/r/s", "/r/c")
 
 
 class ArgumentsTests(SynchronousTestCase):
     """Tests for :func:`arguments`."""
 
     def words(self, board: Board = Board(), **parts: Any) -> str:  # noqa: B008
-        return " ".join(arguments("qemu", board, SOCKETS, Parts(**parts)))
+        return " ".join(arguments("qemu", board, SOCKETS, QemuParts(**parts)))
 
     def test_machine(self) -> None:
         """Emulated, by one thread, asleep when idle; no network, no disk, no display."""
@@ -67,7 +67,7 @@ class ArgumentsTests(SynchronousTestCase):
 
     def test_comma(self) -> None:
         """A path with a comma does not become an option."""
-        words = arguments("qemu", Board(), Sockets("/a,b/s", "/c"), Parts(ignition="/x,y"))
+        words = arguments("qemu", Board(), SocketPaths("/a,b/s", "/c"), QemuParts(ignition="/x,y"))
         self.assertIn("socket,id=serial0,path=/a,,b/s,server=on,wait=off", words)
         self.assertIn("name=opt/com.coreos/config,file=/x,,y", words)
 
@@ -110,7 +110,9 @@ class DiskTests(SynchronousTestCase):
 
     def test_order(self) -> None:
         """Firmware tries the disks in their order, after a kernel, which has the first place."""
-        words = arguments("q", Board(), SOCKETS, Parts(disks=[Disk("b", "/b,c"), Disk("a", "/a")]))
+        words = arguments(
+            "q", Board(), SOCKETS, QemuParts(disks=[Disk("b", "/b,c"), Disk("a", "/a")])
+        )
         cards = [json.loads(word) for word in words if '"bootindex"' in word]
         self.assertEqual([card["serial"] for card in cards], ["b", "a"])
         self.assertEqual([card["bootindex"] for card in cards], [1, 2])

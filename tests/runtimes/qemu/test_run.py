@@ -27,7 +27,7 @@ from twisted_exec.runtimes.qemu import command_line
 from twisted_exec.runtimes.qemu.command_line import AUTO, KVM, TCG, Board
 from twisted_exec.runtimes.qemu.disks import DiskOptions
 from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver, QemuRun
-from twisted_exec.runtimes.qemu.qmp import Health, IdlePause
+from twisted_exec.runtimes.qemu.qmp import GuestHealth, IdlePause
 from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending
 
 
@@ -80,7 +80,7 @@ class IdleTests(QemuCase):
         for _ in range(2):
             await self.until_status(run, "paused")
             self.assertTrue(any(each.is_paused for each in instances(run, IdlePause)))
-            await instances(run, Health)[0]._query()
+            await instances(run, GuestHealth)[0]._query()
             line.transport.write(b"x")
             await line.until(b"x.")
             line.got = b""

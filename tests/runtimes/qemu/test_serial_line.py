@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.console import Line
-from twisted_exec.runtimes.qemu.serial import SerialLine, SerialPort
+from twisted_exec.runtimes.qemu.serial import QemuSerialLine, QemuSerialPort
 
 
 class Typist:
@@ -30,11 +30,11 @@ class Typist:
 
 
 class SerialLineTests(SynchronousTestCase):
-    """Tests for :class:`SerialLine`."""
+    """Tests for :class:`QemuSerialLine`."""
 
     def setUp(self) -> None:
         self.lost = 0
-        self.line = SerialLine(self.count)
+        self.line = QemuSerialLine(self.count)
         self.protocol = Line()
         self.port = self.connect(self.protocol)
 
@@ -42,7 +42,7 @@ class SerialLineTests(SynchronousTestCase):
         self.lost += 1
 
     def connect(self, protocol: Line | None = None) -> StringTransport:
-        port, transport = SerialPort(self.line), StringTransport()
+        port, transport = QemuSerialPort(self.line), StringTransport()
         self.socket = port
         port.makeConnection(transport)
         self.line.join(port, protocol)

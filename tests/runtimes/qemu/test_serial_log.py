@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import instances
 from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
-from twisted_exec.journal.interfaces import Event, Kind
+from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.tail import Tail
 from twisted_exec.runtimes.interfaces import IJournalWriter
@@ -78,8 +78,8 @@ class PositionTests(LogCase):
         self.log.create()
         self.carry(b"one")
         self.journal._events = [  # type: ignore[assignment]
-            Event(3, 1, Kind.GAP, {"bytes": None, "end": 1003}),
-            Event(1003, 1, Kind.GAP, {"bytes": 4, "end": 1007}),
+            Event(3, 1, EventKind.GAP, {"bytes": None, "end": 1003}),
+            Event(1003, 1, EventKind.GAP, {"bytes": 4, "end": 1007}),
         ]
         (tail,) = instances(self.journal, Tail)
         tail.start = tail.end = 1007

@@ -20,8 +20,8 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.retention import StoreLimits
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import AtOnce
-from twisted_exec.recording.chain import Head, decode_head
-from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.recording.chain import HeadContent, decode_head
+from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.verification import Report, verify
 from twisted_exec.runtimes.recordings.heads import RecordedMachine
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
@@ -58,7 +58,7 @@ class Case(SynchronousTestCase):
     def now(self) -> int:
         return NOW + int(self.clock.seconds() * SECOND)
 
-    def recorder(self) -> Signer:
+    def recorder(self) -> HeadSigner:
         if self.problem:
             raise UnusableCertificate(self.problem)
         return self.signer
@@ -151,6 +151,6 @@ class Case(SynchronousTestCase):
         return verify(io.BytesIO(self.text(uid)), trust(), head_of(self.status(uid)))
 
 
-def head_of(status: pb.RecordingStatus) -> Head:
+def head_of(status: pb.RecordingStatus) -> HeadContent:
     """Return the head of a status."""
     return decode_head(status.head.encode() + b"\n")[0]

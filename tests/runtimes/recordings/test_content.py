@@ -21,7 +21,7 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2 as console
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.recording.chain import decode_head
-from twisted_exec.recording.signatures import Trust
+from twisted_exec.recording.signatures import TrustedRecorders
 from twisted_exec.recording.verification import verify
 from twisted_exec.runtimes.recordings import service
 from twisted_exec.runtimes.recordings.service import RecordingSettings
@@ -38,7 +38,7 @@ class ContentTests(HostCase):
     def recorder(self) -> RecordingSettings:
         authority = Authority.create("ca")
         issued = authority.issue_recorder("metal-a")
-        self.trust = Trust(pem.certificates(authority.certificate_pem, "ca"))
+        self.trust = TrustedRecorders(pem.certificates(authority.certificate_pem, "ca"))
         paths = [os.path.join(self.directory, name) for name in ("recorder.crt", "recorder.key")]
         for path, text in zip(paths, (issued.certificate_pem, issued.key_pem), strict=True):
             with open(path, "wb") as file:

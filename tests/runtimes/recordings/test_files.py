@@ -10,11 +10,15 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, signer
-from twisted_exec.recording.ranges import Position, SignedHead
+from twisted_exec.recording.ranges import JournalPosition, SignedHead
 from twisted_exec.runtimes.recordings import recording as files_module
-from twisted_exec.runtimes.recordings.recording import Facts, RecordingFiles, Stored
+from twisted_exec.runtimes.recordings.recording import (
+    RecordingFacts,
+    RecordingFiles,
+    StoredRecording,
+)
 
-FACTS = Facts("u", "k", {}, "none", "e", 0, NOW, 80, 24, "ab" * 32)
+FACTS = RecordingFacts("u", "k", {}, "none", "e", 0, NOW, 80, 24, "ab" * 32)
 
 
 class RecordingFilesTests(SynchronousTestCase):
@@ -32,9 +36,9 @@ class RecordingFilesTests(SynchronousTestCase):
 
     def head(self, number: int) -> SignedHead:
         """A head."""
-        return FACTS.range.begin(Position(number), self.renewed, NOW)
+        return FACTS.range.begin(JournalPosition(number), self.renewed, NOW)
 
-    def read(self) -> Stored:
+    def read(self) -> StoredRecording:
         """Return the recording as after a start."""
         (stored,) = RecordingFiles(self.path).open()
         return stored
@@ -50,7 +54,7 @@ class RecordingFilesTests(SynchronousTestCase):
 
         self.patch(files_module, "decode_signed_head", counting)
         stored = self.read()
-        self.assertEqual(stored.last.position, Position(1439))
+        self.assertEqual(stored.last.position, JournalPosition(1439))
         self.assertEqual(stored.certificate, self.renewed.certificate)
         self.assertLess(len(decoded), 5)
 
@@ -64,4 +68,4 @@ class RecordingFilesTests(SynchronousTestCase):
         for end in (last[:-1], last[:10], bytes(len(last) - 1) + b"\n", b"\n"):
             with open(path, "wb") as file:
                 file.write(before + end)
-            self.assertEqual(self.read().last.position, Position(1438), end)
+            self.assertEqual(self.read().last.position, JournalPosition(1438), end)

@@ -26,10 +26,10 @@ from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physica
 from twisted_exec.spacemanager.providers.kind import KindProvider
 from twisted_exec.spacemanager.providers.kind_clusters import (
     CREATING,
+    ClusterRecord,
     CompletedRun,
     KindCli,
     KindSettings,
-    Record,
     Records,
 )
 
@@ -213,7 +213,7 @@ class KindWorld(SpaceWorld):
         records = Records(str(self.directory / "records"))
         found = records.read(physical.name)
         assert found is not None
-        records.write(physical.name, Record(found.owner, CREATING, found.began))
+        records.write(physical.name, ClusterRecord(found.owner, CREATING, found.began))
         os.unlink(records.path(physical.name, "code"))
 
     async def hold(self) -> None:

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.kinds import NAMESPACES
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.providers.base import Hints, Watchers, Watches, bare
+from twisted_exec.spacemanager.providers.base import Hints, ProviderWatches, Watchers, bare
 from twisted_exec.spacemanager.providers.kcp import WorkspaceHints
 from twisted_exec.spacemanager.providers.kind import POLL_SECONDS, NamePoller
 
@@ -61,8 +61,8 @@ class EndTests(SynchronousTestCase):
         self.successResultOf(closing)
 
     def test_watches(self) -> None:
-        """:class:`Watches` with two listeners, one of which left before."""
-        watches = Watches(self.client, Clock(), follow)
+        """:class:`ProviderWatches` with two listeners, one of which left before."""
+        watches = ProviderWatches(self.client, Clock(), follow)
         leave = watches.add(lambda _: None)
         watches.add(lambda _: None)
         leave()

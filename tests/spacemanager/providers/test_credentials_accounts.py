@@ -13,8 +13,8 @@ from twisted_exec.api.status import BadGateway, Conflict, Forbidden
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.providers.credentials import (
     NAMESPACE,
+    CachedTokens,
     Token,
-    Tokens,
     account_name,
     ensure_account,
     request_token,
@@ -120,13 +120,13 @@ class TokenTests(SynchronousTestCase):
 
 
 class KeptTests(SynchronousTestCase):
-    """Tests for :class:`Tokens`."""
+    """Tests for :class:`CachedTokens`."""
 
     def setUp(self) -> None:
         self.now = 1000.0
         self.asked: list[Hashable] = []
         self.problem: Exception | None = None
-        self.tokens = Tokens(self.ask, lambda: self.now)
+        self.tokens = CachedTokens(self.ask, lambda: self.now)
 
     def ask(self, what: Hashable) -> Deferred[Token]:
         self.asked.append(what)

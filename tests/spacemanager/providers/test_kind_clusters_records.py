@@ -16,12 +16,12 @@ from twisted_exec.spacemanager.providers.kind_clusters import (
     LOG,
     LOG_BYTES,
     MADE,
-    Attempt,
-    Record,
+    ClusterCreation,
+    ClusterRecord,
     Records,
 )
 
-RECORD = Record("space-1", CREATING, 100.0)
+RECORD = ClusterRecord("space-1", CREATING, 100.0)
 
 
 class RecordsTests(SynchronousTestCase):
@@ -46,7 +46,7 @@ class RecordsTests(SynchronousTestCase):
         """Without a directory there are no records; reading does not create it."""
         self.assertEqual(self.records.names(), [])
         self.assertIsNone(self.records.read("red"))
-        self.assertEqual(self.records.attempt("red"), Attempt(False))
+        self.assertEqual(self.records.attempt("red"), ClusterCreation(False))
         self.assertFalse(os.path.exists(self.directory))
 
     def test_kept(self) -> None:
@@ -55,7 +55,7 @@ class RecordsTests(SynchronousTestCase):
         other = Records(self.directory)
         self.assertEqual((other.names(), other.read("red")), (["red"], RECORD))
         self.records.write("red", replace(RECORD, state=MADE, uid="u"))
-        self.assertEqual(other.read("red"), Record("space-1", MADE, 100.0, uid="u"))
+        self.assertEqual(other.read("red"), ClusterRecord("space-1", MADE, 100.0, uid="u"))
         for path, mode in (("red", 0o700), ("red/record", 0o600), ("red/lock", 0o600)):
             found = os.stat(os.path.join(self.directory, path)).st_mode
             self.assertEqual(stat.S_IMODE(found), mode, path)

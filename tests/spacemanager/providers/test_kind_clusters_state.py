@@ -15,20 +15,22 @@ from twisted_exec.spacemanager.providers.kind_clusters import (
     MADE,
     MAKING_SECONDS,
     OTHERS,
-    Attempt,
+    ClusterCreation,
+    ClusterRecord,
     ClusterState,
-    Record,
     standing,
 )
 
-BUSY, BROKEN_OFF, DONE = Attempt(True), Attempt(False), Attempt(False, 0)
-REFUSED = Attempt(False, 1, b'ERROR: failed to create cluster: command "docker run" failed')
-TAKEN = Attempt(False, 1, b'ERROR: node(s) already exist for a cluster with the name "red"')
+BUSY, BROKEN_OFF, DONE = ClusterCreation(True), ClusterCreation(False), ClusterCreation(False, 0)
+REFUSED = ClusterCreation(False, 1, b'ERROR: failed to create cluster: command "docker run" failed')
+TAKEN = ClusterCreation(False, 1, b'ERROR: node(s) already exist for a cluster with the name "red"')
 
 
-def of(state: str | None, attempt: Attempt, listed: bool, now: float = 110.0) -> ClusterState:
+def of(
+    state: str | None, attempt: ClusterCreation, listed: bool, now: float = 110.0
+) -> ClusterState:
     """Return the state of a cluster whose creation began at 100."""
-    record = Record("space-1", state, 100.0) if state else None
+    record = ClusterRecord("space-1", state, 100.0) if state else None
     return standing(record, attempt, listed, now)
 
 

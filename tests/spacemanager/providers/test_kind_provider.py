@@ -32,8 +32,8 @@ from twisted_exec.spacemanager.providers.kind import KindProvider, make
 from twisted_exec.spacemanager.providers.kind_clusters import (
     CREATING,
     DELETING,
+    ClusterRecord,
     KindSettings,
-    Record,
     Records,
     kill_group,
 )
@@ -81,7 +81,7 @@ class KindTestCase(TestCase):
         """Write a record and release its lock."""
         lock = self.records.lock("red")
         assert lock is not None
-        self.records.write("red", Record(MINE, state, reactor.seconds(), **more))
+        self.records.write("red", ClusterRecord(MINE, state, reactor.seconds(), **more))
         os.close(lock)
 
 

@@ -30,10 +30,10 @@ from twisted_exec.spacemanager.spaces.observation import (
     ANSWERS,
     VALID,
     Absent,
-    Observation,
     ProbeResult,
     Provider,
-    Refused,
+    RefusedStep,
+    SpaceObservation,
 )
 from twisted_exec.spacemanager.spaces.plan import plan
 from twisted_exec.spacemanager.spaces.secrets import form, secret_content
@@ -46,7 +46,7 @@ KUBECONFIG = b"""{"clusters": [{"name": "c", "cluster": {"server": "https://h:1"
 
 
 @st.composite
-def seens(draw: Any) -> Observation:
+def seens(draw: Any) -> SpaceObservation:
     """Anything that may be seen of a Space."""
     metadata: dict[str, Any] = {"name": "one", "namespace": "spaceprovider-p", "uid": UID}
     metadata["finalizers"] = draw(
@@ -92,7 +92,7 @@ def seens(draw: Any) -> Observation:
         )
     )
     done = draw(st.frozensets(st.sampled_from([acts.Create, acts.Delete, acts.Rotate])))
-    return Observation(
+    return SpaceObservation(
         space, provider, answer, {"External": secret}, probed, None, done, now=1_800_000_000.0
     )
 
@@ -101,7 +101,7 @@ class PlanTests(SynchronousTestCase):
     """What holds of every plan."""
 
     @given(seen=seens())
-    def test_only_ours(self, seen: Observation) -> None:
+    def test_only_ours(self, seen: SpaceObservation) -> None:
         """Nothing is deleted that is not ours, nor concluded from silence."""
         planned = plan(seen)
         kinds = {type(step) for step in planned.steps}
@@ -123,7 +123,7 @@ class PlanTests(SynchronousTestCase):
                 self.assertEqual("x/y" in step.finalizers, "x/y" in known)
 
     @given(seen=seens())
-    def test_in_order(self, seen: Observation) -> None:
+    def test_in_order(self, seen: SpaceObservation) -> None:
         """What is made is held by a finalizer, and written down, before."""
         planned = plan(seen)
         kinds = [type(step) for step in planned.steps]
@@ -136,7 +136,7 @@ class PlanTests(SynchronousTestCase):
             self.assertLess(intends, kinds.index(acts.Create))
 
     @given(seen=seens())
-    def test_let_go(self, seen: Observation) -> None:
+    def test_let_go(self, seen: SpaceObservation) -> None:
         """A managed Space goes only when nothing of it can be left, and its Secrets before it."""
         if not seen.is_managed or not seen.is_going:
             return
@@ -152,17 +152,17 @@ class PlanTests(SynchronousTestCase):
         self.assertTrue(secret is None or "ownerReferences" not in secret["metadata"])
 
     @given(seen=seens())
-    def test_one_failure_at_a_time(self, seen: Observation) -> None:
+    def test_one_failure_at_a_time(self, seen: SpaceObservation) -> None:
         """Behind a step that was refused none is taken, and it is said."""
         planned = plan(seen)
         for step in planned.steps:
-            refused = Refused(step, BadGateway("it is down"))
+            refused = RefusedStep(step, BadGateway("it is down"))
             after = plan(replace(seen, refused=refused))
             self.assertEqual(after.steps, ())
             self.assertEqual((after.synced[0], after.synced[2]), ("False", "it is down"))
 
     @given(seen=seens())
-    def test_status(self, seen: Observation) -> None:
+    def test_status(self, seen: SpaceObservation) -> None:
         """A status can be told of anything, twice the same, and Ready is never said lightly."""
         planned = replace(plan(seen), steps=())
         status = status_of(seen, planned)

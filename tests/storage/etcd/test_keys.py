@@ -17,9 +17,9 @@ from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.storage.etcd.keys import (
     ForeignKey,
+    HistoryPlace,
     Keys,
     MarkerValue,
-    Place,
     read_marker,
     value_of,
     with_version,
@@ -50,7 +50,9 @@ class PlaceTests(SynchronousTestCase):
             for name in ("a", "a.b", "system:node"):
                 key = KEYS.key(resource, namespace, name)
                 self.assertTrue(KEYS.first < key < KEYS.end)
-                self.assertEqual(KEYS.place(key), Place(table_of(resource), (namespace, name)))
+                self.assertEqual(
+                    KEYS.place(key), HistoryPlace(table_of(resource), (namespace, name))
+                )
 
     def test_own(self) -> None:
         """The store's own keys are not objects."""

@@ -13,7 +13,7 @@ from tests.contracts.storage import MACHINES, machine
 from tests.retained import entries
 from twisted_exec.api.encoded import json_of
 from twisted_exec.storage.etcd.keys import Keys, MarkerValue, place_of, value_of, with_version
-from twisted_exec.storage.etcd.order import Order, Write
+from twisted_exec.storage.etcd.order import Order, OrderedWrite
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import ADDED, MODIFIED, Event
@@ -34,10 +34,10 @@ class OrderTests(SynchronousTestCase):
         self.history.watch(MACHINES, None, self.told.append, "")
         self.dealt_with = 0
 
-    def mine(self, name: str) -> Write:
+    def mine(self, name: str) -> OrderedWrite:
         """Return a write of this server that has been sent."""
         obj = machine(name)
-        write = Write(f"mine-{name}", place_of(MACHINES, obj), ADDED, obj, value_of(obj))
+        write = OrderedWrite(f"mine-{name}", place_of(MACHINES, obj), ADDED, obj, value_of(obj))
         self.order.expect(write)
         return write
 
@@ -79,7 +79,7 @@ class OrderTests(SynchronousTestCase):
         old = machine("a")
         obj = {**old, "metadata": {**old["metadata"], "resourceVersion": "10"}}
         text = value_of(obj)
-        write = Write("mine-a", place_of(MACHINES, obj), MODIFIED, obj, text)
+        write = OrderedWrite("mine-a", place_of(MACHINES, obj), MODIFIED, obj, text)
         self.order.expect(write)
         self.order.confirmed(write, 11, 10)
         made = self.successResultOf(write.done)

@@ -13,7 +13,7 @@ from wsproto.connection import Connection, ConnectionType
 
 from tests.streaming.frames import BytesMessage, CloseConnection, Peer, handshake, masked
 from twisted_exec.api.status import APIError, Forbidden, TooManyRequests, Unauthorized
-from twisted_exec.streaming.http.pages import Page, adopt_page
+from twisted_exec.streaming.http.pages import PageHandshake, adopt_page
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.sessions.hop_messages import resume_headers
@@ -183,7 +183,7 @@ class GreetingTests(SynchronousTestCase):
         """It is one frame, whatever its length."""
         hops = (RoundTrip("apiserver", 412), RoundTrip("poollet", 96))
         for resumable in (Resumable("k" * 43, 60), Resumable("k" * 128, 60, hops)):
-            greeting = Page(reads_refusals=True).greeting("s" * 36, resumable)
+            greeting = PageHandshake(reads_refusals=True).greeting("s" * 36, resumable)
             frames = Connection(ConnectionType.CLIENT)
             frames.receive_data(greeting)
             (message,) = frames.events()

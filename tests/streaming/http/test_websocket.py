@@ -25,7 +25,7 @@ from twisted_exec.streaming.http.websocket import (
     new_key,
     server_factory,
 )
-from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.testing.console import RecordingAttachment
 
 
@@ -62,7 +62,7 @@ class FactoryTests(SynchronousTestCase):
 class FragmentTests(ServeTestCase):
     """A message that comes in fragments, as a console's server keeps it."""
 
-    limits = Limits()
+    limits = StreamLimits()
 
     def test_without_end(self) -> None:
         """Many fragments, empty ones too, are kept as their bytes and no more."""
@@ -126,7 +126,7 @@ class LostTests(ServeTestCase):
 class CloseTests(ServeTestCase):
     """The Close of a client."""
 
-    limits = Limits()
+    limits = StreamLimits()
 
     def closed_with(self, code: int) -> int | None:
         """The code of our Close after the client's."""

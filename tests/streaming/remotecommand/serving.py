@@ -13,7 +13,7 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import (
     Subject,
 )
-from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.streaming.remotecommand.server import ConsoleServer, serve
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -28,7 +28,7 @@ NOON = 1_800_014_400
 class Serving(Dispatcher):
     """Gives every request its attachment."""
 
-    def __init__(self, clock: Clock, attachment: RecordingAttachment, limits: Limits) -> None:
+    def __init__(self, clock: Clock, attachment: RecordingAttachment, limits: StreamLimits) -> None:
         super().__init__()
         self.clock, self.attachment, self.limits = clock, attachment, limits
         self.server: ConsoleServer | None = None
@@ -55,7 +55,7 @@ class Serving(Dispatcher):
 class ServeTestCase(SynchronousTestCase):
     """A console, served in memory."""
 
-    limits = Limits(input_bytes=1000, close_seconds=15, ping_seconds=30)
+    limits = StreamLimits(input_bytes=1000, close_seconds=15, ping_seconds=30)
 
     def setUp(self) -> None:
         self.clock = Clock()

@@ -19,7 +19,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.testing.console import RecordingAttachment, RecordingProducer
 from twisted_exec.wire.control_messages import encode_size, encode_wish
 
@@ -262,7 +262,7 @@ class ViolationTests(ServeTestCase):
 
     def test_large_message_in_fragments(self) -> None:
         """Fragments count together."""
-        self.limits = Limits(message_bytes=64 << 10)
+        self.limits = StreamLimits(message_bytes=64 << 10)
         self.setUp()
         part = b"\0" + b"x" * 40000
         self.refused(masked(part, fin=False) + masked(part, 0, fin=False), 1009)

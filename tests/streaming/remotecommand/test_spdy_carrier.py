@@ -31,7 +31,7 @@ from twisted_exec.streaming.interfaces import (
     Subject,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.carriers import Limits
+from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.remotecommand.spdy_carrier import UNREAD_BYTES
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -340,7 +340,7 @@ class Recorded(Serving):
     """Keeps records of its sessions."""
 
     def __init__(self, clock: Clock, attachment: RecordingAttachment) -> None:
-        super().__init__(clock, attachment, Limits())
+        super().__init__(clock, attachment, StreamLimits())
         self.records = AuditList()
         self.sessions = Sessions(Trail(self.records, "runtime", clock))
 

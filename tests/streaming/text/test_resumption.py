@@ -28,7 +28,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.text.resumption import ResumedLog
 from twisted_exec.testing.network import MemoryClient
-from twisted_exec.wire.log_frames import MID_LINE, Frame, FrameDecoder, Framing
+from twisted_exec.wire.log_frames import MID_LINE, FrameDecoder, Framing, LogFrame
 
 EPOCH = "0123456789abcdef"
 SECOND = 10**9
@@ -55,7 +55,7 @@ class ResumedCase(RelayCase):
         self.answer(CHUNKED.replace(b"\r\n\r\n", b"\r\n%b: %b\r\n\r\n" % (name, value)))
 
     def frame(self, text: bytes, offset: int, state: int = 0) -> bytes:
-        return chunk(Frame(text, offset, 1000 * SECOND, state).encode())
+        return chunk(LogFrame(text, offset, 1000 * SECOND, state).encode())
 
     def lose(self) -> None:
         self.backend.protocol.connectionLost(Failure(ConnectionLost()))
@@ -116,7 +116,7 @@ class ContinueTests(ResumedCase):
     def test_partial_frame(self) -> None:
         """Part of a frame is not passed on, so it is not repeated."""
         client = self.following()
-        self.answer(chunk(Frame(b"two\n", 8, 0).encode()[:-1]))
+        self.answer(chunk(LogFrame(b"two\n", 8, 0).encode()[:-1]))
         self.assertEqual(client.received(), b"")
         self.lose()
         self.next_backend()

@@ -21,7 +21,7 @@ from twisted_exec.api import kinds
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.auth.issuers import Issuers
-from twisted_exec.auth.oidc import Claim, Issuer
+from twisted_exec.auth.oidc import Issuer, MappedClaim
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.web.oidc import WebClient
 
@@ -70,7 +70,7 @@ class LoginTests(ChainTestCase):
 
     def settings(self, **more: Any) -> Settings:
         url, ca_pem = self.provider.url, self.provider.ca_pem
-        issuer = Issuer(url, ("page",), Claim("sub", "oidc:"), ca_pem=ca_pem)
+        issuer = Issuer(url, ("page",), MappedClaim("sub", "oidc:"), ca_pem=ca_pem)
         identities = Identities(issuers=Issuers(issuer=issuer))
         return super().settings(identities=identities, web_client=WebClient("page"), **more)
 

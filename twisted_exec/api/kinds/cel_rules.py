@@ -34,7 +34,7 @@ Spec = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Rule:
+class CELRule:
     """
     A rule for a single spec.
 
@@ -88,13 +88,13 @@ class Fixed:
         return [fields.forbidden(f"spec.{self.member}", self.problem)]
 
 
-def with_rules(spec: Schema, rules: Sequence[Rule | Fixed]) -> Schema:
+def with_rules(spec: Schema, rules: Sequence[CELRule | Fixed]) -> Schema:
     """Return the schema of a spec with its rules."""
     return {**spec, "x-kubernetes-validations": [_expressed(each) for each in rules]}
 
 
-def _expressed(rule: Rule | Fixed) -> dict[str, Any]:
-    missing = isinstance(rule, Rule) and rule.missing
+def _expressed(rule: CELRule | Fixed) -> dict[str, Any]:
+    missing = isinstance(rule, CELRule) and rule.missing
     return {
         "rule": rule.cel,
         "message": rule.problem,
@@ -103,7 +103,7 @@ def _expressed(rule: Rule | Fixed) -> dict[str, Any]:
     }
 
 
-def broken(rules: Sequence[Rule], obj: Object) -> list[Cause]:
+def broken(rules: Sequence[CELRule], obj: Object) -> list[Cause]:
     """Return the violations in an object's spec."""
     return [cause for rule in rules for cause in rule.causes(obj["spec"])]
 

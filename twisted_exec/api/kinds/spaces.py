@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from twisted_exec.api import fields, names, spaces
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import cel_rules, validation
-from twisted_exec.api.kinds.cel_rules import TROUBLE, Fixed, Rule, Spec, column, condition
+from twisted_exec.api.kinds.cel_rules import TROUBLE, CELRule, Fixed, Spec, column, condition
 from twisted_exec.api.kinds.kind import Kind, Object
 from twisted_exec.api.kinds.validation import METAV1_CONDITIONS
 from twisted_exec.api.schema import (
@@ -54,8 +54,8 @@ def _imported(spec: Spec) -> bool:
     return bool(spec.get(_TYPE) == spaces.IMPORTED)
 
 
-def _imported_only(key: str) -> Rule:
-    return Rule(
+def _imported_only(key: str) -> CELRule:
+    return CELRule(
         key,
         "only an imported Space names its Secrets in spec; the manager sets those of others in status",
         f"self.{_TYPE} == '{spaces.IMPORTED}' || !has(self.{key})",
@@ -63,8 +63,8 @@ def _imported_only(key: str) -> Rule:
     )
 
 
-def _named(key: str) -> Rule:
-    return Rule(
+def _named(key: str) -> CELRule:
+    return CELRule(
         key,
         "must specify a name",
         f"!has(self.{key}) || (has(self.{key}.name) && self.{key}.name != '')",
@@ -81,20 +81,20 @@ def _secret(description: str) -> Schema:
 
 
 SPACE_RULES = (
-    Rule(
+    CELRule(
         _PROVIDER,
         "must name the SpaceProviderDesc of a managed or unmanaged Space",
         f"self.{_TYPE} == '{spaces.IMPORTED}' || (has(self.{_PROVIDER}) && self.{_PROVIDER} != '')",
         lambda spec: _imported(spec) or bool(spec.get(_PROVIDER)),
         missing=True,
     ),
-    Rule(
+    CELRule(
         _PROVIDER,
         "must be empty for an imported Space",
         f"self.{_TYPE} != '{spaces.IMPORTED}' || !has(self.{_PROVIDER}) || self.{_PROVIDER} == ''",
         lambda spec: not (_imported(spec) and spec.get(_PROVIDER)),
     ),
-    Rule(
+    CELRule(
         _PARAMETERS,
         "only allowed for a managed Space",
         f"self.{_TYPE} == '{spaces.MANAGED}' || !has(self.{_PARAMETERS})"
@@ -110,7 +110,7 @@ SPACE_FIXED = (
     Fixed(_PARAMETERS, "parameters are immutable: they only apply when a Space is created", "{}"),
 )
 PROVIDER_RULES = (
-    Rule(
+    CELRule(
         "secretRef",
         "must specify a name and a namespace",
         "!has(self.secretRef) || (has(self.secretRef.name) && self.secretRef.name != ''"

@@ -25,9 +25,9 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.apiserver.aggregated import admission_objects
-from twisted_exec.apiserver.aggregated.admission_objects import Followed, HostNamespaces
+from twisted_exec.apiserver.aggregated.admission_objects import FollowedKind, HostNamespaces
 from twisted_exec.apiserver.aggregated.admission_policies import Policies
-from twisted_exec.apiserver.aggregated.cel import Cel, Conditions
+from twisted_exec.apiserver.aggregated.cel import Cel, MatchConditions
 from twisted_exec.apiserver.aggregated.matching import (
     CONNECT,
     CREATE,
@@ -37,9 +37,9 @@ from twisted_exec.apiserver.aggregated.matching import (
 )
 from twisted_exec.apiserver.aggregated.webhooks import (
     Calls,
-    Deadline,
     Matching,
     Reinvocation,
+    RequestDeadline,
     Webhooks,
 )
 from twisted_exec.apiserver.interfaces import (
@@ -83,7 +83,7 @@ class HostAdmission(MultiService):
             self._follow(admission_objects.MUTATING_WEBHOOKS),
             self._follow(admission_objects.VALIDATING_WEBHOOKS),
             matching,
-            Conditions(cel),
+            MatchConditions(cel),
             self._calls,
         )
         self._policies = Policies(
@@ -99,8 +99,8 @@ class HostAdmission(MultiService):
             cel,
         )
 
-    def _follow(self, versions: Sequence[Resource]) -> Followed:
-        followed = Followed(self._client, versions, self._clock)
+    def _follow(self, versions: Sequence[Resource]) -> FollowedKind:
+        followed = FollowedKind(self._client, versions, self._clock)
         followed.setServiceParent(self)
         return followed
 
@@ -119,7 +119,7 @@ class HostAdmission(MultiService):
     def problems(self) -> Iterator[str]:
         """Why the copies of the host's objects are not current."""
         for each in self:
-            if isinstance(each, Followed) and each.problem:
+            if isinstance(each, FollowedKind) and each.problem:
                 yield f"{each.resource.plural}: {each.problem}"
 
     def stopService(self) -> Deferred[None]:
@@ -143,8 +143,8 @@ class HostAdmission(MultiService):
         """As :meth:`IOpeningAdmission.admit_opening`."""
         return Deferred.fromCoroutine(self._decide(_opened(opening), first=True))
 
-    def _deadline(self) -> Deadline:
-        return Deadline(self._clock)
+    def _deadline(self) -> RequestDeadline:
+        return RequestDeadline(self._clock)
 
     async def _decide(self, attributes: AdmissionAttributes, *, first: bool) -> None:
         """:param first: mutating admission has not run for this request."""
@@ -154,7 +154,7 @@ class HostAdmission(MultiService):
         await self._policies.validate(attributes)
         await self._webhooks.validate(attributes, deadline)
 
-    async def _changed(self, attributes: AdmissionAttributes, deadline: Deadline) -> Any:
+    async def _changed(self, attributes: AdmissionAttributes, deadline: RequestDeadline) -> Any:
         """Return the object after one or two passes."""
         pass_ = Reinvocation()
         await self._policies.check_mutating(attributes)

@@ -66,7 +66,7 @@ FOLLOWED = (
 """All resources that are listed and watched; the server's role must allow it."""
 
 
-class Followed(Service):
+class FollowedKind(Service):
     """
     A copy of the objects of one kind.
 
@@ -197,7 +197,7 @@ class HostNamespaces:
     :param followed: copy of the namespaces.
     """
 
-    def __init__(self, client: IKubeClient, followed: Followed) -> None:
+    def __init__(self, client: IKubeClient, followed: FollowedKind) -> None:
         self._client, self._followed = client, followed
 
     async def get(self, name: str) -> Object:

@@ -18,11 +18,11 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.aggregated.admission_objects import Followed
+from twisted_exec.apiserver.aggregated.admission_objects import FollowedKind
 from twisted_exec.apiserver.aggregated.admission_review import shown
 from twisted_exec.apiserver.aggregated.cel import (
     Cel,
-    Conditions,
+    MatchConditions,
     Undecided,
     Unsupported,
     decided,
@@ -66,7 +66,7 @@ class Binding:
 
 
 @dataclass(frozen=True)
-class Policy:
+class BoundPolicy:
     """One policy with its bindings, sorted by name."""
 
     name: str
@@ -80,7 +80,7 @@ class Policy:
     bindings: tuple[Binding, ...]
 
 
-def policies_of(policies: Iterable[Object], bindings: Iterable[Object]) -> list[Policy]:
+def policies_of(policies: Iterable[Object], bindings: Iterable[Object]) -> list[BoundPolicy]:
     """Return all policies that have bindings, sorted by name."""
     bound: dict[str, list[Binding]] = {}
     for binding in sorted(bindings, key=_name):
@@ -104,8 +104,8 @@ def _binding(name: str, spec: Mapping[str, Any]) -> Binding:
     )
 
 
-def _policy(name: str, spec: Mapping[str, Any], bindings: tuple[Binding, ...]) -> Policy:
-    return Policy(
+def _policy(name: str, spec: Mapping[str, Any], bindings: tuple[Binding, ...]) -> BoundPolicy:
+    return BoundPolicy(
         name,
         policy_reach(spec.get("matchConstraints")),
         conditions(spec.get("matchConditions")),
@@ -133,12 +133,12 @@ def _validation(entry: Mapping[str, Any]) -> Validation:
 class _PolicyCache:
     """The policies of one kind; parsed again after a change of theirs or of their bindings."""
 
-    def __init__(self, policies: Followed, bindings: Followed) -> None:
+    def __init__(self, policies: FollowedKind, bindings: FollowedKind) -> None:
         self._followed = policies, bindings
         self._generation: tuple[int, ...] = ()
-        self._policies: Sequence[Policy] = ()
+        self._policies: Sequence[BoundPolicy] = ()
 
-    async def policies(self) -> Sequence[Policy]:
+    async def policies(self) -> Sequence[BoundPolicy]:
         """
         :raises ServiceUnavailable: the host's objects are not synced yet.
         """
@@ -154,7 +154,7 @@ class _Use:
     """One policy applied to one request by one of its bindings."""
 
     def __init__(
-        self, noun: str, policy: Policy, attributes: AdmissionAttributes, binding: Binding
+        self, noun: str, policy: BoundPolicy, attributes: AdmissionAttributes, binding: Binding
     ) -> None:
         self.policy, self.binding, self.attributes = policy, binding, attributes
         self.named = f"{noun} '{policy.name}' with binding '{binding.name}'"
@@ -193,13 +193,13 @@ class Policies:
 
     def __init__(
         self,
-        validating: tuple[Followed, Followed],
-        mutating: tuple[Followed, Followed],
+        validating: tuple[FollowedKind, FollowedKind],
+        mutating: tuple[FollowedKind, FollowedKind],
         matching: Matching,
         cel: Cel,
     ) -> None:
         self._validating, self._mutating = _PolicyCache(*validating), _PolicyCache(*mutating)
-        self._matching, self._cel, self._conditions = matching, cel, Conditions(cel)
+        self._matching, self._cel, self._conditions = matching, cel, MatchConditions(cel)
 
     async def check_mutating(self, attributes: AdmissionAttributes) -> None:
         """
@@ -224,7 +224,7 @@ class Policies:
                 await self._evaluate(use)
 
     async def _uses(
-        self, noun: str, policy: Policy, attributes: AdmissionAttributes
+        self, noun: str, policy: BoundPolicy, attributes: AdmissionAttributes
     ) -> Sequence[_Use]:
         """Return the policy's uses that match the request."""
         uses = []

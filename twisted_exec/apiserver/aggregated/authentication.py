@@ -66,7 +66,7 @@ class TrustError(Exception):
 
 
 @dataclass(frozen=True)
-class Overrides:
+class RequestHeaderOverrides:
     """Settings that take precedence over the ConfigMap (``--requestheader-*``), where not empty."""
 
     names: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Overrides:
 
 
 @dataclass(frozen=True)
-class Trust:
+class ProxyTrust:
     """
     Trusted CAs and proxies.
 
@@ -100,12 +100,14 @@ class Trust:
         return self.client_ca + self.proxy_ca
 
 
-def trust_of(configmap: Mapping[str, Any], overrides: Overrides | None = None) -> Trust:
+def trust_of(
+    configmap: Mapping[str, Any], overrides: RequestHeaderOverrides | None = None
+) -> ProxyTrust:
     """
     :raises TrustError: not as written by a kube-apiserver, or every user could impersonate
         everyone.
     """
-    settings = overrides or Overrides()
+    settings = overrides or RequestHeaderOverrides()
     data = configmap.get("data")
     data = data if isinstance(data, Mapping) else {}
     clients = _authorities(data, "client-ca-file")
@@ -116,7 +118,7 @@ def trust_of(configmap: Mapping[str, Any], overrides: Overrides | None = None) -
             "--requestheader-client-ca-file and --proxy-client-cert-file"
         )
     names = settings.names or _names(data, "requestheader-allowed-names")
-    return Trust(
+    return ProxyTrust(
         pem.pem_of(clients),
         pem.pem_of(proxies),
         names,
@@ -222,11 +224,11 @@ class HostTrust(Service):
         self,
         client: IKubeClient,
         clock: IReactorTime,
-        overrides: Overrides | None = None,
+        overrides: RequestHeaderOverrides | None = None,
         metrics: CollectorRegistry | None = None,
     ) -> None:
         self._client, self._clock, self._overrides = client, clock, overrides
-        self._trust: Trust | None = None
+        self._trust: ProxyTrust | None = None
         self._waiting: list[Deferred[None]] = []
         self._following: Deferred[None] = succeed(None)
         self.problem = ""
@@ -258,7 +260,7 @@ class HostTrust(Service):
         return self._trust is not None and not self.problem and not self._reflector.problem
 
     @property
-    def current(self) -> Trust:
+    def current(self) -> ProxyTrust:
         """
         The settings in force.
 
@@ -339,7 +341,7 @@ class HostTrust(Service):
             self.problem = str(error)
             self._log.error("the trusted CAs and proxies stay unchanged: {why}", why=self.problem)
 
-    def _take(self, trust: Trust) -> None:
+    def _take(self, trust: ProxyTrust) -> None:
         is_awaited, self.problem = self._trust is None and bool(self.problem), ""
         if trust == self._trust:
             return
@@ -377,7 +379,7 @@ class HostAuthenticator:
 
     def __init__(self, trust: HostTrust, tokens: IAuthenticator, clock: IReactorTime) -> None:
         self._trust, self._tokens, self._clock = trust, tokens, clock
-        self._believed: Trust | None = None
+        self._believed: ProxyTrust | None = None
 
     def _understood(self) -> None:
         trust = self._trust.current

@@ -91,7 +91,7 @@ def _error_message(expression: str, why: object) -> str:
     return one_line(f"expression '{short}' resulted in error: {first}")
 
 
-class Conditions:
+class MatchConditions:
     """``matchConditions``."""
 
     def __init__(self, cel: Cel) -> None:

@@ -35,12 +35,16 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.aggregated.admission import HostAdmission
 from twisted_exec.apiserver.aggregated.admission_objects import FOLLOWED
-from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust, Overrides
+from twisted_exec.apiserver.aggregated.authentication import (
+    HostAuthenticator,
+    HostTrust,
+    RequestHeaderOverrides,
+)
 from twisted_exec.apiserver.aggregated.host_storage import HostedStorage, SplitStorage
 from twisted_exec.apiserver.controllers.leader_election import LEASE
 from twisted_exec.apiserver.controllers.leader_election import NAMESPACE as ELECTION
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness
-from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.credentials import files_of
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
@@ -64,7 +68,7 @@ class Aggregated:
     """
 
     host: Callable[[Any], IKubeClient]
-    overrides: Overrides = field(default_factory=Overrides)
+    overrides: RequestHeaderOverrides = field(default_factory=RequestHeaderOverrides)
 
 
 @implementer(IAuthorizer)
@@ -158,13 +162,13 @@ class Behind:
             self._changes.want()
 
     def followers(
-        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`ControlPlane.followers`."""
         return [self.trust, self._hosted, self._admission]
 
     def leader_controllers(
-        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+        self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`ControlPlane.leader_controllers`: the host empties namespaces and expires Events."""
         return []

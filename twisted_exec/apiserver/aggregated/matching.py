@@ -70,7 +70,7 @@ class AdmissionAttributes:
 
 
 @dataclass(frozen=True)
-class Rule:
+class WebhookRule:
     """
     An entry of ``rules``, ``resourceRules`` or ``excludeResourceRules``.
 
@@ -124,8 +124,8 @@ class Reach:
         decided.
     """
 
-    rules: tuple[Rule, ...] | None = None
-    excluded: tuple[Rule, ...] = ()
+    rules: tuple[WebhookRule, ...] | None = None
+    excluded: tuple[WebhookRule, ...] = ()
     objects: LabelSelector = LabelSelector()
     namespaces: LabelSelector = LabelSelector()
     problem: str = ""
@@ -173,7 +173,9 @@ def policy_reach(constraints: Mapping[str, Any] | None) -> Reach:
 
 
 def _reach(
-    selection: Mapping[str, Any], rules: tuple[Rule, ...] | None, excluded: tuple[Rule, ...]
+    selection: Mapping[str, Any],
+    rules: tuple[WebhookRule, ...] | None,
+    excluded: tuple[WebhookRule, ...],
 ) -> Reach:
     try:
         objects = of_object(selection.get("objectSelector"))
@@ -183,9 +185,9 @@ def _reach(
     return Reach(rules, excluded, objects, namespaces)
 
 
-def _rules(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Rule, ...]:
+def _rules(entries: Iterable[Mapping[str, Any]] | None) -> tuple[WebhookRule, ...]:
     return tuple(
-        Rule(
+        WebhookRule(
             frozenset(rule.get("operations") or ()),
             frozenset(rule.get("apiGroups") or ()),
             frozenset(rule.get("apiVersions") or ()),

@@ -30,7 +30,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api import patch
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, BadRequest, Forbidden, GatewayTimeout, InternalError
-from twisted_exec.apiserver.aggregated.admission_objects import Followed, HostNamespaces
+from twisted_exec.apiserver.aggregated.admission_objects import FollowedKind, HostNamespaces
 from twisted_exec.apiserver.aggregated.admission_review import (
     Answer,
     InvalidAnswer,
@@ -39,7 +39,7 @@ from twisted_exec.apiserver.aggregated.admission_review import (
     review,
     version_of,
 )
-from twisted_exec.apiserver.aggregated.cel import Conditions, Undecided
+from twisted_exec.apiserver.aggregated.cel import MatchConditions, Undecided
 from twisted_exec.apiserver.aggregated.matching import (
     AdmissionAttributes,
     Callee,
@@ -85,7 +85,7 @@ class Reinvocation:
         self.observers = set()
 
 
-class Deadline:
+class RequestDeadline:
     """The time limit for one request."""
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -125,7 +125,7 @@ class Matching:
 class _WebhookCache:
     """Webhooks of one kind of configuration; parsed again after changes."""
 
-    def __init__(self, followed: Followed) -> None:
+    def __init__(self, followed: FollowedKind) -> None:
         self._followed = followed
         self._generation = -1
         self._hooks: Sequence[Hook] = ()
@@ -153,17 +153,17 @@ class Webhooks:
 
     def __init__(
         self,
-        mutating: Followed,
-        validating: Followed,
+        mutating: FollowedKind,
+        validating: FollowedKind,
         matching: Matching,
-        conditions: Conditions,
+        conditions: MatchConditions,
         calls: Calls,
     ) -> None:
         self._mutating, self._validating = _WebhookCache(mutating), _WebhookCache(validating)
         self._matching, self._conditions, self._calls = matching, conditions, calls
 
     async def mutate(
-        self, attributes: AdmissionAttributes, pass_: Reinvocation, deadline: Deadline
+        self, attributes: AdmissionAttributes, pass_: Reinvocation, deadline: RequestDeadline
     ) -> Object | None:
         """
         Return the object after mutation.
@@ -188,7 +188,7 @@ class Webhooks:
         pass_.last = attributes.new
         return attributes.new
 
-    async def validate(self, attributes: AdmissionAttributes, deadline: Deadline) -> None:
+    async def validate(self, attributes: AdmissionAttributes, deadline: RequestDeadline) -> None:
         """
         :raises APIError: a webhook denies the request, or its call fails; the first if several.
         """
@@ -227,7 +227,12 @@ class Webhooks:
             ) from None
 
     async def _call(
-        self, hook: Hook, attributes: AdmissionAttributes, deadline: Deadline, *, mutating: bool
+        self,
+        hook: Hook,
+        attributes: AdmissionAttributes,
+        deadline: RequestDeadline,
+        *,
+        mutating: bool,
     ) -> Answer | None:
         """
         Call a webhook; ``None`` after a failure that its policy ignores.
@@ -265,7 +270,7 @@ class Webhooks:
         return answer
 
     async def _answer(
-        self, hook: Hook, attributes: AdmissionAttributes, deadline: Deadline, mutating: bool
+        self, hook: Hook, attributes: AdmissionAttributes, deadline: RequestDeadline, mutating: bool
     ) -> Answer:
         if hook.callee is None:
             raise CallFailed(hook.problem)

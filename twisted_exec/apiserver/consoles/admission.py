@@ -43,13 +43,13 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
-from twisted_exec.apiserver.consoles.policy_evaluation import Policy
+from twisted_exec.apiserver.consoles.policy_evaluation import ParsedPolicy
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.auth.console_rights import CONSOLE
 from twisted_exec.auth.gate import forbidden, hidden
 from twisted_exec.auth.interfaces import Decision, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.recording.chain import Head, InvalidRecording, decode_head
+from twisted_exec.recording.chain import HeadContent, InvalidRecording, decode_head
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
@@ -408,7 +408,7 @@ def _check_head(new: Object, old: Object) -> None:
         )
 
 
-def _decoded(text: str) -> Head:
+def _decoded(text: str) -> HeadContent:
     return decode_head(text.encode("utf-8", "replace") + b"\n")[0]
 
 
@@ -529,7 +529,7 @@ class PolicyLabels:
                     f'apply to it any more, and user "{change.user.name}" cannot update that policy'
                 )
 
-    async def _may_update(self, change: Change, policy: Policy) -> bool:
+    async def _may_update(self, change: Change, policy: ParsedPolicy) -> bool:
         resource = CONSOLEPOLICIES.resource
         attributes = Attributes(
             change.user,

@@ -50,10 +50,10 @@ from twisted_exec.apiserver.interfaces import (
     IReservation,
     Opening,
 )
-from twisted_exec.apiserver.serving.filters import Limits, attributes_of, query_of
+from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
@@ -62,7 +62,7 @@ from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome
-from twisted_exec.streaming.http.routes import Match
+from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.interfaces import UID_HEADER, IStreamLocator, Location, Subject
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.text.relay import Relay
@@ -104,7 +104,7 @@ class MachineLocator:
         reactor: object,
         policies: IConsolePolicies,
         admissions: Sequence[IOpeningAdmission] = (),
-        limits: Limits | None = None,
+        limits: RequestLimits | None = None,
         strict_verbs: bool = False,
         now: Callable[[], float] = time.time,
         refusals: ConsoleRefusals | None = None,
@@ -116,7 +116,7 @@ class MachineLocator:
         self._strict_verbs, self._now = strict_verbs, now
         self._dialect, self._kind, self._admissions = dialect, machine_kind(dialect), admissions
         self.poollets = Poollets(dialect, storage, backend, reactor)
-        self._limits = limits or Limits()
+        self._limits = limits or RequestLimits()
 
     @property
     def workload(self) -> str:
@@ -134,7 +134,7 @@ class MachineLocator:
                     await self._refusals.takeover(self._kind, context.subject, refusal.message)
                 raise
 
-    async def _locate_target(self, context: RequestContext, target: Target) -> Location:
+    async def _locate_target(self, context: RequestContext, target: RequestTarget) -> Location:
         context.learn_reason()
         access, right = await self._authorize(context, target)
         headers = forwarded_headers(context.user)
@@ -176,7 +176,7 @@ class MachineLocator:
 
         return lambda: Deferred.fromCoroutine(use())
 
-    def _anew(self, target: Target, location: Location) -> Callable[[], Deferred[Location]]:
+    def _anew(self, target: RequestTarget, location: Location) -> Callable[[], Deferred[Location]]:
         """Return a function that locates the same machine again."""
         subject, path = location.subject, location.path.decode("ascii")
 
@@ -192,7 +192,7 @@ class MachineLocator:
         return lambda: Deferred.fromCoroutine(anew())
 
     async def _authorize(
-        self, context: RequestContext, target: Target
+        self, context: RequestContext, target: RequestTarget
     ) -> tuple[ConsoleAccess | None, Right]:
         """Check the user's permission; return the access if it is to a console, and the right."""
         if target.subresource == CONSOLE:
@@ -279,7 +279,7 @@ class MachineLocator:
         if query_of(context).texts("dryRun"):
             raise BadRequest("dryRun is not supported for exec")
 
-    async def _admit(self, context: RequestContext, target: Target) -> None:
+    async def _admit(self, context: RequestContext, target: RequestTarget) -> None:
         """Run admission; as in Kubernetes before the object's existence is checked."""
         if target.subresource not in self._kind.connects:
             return  # a text, not a stream
@@ -294,7 +294,7 @@ class MachineLocator:
         for admission in self._admissions:
             await admission.admit_opening(opening)
 
-    async def _machine(self, target: Target, *, is_open: bool = False) -> Object:
+    async def _machine(self, target: RequestTarget, *, is_open: bool = False) -> Object:
         """
         Return the machine.
 
@@ -329,11 +329,11 @@ def connect_options(kind: Kind, subresource: str, query: Query) -> Object:
     return options
 
 
-def console_facts(dialects: Iterable[Dialect]) -> Callable[[Target], dict[str, str]]:
+def console_facts(dialects: Iterable[Dialect]) -> Callable[[RequestTarget], dict[str, str]]:
     """Make a function from a machine of these dialects to the facts of its sessions."""
     by_kind = {machine_kind(dialect).resource: dialect for dialect in dialects}
 
-    def facts(target: Target) -> dict[str, str]:
+    def facts(target: RequestTarget) -> dict[str, str]:
         dialect = by_kind[target.kind.resource]
         return {
             "namespace": target.namespace,
@@ -387,7 +387,7 @@ def add_retained_texts(routes: GatedRoutes, kind: Kind, subresource: str, relay:
         "subresource": subresource,
     }
 
-    def session(target: Target) -> dict[str, str]:
+    def session(target: RequestTarget) -> dict[str, str]:
         return {"namespace": target.namespace, "machine": target.name, **facts}
 
     _add_texts(routes, kind, subresource, relay, session)
@@ -398,7 +398,7 @@ def _add_texts(
     kind: Kind,
     subresource: str,
     relay: Relay,
-    session: Callable[[Target], dict[str, str]],
+    session: Callable[[RequestTarget], dict[str, str]],
 ) -> None:
     path, target = f"{_item_path(kind)}/{subresource}", partial(_target_of, kind, subresource)
     routes.add_session(["GET"], path, relay.handle, target=target, session=session)
@@ -409,9 +409,9 @@ def _item_path(kind: Kind) -> str:
     return f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
 
 
-def _target_of(kind: Kind, subresource: str, match: Match[Any]) -> Target:
+def _target_of(kind: Kind, subresource: str, match: RouteMatch[Any]) -> RequestTarget:
     """Return the object of a request, with the subresource of its route."""
-    return Target(kind, match.values["namespace"], match.values["name"], subresource)
+    return RequestTarget(kind, match.values["namespace"], match.values["name"], subresource)
 
 
 REFUSED = "ConsoleRefused"

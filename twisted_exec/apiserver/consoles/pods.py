@@ -35,10 +35,10 @@ from twisted_exec.apiserver.machine_pods import READ_ONLY, PodNames
 from twisted_exec.apiserver.serving.filters import query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.gate import GatedRoutes
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.routes import Match
+from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.text.relay import Relay
@@ -80,7 +80,7 @@ class MachineOfPod:
 
 
 @implementer(IStreamLocator)
-class PodLocator:
+class MachinePodLocator:
     """
     Locates the poollet for ``.../pods/NAME/attach`` and ``.../pods/NAME/exec``.
 
@@ -187,14 +187,14 @@ def add_pod_consoles(
     """
     Add ``pods/attach``, ``pods/exec`` and ``pods/log``.
 
-    :param proxy: with a :class:`PodLocator`.
+    :param proxy: with a :class:`MachinePodLocator`.
     :param relay: with a :class:`MachineOfPod` of logs.
     """
     facts = console_facts(dialects)
 
-    def machine(subresource: str, match: Match[Any]) -> Target:
+    def machine(subresource: str, match: RouteMatch[Any]) -> RequestTarget:
         dialect, name = names.machine(match.values["name"])
-        return Target(machine_kind(dialect), match.values["namespace"], name, subresource)
+        return RequestTarget(machine_kind(dialect), match.values["namespace"], name, subresource)
 
     console, log = partial(machine, "exec"), partial(machine, LOG)
     for subresource in ("attach", "exec"):

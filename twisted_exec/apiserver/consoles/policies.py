@@ -31,7 +31,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.consoles.policy_evaluation import (
-    Policy,
+    ParsedPolicy,
     approvals,
     demand_of,
     evaluate,
@@ -88,7 +88,7 @@ class ConsolePolicies(StoreFollower):
         self._resources, self._clock, self._now = machines, clock, now
         self._listeners: list[Callable[[], None]] = []
         self._unlisted = {CONSOLEPOLICIES.resource, CONSOLEREQUESTS.resource}
-        self._policies: defaultdict[str, dict[str, Policy]] = defaultdict(dict)
+        self._policies: defaultdict[str, dict[str, ParsedPolicy]] = defaultdict(dict)
         self._requests: defaultdict[_Asker, dict[Key, Object]] = defaultdict(dict)
         self._moments: list[tuple[float, Key]] = []
         """A heap of the ends of approvals, and of the next changes of policies by their hours."""
@@ -177,7 +177,7 @@ class ConsolePolicies(StoreFollower):
             '"kubectl auth can-i drive machines/NAME --subresource=console"',
         )
 
-    def selecting(self, machine: Object) -> list[Policy]:
+    def selecting(self, machine: Object) -> list[ParsedPolicy]:
         """
         Return the policies that apply to a machine, by name.
 
@@ -592,7 +592,7 @@ _OF_USE = ("session", "useTime")
 @dataclass(frozen=True)
 class SessionConditions:
     """
-    The policies that apply to one session: :class:`~twisted_exec.auth.console_rights.Conditions`.
+    The policies that apply to one session: :class:`~twisted_exec.auth.console_rights.SessionRequirements`.
 
     :param machine: as it was when the session was opened; each review uses its present labels.
     :param recording: that the session requires (:attr:`~twisted_exec.wire.session_terms.Terms.recording`);
@@ -605,12 +605,12 @@ class SessionConditions:
     recording: str | None = None
 
     def is_strict(self) -> bool:
-        """As :meth:`~twisted_exec.auth.console_rights.Conditions.is_strict`."""
+        """As :meth:`~twisted_exec.auth.console_rights.SessionRequirements.is_strict`."""
         strict: bool = self.policies.is_strict(self.machine)
         return strict
 
     def terms(self, right: Right) -> Terms:
-        """As :meth:`~twisted_exec.auth.console_rights.Conditions.terms`."""
+        """As :meth:`~twisted_exec.auth.console_rights.SessionRequirements.terms`."""
         terms: Terms = self.policies.review(self.applicant, self.machine["metadata"]["uid"], right)
         if self.recording is None:
             return terms

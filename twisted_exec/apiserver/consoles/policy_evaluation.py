@@ -50,7 +50,7 @@ NOT_ALLOWED = "ConsolePolicyNotMet"
 
 
 @dataclass(frozen=True)
-class Policy:
+class ParsedPolicy:
     """
     A parsed ConsolePolicy.
 
@@ -84,10 +84,10 @@ class Policy:
         return f'ConsolePolicy "{self.namespace}/{self.name}"'
 
 
-def parsed(obj: Object) -> Policy:
+def parsed(obj: Object) -> ParsedPolicy:
     """Parse a policy of the store; never fails."""
     spec, metadata = obj["spec"], obj["metadata"]
-    policy = Policy(metadata["namespace"], metadata["name"], spec, LabelSelector())
+    policy = ParsedPolicy(metadata["namespace"], metadata["name"], spec, LabelSelector())
     try:
         policy = replace(policy, selector=selectors.of_object(spec.get("selector")))
         if spec.get("hours"):
@@ -102,7 +102,7 @@ def parsed(obj: Object) -> Policy:
 
 
 def evaluate(
-    policies: Sequence[Policy],
+    policies: Sequence[ParsedPolicy],
     requests: Sequence[Object],
     applicant: Applicant,
     machine: Object,
@@ -129,7 +129,7 @@ def evaluate(
     return replace(reduce(stricter, terms), policy=_names(policies))
 
 
-def needs_use(policies: Iterable[Policy]) -> bool:
+def needs_use(policies: Iterable[ParsedPolicy]) -> bool:
     """Return whether a session uses up its approval."""
     return any(policy.spec.get("approval") == ONCE for policy in policies)
 
@@ -182,7 +182,7 @@ def _forbidden(refusals: Sequence[_Refused]) -> Forbidden:
 
 
 def _terms(
-    policy: Policy,
+    policy: ParsedPolicy,
     requests: Sequence[Object],
     applicant: Applicant,
     machine: Object,
@@ -217,7 +217,7 @@ def _terms(
     )
 
 
-def _end_of_hours(policy: Policy, now: float) -> float:
+def _end_of_hours(policy: ParsedPolicy, now: float) -> float:
     if policy.hours is None:
         return float("inf")
     closes = policy.hours.closes(now)
@@ -230,7 +230,7 @@ def _end_of_hours(policy: Policy, now: float) -> float:
 
 
 def _requested(
-    policy: Policy,
+    policy: ParsedPolicy,
     requests: Sequence[Object],
     applicant: Applicant,
     machine: Object,
@@ -269,7 +269,7 @@ def _reasons(applicant: Applicant, requests: Sequence[Object], now: float) -> li
     return [reason for reason in reasons if reason]
 
 
-def _check_reason(policy: Policy, reasons: Sequence[str], machine: Object) -> None:
+def _check_reason(policy: ParsedPolicy, reasons: Sequence[str], machine: Object) -> None:
     if policy.spec.get("reason") != REQUIRED:
         return
     if not reasons:
@@ -289,7 +289,7 @@ def _check_reason(policy: Policy, reasons: Sequence[str], machine: Object) -> No
         )
 
 
-def _check_person(policy: Policy, people: int, applicant: Applicant) -> None:
+def _check_person(policy: ParsedPolicy, people: int, applicant: Applicant) -> None:
     needs = f"{policy} requires {people} people at this console"
     _check_no_service_account(needs, applicant)
     if applicant.caller:
@@ -305,7 +305,7 @@ def _check_no_service_account(needs: str, applicant: Applicant) -> None:
 
 
 def _approval(
-    policy: Policy,
+    policy: ParsedPolicy,
     requests: Sequence[Object],
     applicant: Applicant,
     machine: Object,
@@ -388,7 +388,7 @@ def _right(request: Object) -> Right:
     return Right[str(request["spec"]["right"]).upper()]
 
 
-def _names(policies: Sequence[Policy]) -> str:
+def _names(policies: Sequence[ParsedPolicy]) -> str:
     names = [f"{each.namespace}/{each.name}" for each in policies]
     if len(names) > _NAMED_POLICIES:
         names[_NAMED_POLICIES:] = [f"and {len(names) - _NAMED_POLICIES} more"]
@@ -404,7 +404,7 @@ def _open(machine: Object, options: str) -> str:
     return f"kubectl console {options} {_named(machine)}"
 
 
-def demand_of(policies: Iterable[Policy]) -> Demand | None:
+def demand_of(policies: Iterable[ParsedPolicy]) -> Demand | None:
     """Return the strictest demand of the policies of a machine; ``None`` if they have none."""
     demands = [
         Demand(

@@ -30,7 +30,7 @@ from twisted_exec.api.times import seconds, timestamp
 from twisted_exec.apiserver.controllers.event_recorder import OURSELVES
 from twisted_exec.apiserver.interfaces import Demand
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.tasks import as_deferred
@@ -144,7 +144,7 @@ class OpenRecordings(StoreFollower):
                 recording = self._match(uid, demand)
                 if recording is None:
                     draft = _draft(dialect, machine, user, demand, reason, self._now())
-                    target = Target(CONSOLERECORDINGS, namespace)
+                    target = RequestTarget(CONSOLERECORDINGS, namespace)
                     new: Object = await self._verbs.create(OURSELVES, target, draft, _OPTIONS)
                     self._remember(new)
                     return new, True

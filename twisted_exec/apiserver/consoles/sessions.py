@@ -63,7 +63,7 @@ _RESOURCE = CONSOLESESSIONS.resource
 _Counts = tuple[int, int]
 
 
-class Record:
+class SessionRecord:
     """
     One session, and its object.
 
@@ -402,9 +402,9 @@ class SessionObjects(StoreFollower):
         self._is_exclusive = exclusive
         self._sessions, self._clock, self._now = sessions, clock, now
         self.replica = replica
-        self._records: dict[Session, Record] = {}
-        self._named: dict[tuple[str, str], Record] = {}
-        self._resumable: dict[str, Record] = {}  # by the id of the session
+        self._records: dict[Session, SessionRecord] = {}
+        self._named: dict[tuple[str, str], SessionRecord] = {}
+        self._resumable: dict[str, SessionRecord] = {}  # by the id of the session
         self._foreign = ForeignObjects(storage, clock, self._failed)
         self._predecessors: tuple[str, ...] = ()
         self._loop = LoopingCall(self.look)
@@ -460,7 +460,7 @@ class SessionObjects(StoreFollower):
     # Callbacks of the server's sessions
 
     def began(self, session: Session) -> None:
-        """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
+        """As :class:`~twisted_exec.streaming.sessions.registry.StreamWatcher`."""
         if session.subject.subresource != "exec" or not session.subject.namespace:
             return
         record = self._resumable.get(session.resumes) if session.resumes else None
@@ -468,7 +468,7 @@ class SessionObjects(StoreFollower):
             del self._records[record.session], self._resumable[record.id]
             record.go_on(session)
         else:
-            record = Record(session)
+            record = SessionRecord(session)
             record.delay = self._clock.callLater(CREATE_SECONDS, self._lasted, record)
             self._foreign.resumed(session)
         self._records[session] = record
@@ -476,12 +476,12 @@ class SessionObjects(StoreFollower):
             self._resumable[record.id] = record
         self._work(record)
 
-    def _lasted(self, record: Record) -> None:
+    def _lasted(self, record: SessionRecord) -> None:
         record.delay = None
         self._work(record)
 
     def ended(self, session: Session) -> None:
-        """As :class:`~twisted_exec.streaming.sessions.registry.Watcher`."""
+        """As :class:`~twisted_exec.streaming.sessions.registry.StreamWatcher`."""
         self._foreign.ended(session)
         record = self._records.get(session)
         if record is None:
@@ -491,7 +491,7 @@ class SessionObjects(StoreFollower):
         else:
             self._end(record)
 
-    def _lost(self, record: Record) -> None:
+    def _lost(self, record: SessionRecord) -> None:
         """Keep the object for as long as the user may come back."""
         record.lost(self._now())
         if self.running:
@@ -500,14 +500,14 @@ class SessionObjects(StoreFollower):
         if record.delay is None:
             self._work_later(record)
 
-    def _end(self, record: Record) -> None:
+    def _end(self, record: SessionRecord) -> None:
         """Delete the object."""
         record.live = False
         record.stop_waiting_for_user()
         record.stop_waiting()
         self._work_later(record)
 
-    def _work_later(self, record: Record) -> None:
+    def _work_later(self, record: SessionRecord) -> None:
         """Write at once, or a little later if many objects are to be written."""
         seconds = self._pace.delay() if record.stored is not None and self.running else 0.0
         if seconds:
@@ -517,14 +517,14 @@ class SessionObjects(StoreFollower):
 
     # Writes for one record
 
-    def _work(self, record: Record) -> None:
+    def _work(self, record: SessionRecord) -> None:
         if record.working is None and record.delay is None:
             working = Deferred.fromCoroutine(self._bring_about(record))
             if not working.called:
                 record.working = working
             working.addBoth(self._worked, record)
 
-    async def _bring_about(self, record: Record) -> None:
+    async def _bring_about(self, record: SessionRecord) -> None:
         if record.live and record.stored is None:
             await self._create(record)
         elif record.live and record.stored is not None and self._is_stale(record):
@@ -533,7 +533,7 @@ class SessionObjects(StoreFollower):
             await self._remove(record.stored)
             record.stored = None
 
-    def _worked(self, result: object, record: Record) -> None:
+    def _worked(self, result: object, record: SessionRecord) -> None:
         record.working = None
         if isinstance(result, Failure):
             self._trouble(result)  # the next round tries again
@@ -547,7 +547,7 @@ class SessionObjects(StoreFollower):
                 del self._resumable[record.id]
             self._unname(record)
 
-    async def _create(self, record: Record) -> None:
+    async def _create(self, record: SessionRecord) -> None:
         for attempt in range(_ATTEMPTS):
             self._name(record)
             try:
@@ -566,16 +566,16 @@ class SessionObjects(StoreFollower):
                 record.stored = stored if stored["metadata"]["uid"] != record.gone else None
                 return
 
-    def _name(self, record: Record) -> None:
+    def _name(self, record: SessionRecord) -> None:
         if not record.name:
             record.name = names.generated(f"{record.session.subject.machine}-")
             self._named[record.namespace, record.name] = record
 
-    def _unname(self, record: Record) -> None:
+    def _unname(self, record: SessionRecord) -> None:
         self._named.pop((record.namespace, record.name), None)
         record.name = ""
 
-    def _status(self, record: Record) -> Object:
+    def _status(self, record: SessionRecord) -> Object:
         record.renewed_at = self._clock.seconds()
         lease = LEASE_RENEWALS * self._renew_seconds
         return record.status(self._role(record), self._now(), lease)
@@ -584,7 +584,7 @@ class SessionObjects(StoreFollower):
     def _renew_seconds(self) -> float:
         return max(RENEW_SECONDS, len(self._records) / RENEWALS_PER_SECOND)
 
-    async def _renew(self, record: Record) -> None:
+    async def _renew(self, record: SessionRecord) -> None:
         if record.stored is None:
             return
         obj = record.renewed_object(record.stored, self.replica, self._status(record))
@@ -622,7 +622,7 @@ class SessionObjects(StoreFollower):
         else:
             self._foreign.note(event.obj)
 
-    def _own_changed(self, record: Record, event: Event) -> None:
+    def _own_changed(self, record: SessionRecord, event: Event) -> None:
         if event.type == DELETED:
             record.stored, record.gone = None, event.obj["metadata"]["uid"]
         is_ended = "endedBy" in event.obj.get("status", {})
@@ -653,10 +653,10 @@ class SessionObjects(StoreFollower):
             if record.away_since is not None and record.session.subject.uid == uid and record.live:
                 self._end(record)
 
-    def _is_stale(self, record: Record) -> bool:
+    def _is_stale(self, record: SessionRecord) -> bool:
         return record.is_stale(self._role(record))
 
-    def _role(self, record: Record) -> str | None:
+    def _role(self, record: SessionRecord) -> str | None:
         """Return the role of the session; ``None`` if it is not known."""
         subject = record.session.subject
         writers = self._writers.get(subject.uid)
@@ -664,7 +664,7 @@ class SessionObjects(StoreFollower):
             return None
         return "Writer" if subject.session in writers else "Observer"
 
-    def _record_of(self, obj: Object) -> Record | None:
+    def _record_of(self, obj: Object) -> SessionRecord | None:
         """Return the record of an object, if its session is ours and live."""
         record = self._named.get(key_of(obj))
         if record is None or not record.live:

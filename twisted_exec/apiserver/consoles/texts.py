@@ -26,8 +26,8 @@ from twisted_exec.api.logs import parse
 from twisted_exec.api.status import BadRequest, Conflict, NotImplementedByBackend
 from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.consoles.poollets import forwarded_headers
-from twisted_exec.apiserver.serving.filters import Limits, attributes_of
-from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of
+from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, ScreenAccess
 from twisted_exec.auth.gate import Gate
 from twisted_exec.program.tasks import as_deferred
@@ -48,7 +48,11 @@ class RetainedTextLocator:
     """
 
     def __init__(
-        self, gate: Gate, storage: IStorage, machines: Iterable[MachineLocator], limits: Limits
+        self,
+        gate: Gate,
+        storage: IStorage,
+        machines: Iterable[MachineLocator],
+        limits: RequestLimits,
     ) -> None:
         self._gate, self._storage, self._limits = gate, storage, limits
         self._machines = {each.workload: each for each in machines}
@@ -59,10 +63,10 @@ class RetainedTextLocator:
         """:raises APIError: the request is invalid."""
         raise NotImplementedError
 
-    def _check(self, target: Target, obj: Object) -> None:
+    def _check(self, target: RequestTarget, obj: Object) -> None:
         """:raises APIError: the object has no text."""
 
-    def _path(self, target: Target) -> str:
+    def _path(self, target: RequestTarget) -> str:
         """Return the path on the poollet."""
         raise NotImplementedError
 
@@ -76,7 +80,7 @@ class RetainedTextLocator:
         with self._limits.short(context.user):
             return await self._locate_target(context, context.target)
 
-    async def _locate_target(self, context: RequestContext, target: Target) -> Location:
+    async def _locate_target(self, context: RequestContext, target: RequestTarget) -> Location:
         await self._gate.authorize_session(context, attributes_of(context.user, "get", target))
         headers = forwarded_headers(context.user)
         self._check_request(context)
@@ -112,7 +116,9 @@ class LogLocator(MachineLocator):
     needs_power: ClassVar[bool] = False
     resumes: ClassVar[bool] = False
 
-    async def _authorize(self, context: RequestContext, target: Target) -> tuple[None, Right]:
+    async def _authorize(
+        self, context: RequestContext, target: RequestTarget
+    ) -> tuple[None, Right]:
         permission = attributes_of(context.user, self.verb, target)
         await self._gate.authorize_session(context, permission)
         return None, Right.OBSERVE
@@ -141,7 +147,7 @@ class DeletedLogLocator(RetainedTextLocator):
     def _check_request(self, context: RequestContext) -> None:
         parse(context.request.args, context.target.name)
 
-    def _path(self, target: Target) -> str:
+    def _path(self, target: RequestTarget) -> str:
         return deleted_log_path(target.namespace, target.name)
 
     def _at(self, location: Location, obj: Object) -> Location:
@@ -179,7 +185,7 @@ class ScreenLocator(MachineLocator):
     is_recorded: ClassVar[bool] = False
 
     async def _authorize(
-        self, context: RequestContext, target: Target
+        self, context: RequestContext, target: RequestTarget
     ) -> tuple[ConsoleAccess, Right]:
         context.options = replace(context.options, read_only=True, force=False)
         permission = attributes_of(context.user, self.verb, replace(target, subresource=CONSOLE))
@@ -224,7 +230,7 @@ class ContentLocator(RetainedTextLocator):
         if is_upgrade(context.request):
             raise BadRequest("a recording is read with a plain GET")
 
-    def _check(self, target: Target, obj: Object) -> None:
+    def _check(self, target: RequestTarget, obj: Object) -> None:
         state = state_of(obj)
         named = f'{target.kind.resource.qualified} "{target.name}"'
         if state == PENDING:
@@ -233,7 +239,7 @@ class ContentLocator(RetainedTextLocator):
             reason = obj["status"].get("message", "it failed")
             raise Conflict(f"{named} has no content: {reason}")
 
-    def _path(self, target: Target) -> str:
+    def _path(self, target: RequestTarget) -> str:
         return content_path(target.namespace, target.name)
 
     def _at(self, location: Location, obj: Object) -> Location:

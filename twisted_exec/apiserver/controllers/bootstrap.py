@@ -30,9 +30,9 @@ from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.controllers.namespaces import PERMANENT, ensure_namespaces
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs, check_size
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs, check_size
 from twisted_exec.auth.interfaces import User
-from twisted_exec.auth.rbac import Policy, RBACObjects
+from twisted_exec.auth.rbac import Permissions, RBACObjects
 from twisted_exec.kube.informers import Backoff
 from twisted_exec.storage.follower import Followed, StoreFollower, log_failure
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
@@ -165,13 +165,13 @@ async def _ensure(storage: IStorage, verbs: Verbs, desired: Object) -> bool:
 async def _make_or_complete(storage: IStorage, verbs: Verbs, desired: Object) -> bool:
     """Return whether the object was created."""
     kind, name = _KINDS[desired["kind"]], desired["metadata"]["name"]
-    target = Target(kind, "", name)
+    target = RequestTarget(kind, "", name)
     try:
         stored = await storage.get(kind.resource, "", name)
     except NotFound:
         body = copy.deepcopy(desired)
         body["metadata"].setdefault("annotations", {})[AUTOUPDATE] = "true"
-        await verbs.create(_OURSELVES, Target(kind), body, WriteOptions(manager=MANAGER))
+        await verbs.create(_OURSELVES, RequestTarget(kind), body, WriteOptions(manager=MANAGER))
         return True
     if stored["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true":
         await verbs.update(
@@ -235,7 +235,7 @@ class RoleAggregation(StoreFollower):
 
     async def _gather(self) -> None:
         roles = (await self._storage.list(CLUSTERROLES.resource)).items
-        policy = Policy(RBACObjects(cluster_roles=roles))
+        policy = Permissions(RBACObjects(cluster_roles=roles))
         for role in roles:
             if role.get("aggregationRule"):
                 aggregated = policy.rules_of(

@@ -32,9 +32,9 @@ from twisted_exec.api.status import AlreadyExists, Conflict, Forbidden, NotFound
 from twisted_exec.api.times import seconds, timestamp
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
-from twisted_exec.apiserver.controllers.expiry import Expired, ExpiryController, delete_all
+from twisted_exec.apiserver.controllers.expiry import ExpiryCandidates, ExpiryController, delete_all
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.storage.follower import Followed, listed_as_added
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, Listing
@@ -73,7 +73,7 @@ class ConsoleRequests(ExpiryController):
         self._machines = {each.workload.qualified: machine_kind(each) for each in dialects}
         self._reports = Reports(verbs, "console-requests", now)
         self._ends: dict[Key, float] = {}
-        self._expired = Expired[Key](clock)
+        self._expired = ExpiryCandidates[Key](clock)
         self._unreported: deque[tuple[Object, str, str, str]] = deque(maxlen=_MOST_EVENTS)
         self._runs = CoalescedRuns(self._report, self._failed, self._report_soon)
 
@@ -162,7 +162,7 @@ UNCLOSED_SECONDS = 300.0
 NOT_CLOSED = "RecordingNotClosed"
 
 
-class ConsoleRecordings(ExpiryController):
+class ConsoleRecordingsController(ExpiryController):
     """
     The controller of ConsoleRecordings; runs on the leader only.
 
@@ -201,7 +201,7 @@ class ConsoleRecordings(ExpiryController):
         self._without_since: dict[str, float] = {}
         """When the last session left a machine, by the monotonic clock."""
         self._unlisted: set[Resource] = set()
-        self._expired = Expired[Key](clock)
+        self._expired = ExpiryCandidates[Key](clock)
 
     def stopService(self) -> None:
         """Stop following the store."""
@@ -369,7 +369,7 @@ class DeletedConsoles(ExpiryController):
         self._most_objects = most_objects
         self._missing: deque[Object] = deque()
         self._expiries: dict[Key, float] = {}  # oldest first
-        self._expired = Expired[Key](clock)
+        self._expired = ExpiryCandidates[Key](clock)
         self._runs = CoalescedRuns(self._create_missing, self._failed, self._create_soon)
 
     def stopService(self) -> None:
@@ -426,7 +426,7 @@ class DeletedConsoles(ExpiryController):
     async def _create_missing(self) -> None:
         while self._missing and self.running:
             draft = self._missing[0]
-            target = Target(DELETEDCONSOLES, draft["metadata"]["namespace"])
+            target = RequestTarget(DELETEDCONSOLES, draft["metadata"]["namespace"])
             try:
                 await self._verbs.create(OURSELVES, target, draft, _OPTIONS)
             except (AlreadyExists, NotFound, Forbidden):

@@ -17,7 +17,7 @@ from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.interfaces import User
 
 NORMAL, WARNING = "Normal", "Warning"
@@ -51,12 +51,12 @@ class Reports:
         :param reason: CamelCase word for programs.
         """
         event = self._event(kind, obj, level, reason, message[:_LONGEST_MESSAGE])
-        target = Target(EVENTS, event["metadata"]["namespace"], event["metadata"]["name"])
+        target = RequestTarget(EVENTS, event["metadata"]["namespace"], event["metadata"]["name"])
         try:
             try:
                 await self._verbs.patch(OURSELVES, target, self._again, _OPTIONS)
             except NotFound:
-                where = Target(EVENTS, target.namespace)
+                where = RequestTarget(EVENTS, target.namespace)
                 await self._verbs.create(OURSELVES, where, event, _OPTIONS)
         except APIError as error:
             self._log.info(

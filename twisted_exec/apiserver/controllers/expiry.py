@@ -76,7 +76,7 @@ class ExpiryController(StoreFollower):
         log_failure(self._log, self.trouble, failure)
 
 
-class Expired(Generic[K]):
+class ExpiryCandidates(Generic[K]):
     """
     Objects that look expired.
 
@@ -139,7 +139,7 @@ class TokenExpiry(ExpiryController):
     def __init__(self, storage: IStorage, clock: IReactorTime, now: Callable[[], float]) -> None:
         super().__init__(storage, clock)
         self._now = now
-        self._expired = Expired[str](clock)
+        self._expired = ExpiryCandidates[str](clock)
 
     async def _look(self) -> None:
         secrets = (await self._storage.list(SECRETS.resource, NAMESPACE)).items

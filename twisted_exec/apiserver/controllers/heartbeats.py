@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import LEASES, Kind, Object, machine_kind, pool_kind
-from twisted_exec.api.managedfields import Writer, updated
+from twisted_exec.api.managedfields import WriteOrigin, updated
 from twisted_exec.api.status import APIError
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.serving.query import MANAGER
@@ -162,7 +162,7 @@ class PoolHeartbeats(Service):
             )
 
     async def _write(self, kind: Kind, old: Object, new: Object) -> None:
-        writer = Writer(MANAGER, "status", self._now())
+        writer = WriteOrigin(MANAGER, "status", self._now())
         if entries := updated(kind, old, new, None, writer):
             new["metadata"]["managedFields"] = entries
         await self._storage.update(kind.resource, new)

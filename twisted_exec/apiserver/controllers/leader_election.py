@@ -31,7 +31,7 @@ from twisted_exec.api.kinds import LEASES, Object
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.controllers.event_recorder import OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.kube.interfaces import ILeases
 from twisted_exec.kube.leases import EVENT_REASON, Election, LeaderServices, Make, new_lease
 from twisted_exec.storage.follower import Followed, StoreFollower
@@ -49,7 +49,7 @@ class StoredLease:
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
-        self._target = Target(LEASES, NAMESPACE, LEASE)
+        self._target = RequestTarget(LEASES, NAMESPACE, LEASE)
 
     def get(self) -> Deferred[Object]:
         """As :meth:`ILeases.get`."""
@@ -58,7 +58,7 @@ class StoredLease:
     def create(self, spec: Object) -> Deferred[Object]:
         """As :meth:`ILeases.create`."""
         lease = new_lease(NAMESPACE, LEASE, spec)
-        making = self._verbs.create(OURSELVES, Target(LEASES, NAMESPACE), lease, _OPTIONS)
+        making = self._verbs.create(OURSELVES, RequestTarget(LEASES, NAMESPACE), lease, _OPTIONS)
         return Deferred.fromCoroutine(making)
 
     def update(self, lease: Object) -> Deferred[Object]:

@@ -19,8 +19,8 @@ from twisted_exec.api.status import AlreadyExists, Conflict, Forbidden, NotFound
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.registry import Registry
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.registry import KindRegistry
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
@@ -61,7 +61,7 @@ class NamespaceLifecycle(StoreFollower):
     _log = Logger()
 
     def __init__(
-        self, storage: IStorage, registry: Registry, verbs: Verbs, clock: IReactorTime
+        self, storage: IStorage, registry: KindRegistry, verbs: Verbs, clock: IReactorTime
     ) -> None:
         super().__init__(storage)
         self._clock = clock
@@ -150,7 +150,7 @@ class NamespaceLifecycle(StoreFollower):
     async def _delete(self, kind: Kind, obj: Object) -> bool:
         """Delete an object by UID; true when it is gone."""
         metadata = obj["metadata"]
-        target = Target(kind, metadata["namespace"], metadata["name"])
+        target = RequestTarget(kind, metadata["namespace"], metadata["name"])
         only = {"uid": metadata["uid"]}
         try:
             _, deleted = await self._verbs.delete(_OURSELVES, target, WriteOptions(), only)
@@ -193,7 +193,9 @@ async def ensure_namespaces(verbs: Verbs, storage: IStorage, others: Iterable[st
 async def _make(verbs: Verbs, name: str) -> bool:
     body = {"metadata": {"name": name}}
     try:
-        await verbs.create(_OURSELVES, Target(NAMESPACES), body, WriteOptions(manager=MANAGER))
+        await verbs.create(
+            _OURSELVES, RequestTarget(NAMESPACES), body, WriteOptions(manager=MANAGER)
+        )
     except AlreadyExists:
         return False  # another server created it first
     return True

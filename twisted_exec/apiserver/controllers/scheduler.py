@@ -50,7 +50,7 @@ from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
 from twisted_exec.storage.history import Key, key_of
@@ -322,7 +322,7 @@ class Scheduler(StoreFollower):
 
     async def _bind(self, machine: Object, pool: str) -> None:
         spec = {**machine["spec"], self._dialect.pool_reference: {"name": pool}}
-        target = Target(self._kind, *key_of(machine))
+        target = RequestTarget(self._kind, *key_of(machine))
         options = WriteOptions(manager=COMPONENT)
         bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
         self._log.info("machine {name} is assigned to pool {pool}", name=_named(machine), pool=pool)
@@ -369,7 +369,7 @@ class Scheduler(StoreFollower):
         changed = with_decision(self._dialect, machine, placement, timestamp(self._now()))
         if changed is None:
             return True
-        target = Target(self._kind, *key_of(machine), "status")
+        target = RequestTarget(self._kind, *key_of(machine), "status")
         try:
             await self._verbs.update(OURSELVES, target, changed, WriteOptions(manager=COMPONENT))
         except (Conflict, NotFound):

@@ -56,13 +56,13 @@ from twisted_exec.apiserver.identity.signers import (
     NodeClient,
     NodeServing,
     PoolletServing,
-    Subject,
+    RequestedSubject,
     addresses_of,
     subject_of,
 )
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import Target, Verbs
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.interfaces import IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.storage.follower import log_failure
@@ -189,7 +189,7 @@ class Signer(Service):
         self._clock, self._now, self._life_seconds = clock, now, life_seconds
         self._reports = Reports(verbs, "signer", now)
         self._pending_reasons: dict[str, str] = {}
-        self._shapes: dict[str, tuple[str, Subject]] = {}
+        self._shapes: dict[str, tuple[str, RequestedSubject]] = {}
         self._left: dict[str, int] = {}  # the round in which a request was left pending
         self._round = 0
         self._watches: list[IWatch] = []
@@ -263,7 +263,7 @@ class Signer(Service):
 
     async def _one(self, csr: Object) -> None:
         if self._is_over(csr):
-            target = Target(CERTIFICATESIGNINGREQUESTS, "", csr["metadata"]["name"])
+            target = RequestTarget(CERTIFICATESIGNINGREQUESTS, "", csr["metadata"]["name"])
             await self._verbs.delete(OURSELVES, target, _OPTIONS, {"uid": csr["metadata"]["uid"]})
             return
         if csr["spec"]["signerName"] not in self._authorities or _is_decided(csr):
@@ -284,7 +284,7 @@ class Signer(Service):
         else:
             await self._approve(csr)
 
-    def _shape(self, csr: Object) -> tuple[str, Subject]:
+    def _shape(self, csr: Object) -> tuple[str, RequestedSubject]:
         """
         Return the problem of a request's shape, and the subject if there is none.
 
@@ -370,7 +370,7 @@ class Signer(Service):
 
     async def _write(self, csr: Object, subresource: str, status: Mapping[str, Any]) -> None:
         name = csr["metadata"]["name"]
-        target = Target(CERTIFICATESIGNINGREQUESTS, "", name, subresource)
+        target = RequestTarget(CERTIFICATESIGNINGREQUESTS, "", name, subresource)
         body = {**csr, "status": {**csr.get("status", {}), **status}}
         await self._verbs.update(OURSELVES, target, body, _OPTIONS)
 

@@ -83,7 +83,7 @@ class Identities:
         return tuple(self.api_audiences) or tuple(issuers)
 
 
-class Credentials:
+class ServerAuthenticators:
     """
     The authenticators of one server.
 

@@ -25,7 +25,7 @@ from twisted_exec.apiserver.serving.bodies import read_body
 from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.console_rights import CONSOLE, OPENS_PODS, VERBS
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.interfaces import IRulesAuthorizer, User
@@ -64,7 +64,9 @@ class Reviews:
         async def handle(context: RequestContext) -> None:
             request, asking = context.request, context.user
             namespace = context.values.get("namespace", "")
-            await self._gate.authorize(attributes_of(asking, "create", Target(kind, namespace)))
+            await self._gate.authorize(
+                attributes_of(asking, "create", RequestTarget(kind, namespace))
+            )
             options = write_options(query_of(context), "CreateOptions")
             review = strategy.shaped(kind, read_body(request, kind, options))
             _check(kind, review, namespace)

@@ -29,7 +29,7 @@ from twisted_exec.apiserver.serving.bodies import read_body
 from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import root_of, warning_headers
-from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.jwt import ALGORITHMS, SigningKey
 from twisted_exec.auth.rules import Attributes
@@ -104,7 +104,7 @@ class TokenRequests:
             context.values["namespace"],
             context.values["name"],
         )
-        target = Target(SERVICEACCOUNTS, namespace, name, "token")
+        target = RequestTarget(SERVICEACCOUNTS, namespace, name, "token")
         await self._gate.authorize(attributes_of(context.user, "create", target))
         options = write_options(query_of(context), "CreateOptions")
         token_request = strategy.shaped(TOKENREQUESTS, read_body(request, TOKENREQUESTS, options))
@@ -113,7 +113,9 @@ class TokenRequests:
             request.responseHeaders.addRawHeader(b"Warning", warning)
         respond_json(request, 201, answer)
 
-    async def _answer(self, token_request: Object, target: Target, warnings: list[str]) -> Object:
+    async def _answer(
+        self, token_request: Object, target: RequestTarget, warnings: list[str]
+    ) -> Object:
         issuer, key = self._signing()
         _check_names(token_request, target)
         where = (target.namespace, target.name)
@@ -173,7 +175,7 @@ class TokenRequests:
         raise BadRequest(f"cannot bind token to object of type {version}, Kind={kind}")
 
 
-def _check_names(token_request: Object, target: Target) -> None:
+def _check_names(token_request: Object, target: RequestTarget) -> None:
     """
     :raises Invalid: the body names another ServiceAccount than the URL.
     """

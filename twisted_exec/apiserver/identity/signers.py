@@ -63,7 +63,7 @@ _SHORTEST_EC_BITS = 256
 
 
 @dataclass(frozen=True)
-class Subject:
+class RequestedSubject:
     """The requested subject."""
 
     common_name: str
@@ -74,10 +74,10 @@ class Subject:
     """Number of subject alternative names of other types."""
 
 
-NOBODY = Subject("", (), ())
+NOBODY = RequestedSubject("", (), ())
 
 
-def subject_of(request: x509.CertificateSigningRequest) -> Subject:
+def subject_of(request: x509.CertificateSigningRequest) -> RequestedSubject:
     """
     Return the subject that a request asks for.
 
@@ -96,12 +96,12 @@ def subject_of(request: x509.CertificateSigningRequest) -> Subject:
     names = [name for each in hosts if (name := _as_asked(str(each.value)))]
     single = common[0] if len(common) == 1 else ""
     organizations = told(NameOID.ORGANIZATION_NAME)
-    return Subject(single, organizations, tuple(names), len(alternatives) - len(names))
+    return RequestedSubject(single, organizations, tuple(names), len(alternatives) - len(names))
 
 
 def server_names(certificate: x509.Certificate) -> frozenset[str]:
     """
-    Return the names of a server by its certificate, in the form of :class:`Subject`.
+    Return the names of a server by its certificate, in the form of :class:`RequestedSubject`.
 
     Loopback names are left out: every host has them, and they lead no one else to this server.
     """
@@ -170,14 +170,14 @@ class ISigner(Interface):
     def shape_problem(csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
         """Why this signer never signs the request; empty when its shape is acceptable."""
 
-    async def refusal(csr: Mapping[str, Any], subject: Subject) -> str:
+    async def refusal(csr: Mapping[str, Any], subject: RequestedSubject) -> str:
         """
         Why the server does not approve a request of acceptable shape; empty when it does.
 
         :raises APIError: the facts for the decision cannot be read.
         """
 
-    def organizations(subject: Subject) -> Sequence[str]:
+    def organizations(subject: RequestedSubject) -> Sequence[str]:
         """The organizations in the certificate, for a request of acceptable shape."""
 
 
@@ -189,7 +189,7 @@ def usage_problem(usages: Sequence[str], *, serving: bool) -> str:
     return ""
 
 
-def names_problem(subject: Subject, *, serving: bool) -> str:
+def names_problem(subject: RequestedSubject, *, serving: bool) -> str:
     """Why the subject alternative names do not suit a server or client; empty when they do."""
     if not serving:
         return "it must have no subject alternative names" if _any_names(subject) else ""
@@ -202,7 +202,7 @@ def names_problem(subject: Subject, *, serving: bool) -> str:
     return ""
 
 
-def _any_names(subject: Subject) -> bool:
+def _any_names(subject: RequestedSubject) -> bool:
     return bool(subject.names or subject.other_names)
 
 
@@ -219,7 +219,7 @@ def key_problem(request: x509.CertificateSigningRequest) -> str:
 
 
 def addresses_of(holder: Mapping[str, Any]) -> set[str]:
-    """The addresses that a pool or node reports, in the form of :class:`Subject`."""
+    """The addresses that a pool or node reports, in the form of :class:`RequestedSubject`."""
     reported = holder.get("status", {}).get("addresses", [])
     return {_as_known(str(each.get("address", ""))) for each in reported} - {""}
 
@@ -255,18 +255,18 @@ class Clients:
             return self._poollets.shape_problem(csr, request)
         return person_problem(csr, subject) or key_problem(request)
 
-    async def refusal(self, csr: Mapping[str, Any], subject: Subject) -> str:
+    async def refusal(self, csr: Mapping[str, Any], subject: RequestedSubject) -> str:
         """As :meth:`ISigner.refusal`."""
         if self._is_poollet(subject):
             return await self._poollets.refusal(csr, subject)
         groups = f" of {', '.join(subject.organizations)}" if subject.organizations else ""
         return f"it makes a user {subject.common_name}{groups}, which people have to approve"
 
-    def organizations(self, subject: Subject) -> Sequence[str]:
+    def organizations(self, subject: RequestedSubject) -> Sequence[str]:
         """As :meth:`ISigner.organizations`."""
         return subject.organizations
 
-    def _is_poollet(self, subject: Subject) -> bool:
+    def _is_poollet(self, subject: RequestedSubject) -> bool:
         return any(
             subject.common_name.startswith(each.pool_identity_prefix)
             or each.pool_identity_group in subject.organizations
@@ -274,7 +274,7 @@ class Clients:
         )
 
 
-def person_problem(csr: Mapping[str, Any], subject: Subject) -> str:
+def person_problem(csr: Mapping[str, Any], subject: RequestedSubject) -> str:
     """Why the request for a person is never signed; empty when its shape is acceptable."""
     usages = set(csr["spec"].get("usages", []))
     if CLIENT_AUTH not in usages or usages - _USAGES:
@@ -323,14 +323,14 @@ class NodeClient:
         """As :meth:`ISigner.shape_problem`."""
         return node_shape_problem(csr, request)
 
-    async def refusal(self, csr: Mapping[str, Any], subject: Subject) -> str:
+    async def refusal(self, csr: Mapping[str, Any], subject: RequestedSubject) -> str:
         """As :meth:`ISigner.refusal`."""
         is_own = csr["spec"].get("username") == subject.common_name
         if is_own and not await asking_refusal(csr, "selfnodeclient", self._authorizer):
             return ""
         return await asking_refusal(csr, "nodeclient", self._authorizer)
 
-    def organizations(self, subject: Subject) -> Sequence[str]:
+    def organizations(self, subject: RequestedSubject) -> Sequence[str]:
         """As :meth:`ISigner.organizations`."""
         return [NODE_SERVERS]
 
@@ -356,14 +356,14 @@ class NodeServing:
         """As :meth:`ISigner.shape_problem`."""
         return node_shape_problem(csr, request)
 
-    async def refusal(self, csr: Mapping[str, Any], subject: Subject) -> str:
+    async def refusal(self, csr: Mapping[str, Any], subject: RequestedSubject) -> str:
         """As :meth:`ISigner.refusal`."""
         nodes = (await self._storage.list(NODES.resource)).items
         return own_node_problem(csr, subject) or node_serving_refusal(
             subject, nodes, self._own_names()
         )
 
-    def organizations(self, subject: Subject) -> Sequence[str]:
+    def organizations(self, subject: RequestedSubject) -> Sequence[str]:
         """As :meth:`ISigner.organizations`."""
         return [NODE_SERVERS]
 
@@ -384,7 +384,7 @@ def node_shape_problem(csr: Mapping[str, Any], request: x509.CertificateSigningR
     return names_problem(subject, serving=serving) or key_problem(request)
 
 
-def own_node_problem(csr: Mapping[str, Any], subject: Subject) -> str:
+def own_node_problem(csr: Mapping[str, Any], subject: RequestedSubject) -> str:
     """Why the requester is not the node server named in the request; empty when it is."""
     spec = csr["spec"]
     if spec.get("username") != subject.common_name or NODE_SERVERS not in spec.get("groups", []):
@@ -393,7 +393,7 @@ def own_node_problem(csr: Mapping[str, Any], subject: Subject) -> str:
 
 
 def node_serving_refusal(
-    subject: Subject, nodes: Iterable[Object], ours: Collection[str] = ()
+    subject: RequestedSubject, nodes: Iterable[Object], ours: Collection[str] = ()
 ) -> str:
     """
     Why the server does not approve these names; empty when it does.
@@ -450,7 +450,7 @@ class PoolletServing:
         """As :meth:`ISigner.shape_problem`."""
         return poollet_shape_problem(csr, request, self._dialects)
 
-    async def refusal(self, csr: Mapping[str, Any], subject: Subject) -> str:
+    async def refusal(self, csr: Mapping[str, Any], subject: RequestedSubject) -> str:
         """As :meth:`ISigner.refusal`."""
         dialect = _dialect(subject, self._dialects)
         pool = dialect.pool_of(subject.common_name) or ""
@@ -460,7 +460,7 @@ class PoolletServing:
             subject, pool, pools, ours
         )
 
-    def organizations(self, subject: Subject) -> Sequence[str]:
+    def organizations(self, subject: RequestedSubject) -> Sequence[str]:
         """As :meth:`ISigner.organizations`."""
         return [_dialect(subject, self._dialects).pool_identity_group]
 
@@ -482,7 +482,7 @@ class PoolletClient:
         """As :meth:`ISigner.shape_problem`."""
         return poollet_shape_problem(csr, request, self._dialects)
 
-    async def refusal(self, csr: Mapping[str, Any], subject: Subject) -> str:
+    async def refusal(self, csr: Mapping[str, Any], subject: RequestedSubject) -> str:
         """As :meth:`ISigner.refusal`."""
         dialect = _dialect(subject, self._dialects)
         if dialect_of(csr["spec"].get("username", ""), self._dialects):
@@ -490,7 +490,7 @@ class PoolletClient:
         subresource = f"{dialect.pool.kind.lower()}client"
         return await asking_refusal(csr, subresource, self._authorizer)
 
-    def organizations(self, subject: Subject) -> Sequence[str]:
+    def organizations(self, subject: RequestedSubject) -> Sequence[str]:
         """As :meth:`ISigner.organizations`."""
         return [_dialect(subject, self._dialects).pool_identity_group]
 
@@ -542,7 +542,7 @@ def poollet_shape_problem(
     return names_problem(subject, serving=serving) or key_problem(request)
 
 
-def _dialect(subject: Subject, dialects: Sequence[Dialect]) -> Dialect:
+def _dialect(subject: RequestedSubject, dialects: Sequence[Dialect]) -> Dialect:
     dialect = dialect_of(subject.common_name, dialects)
     assert dialect is not None  # its shape says so
     return dialect
@@ -553,7 +553,7 @@ def dialect_of(user: str, dialects: Sequence[Dialect]) -> Dialect | None:
     return next((each for each in dialects if each.pool_of(user)), None)
 
 
-def own_pool_problem(csr: Mapping[str, Any], subject: Subject, dialect: Dialect) -> str:
+def own_pool_problem(csr: Mapping[str, Any], subject: RequestedSubject, dialect: Dialect) -> str:
     """Why the requester is not the poollet named in the request; empty when it is."""
     spec = csr["spec"]
     member = dialect.pool_identity_group in spec.get("groups", [])
@@ -563,7 +563,7 @@ def own_pool_problem(csr: Mapping[str, Any], subject: Subject, dialect: Dialect)
 
 
 def poollet_serving_refusal(
-    subject: Subject, pool: str, pools: Iterable[Object], ours: Collection[str] = ()
+    subject: RequestedSubject, pool: str, pools: Iterable[Object], ours: Collection[str] = ()
 ) -> str:
     """
     Why the server does not approve these names; empty when it does.

@@ -23,7 +23,7 @@ from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import BadRequest, Invalid, UnsupportedMediaType, one_line
 from twisted_exec.apiserver.serving.filters import APIRequest
-from twisted_exec.apiserver.serving.query import Form, WriteOptions
+from twisted_exec.apiserver.serving.query import ResponseForm, WriteOptions
 from twisted_exec.storage.interfaces import Event
 from twisted_exec.streaming.http.site import Request
 
@@ -180,7 +180,9 @@ def row_json(kind: Kind, obj: Object, now: float, include: str) -> bytes:
     return row + b',"object":' + encoded + b"}"
 
 
-def object_json(kind: Kind, obj: Object, form: Form, now: float, *, columns: bool = True) -> bytes:
+def object_json(
+    kind: Kind, obj: Object, form: ResponseForm, now: float, *, columns: bool = True
+) -> bytes:
     """
     Encode one object in the requested form.
 
@@ -197,7 +199,7 @@ def object_json(kind: Kind, obj: Object, form: Form, now: float, *, columns: boo
 
 
 def list_pieces(
-    kind: Kind, items: Sequence[Object], metadata: Object, form: Form, now: float
+    kind: Kind, items: Sequence[Object], metadata: Object, form: ResponseForm, now: float
 ) -> Iterator[bytes]:
     """
     Encode a list of objects in the requested form, each piece on demand.
@@ -209,7 +211,7 @@ def list_pieces(
     yield from _pieces(before, (_item(kind, obj, form, now) for obj in items), after, parts)
 
 
-def empty_list(kind: Kind, metadata: Object, form: Form) -> Object:
+def empty_list(kind: Kind, metadata: Object, form: ResponseForm) -> Object:
     """Return a list without items."""
     if form.shape == "Table":
         return table.table(kind, [], 0.0, metadata=metadata)
@@ -222,11 +224,11 @@ def empty_list(kind: Kind, metadata: Object, form: Form) -> Object:
     }
 
 
-def _items_of(form: Form) -> str:
+def _items_of(form: ResponseForm) -> str:
     return "rows" if form.shape == "Table" else "items"
 
 
-def _item(kind: Kind, obj: Object, form: Form, now: float) -> bytes:
+def _item(kind: Kind, obj: Object, form: ResponseForm, now: float) -> bytes:
     if form.shape == "Table":
         return row_json(kind, obj, now, form.include)
     return partial_json(obj) if form.shape == "Partial" else json_of(obj)
@@ -303,7 +305,7 @@ class EventLines:
         return result
 
     def line_of(
-        self, event: Event, kind: Kind, change: str, obj: Object, form: Form, columns: bool
+        self, event: Event, kind: Kind, change: str, obj: Object, form: ResponseForm, columns: bool
     ) -> bytes:
         """
         Return the line of this change, for watches of this form.

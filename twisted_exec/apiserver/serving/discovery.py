@@ -14,7 +14,7 @@ from typing import Any
 
 from twisted_exec import COMMIT, __version__
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.apiserver.serving.registry import Registry, subresources_of, verbs_of
+from twisted_exec.apiserver.serving.registry import KindRegistry, subresources_of, verbs_of
 
 KUBERNETES_MINOR = 33
 """Minor version of the Kubernetes release that this API follows; kubectl warns about large skew."""
@@ -45,13 +45,13 @@ def core_versions() -> Object:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-def group_list(registry: Registry) -> Object:
+def group_list(registry: KindRegistry) -> Object:
     """``GET /apis``."""
     groups = [group(registry, name) for name in registry.groups if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def group(registry: Registry, name: str) -> Object:
+def group(registry: KindRegistry, name: str) -> Object:
     """``GET /apis/GROUP``; an item of ``GET /apis`` is the same without ``kind``."""
     versions = [
         {"groupVersion": f"{name}/{item}", "version": item} for item in registry.groups[name]
@@ -59,7 +59,7 @@ def group(registry: Registry, name: str) -> Object:
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def resource_list(registry: Registry, group_name: str, version_name: str) -> Object:
+def resource_list(registry: KindRegistry, group_name: str, version_name: str) -> Object:
     """``GET /apis/GROUP/VERSION`` and ``GET /api/v1``."""
     resources: list[Object] = []
     for kind in registry.of(group_name, version_name):
@@ -102,7 +102,7 @@ def _asked_or(kind: Kind, subresource: str) -> Kind:
     return kind.requests.get(subresource, kind)
 
 
-def aggregated(registry: Registry, *, core: bool, api_version: str) -> Object:
+def aggregated(registry: KindRegistry, *, core: bool, api_version: str) -> Object:
     """
     ``GET /api`` or ``GET /apis`` as an ``APIGroupDiscoveryList``.
 
@@ -118,7 +118,7 @@ def aggregated(registry: Registry, *, core: bool, api_version: str) -> Object:
     }
 
 
-def _aggregated_group(registry: Registry, name: str) -> Object:
+def _aggregated_group(registry: KindRegistry, name: str) -> Object:
     versions = [
         {
             "version": item,

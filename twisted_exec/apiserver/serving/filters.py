@@ -18,7 +18,7 @@ from twisted_exec.api.status import TooManyRequests
 from twisted_exec.api.yaml_text import yaml_bytes
 from twisted_exec.apiserver.serving.fairness import CHEAP, cost_of_json
 from twisted_exec.apiserver.serving.query import YAML, Query, prefers_yaml
-from twisted_exec.apiserver.serving.verbs import Target
+from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.streaming.context import RequestContext
@@ -113,7 +113,7 @@ def query_of(context: RequestContext) -> Query:
 
 
 def attributes_of(
-    user: User, verb: str, target: Target, field_selector: FieldSelector = EVERYTHING
+    user: User, verb: str, target: RequestTarget, field_selector: FieldSelector = EVERYTHING
 ) -> Attributes:
     """Return the authorization attributes of a verb on a target."""
     resource = target.kind.resource
@@ -132,7 +132,7 @@ def attributes_of(
     )
 
 
-class Limits:
+class RequestLimits:
     """
     Limits on concurrent requests.
 

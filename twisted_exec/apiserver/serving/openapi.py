@@ -23,7 +23,7 @@ from twisted_exec.api.kinds import Connect, Kind, Object
 from twisted_exec.api.kinds.validation import API_VERSION, KIND, METADATA, strings
 from twisted_exec.api.schema import Schema, anything, array, boolean, integer, string, struct
 from twisted_exec.apiserver.serving.openapi_v2 import encoded, joined
-from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.registry import KindRegistry
 
 
 class OpenAPI:
@@ -33,7 +33,7 @@ class OpenAPI:
     Most servers are never asked for version 2, which takes longer than the rest of the start.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: KindRegistry) -> None:
         self._registry = registry
 
     def _contents(self) -> dict[str, Object]:
@@ -85,7 +85,7 @@ def path_of(group: str, version: str) -> str:
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
-def document(registry: Registry, group: str, version: str) -> Object:
+def document(registry: KindRegistry, group: str, version: str) -> Object:
     """Return one OpenAPI v3 document."""
     paths: dict[str, Any] = {}
     components: dict[str, Any] = dict(COMMON)

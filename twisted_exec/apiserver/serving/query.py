@@ -80,7 +80,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Form:
+class ResponseForm:
     """Form of a response.  ``shape``: ``""``, ``Table`` or ``Partial``."""
 
     shape: str = ""
@@ -105,7 +105,7 @@ def accepted(
     tables: bool = True,
     partial: Sequence[str] = (OBJECT, LIST),
     yaml: bool = True,
-) -> Form:
+) -> ResponseForm:
     """
     Choose the first acceptable form that is available.
 
@@ -123,13 +123,13 @@ def accepted(
             continue
         requested = parameters.get("as", "")
         if not requested:
-            return Form(is_yaml=is_yaml)
+            return ResponseForm(is_yaml=is_yaml)
         if parameters.get("g") != "meta.k8s.io" or parameters.get("v") != "v1":
             continue
         if requested == "Table" and tables:
-            return Form("Table", _included(include), is_yaml=is_yaml)
+            return ResponseForm("Table", _included(include), is_yaml=is_yaml)
         if requested in partial:
-            return Form("Partial", is_yaml=is_yaml)
+            return ResponseForm("Partial", is_yaml=is_yaml)
         if requested in (OBJECT, LIST):
             actual = "a list" if requested == OBJECT else "not a list"
             raise NotAcceptable(f"you requested {requested}, but the requested object is {actual}")
@@ -383,7 +383,7 @@ class WatchOptions:
     """
 
     chosen: ListOptions
-    form: Form
+    form: ResponseForm
     version: int
     initial: bool
     bookmarks: bool
@@ -396,7 +396,7 @@ def announces(query: Query) -> bool:
     return query.flag("sendInitialEvents") and query.flag("allowWatchBookmarks")
 
 
-def watch_options(query: Query, form: Form) -> WatchOptions:
+def watch_options(query: Query, form: ResponseForm) -> WatchOptions:
     """
     Parse the options of a watch.
 

@@ -37,7 +37,7 @@ def subresources_of(kind: Kind) -> list[str]:
     return sorted([*kind.connects, *kind.texts, *kind.requests, *kind.status_subresources])
 
 
-class Registry:
+class KindRegistry:
     """
     The kinds of one server, in the order given.
 

@@ -24,7 +24,7 @@ from twisted_exec.apiserver.serving.bodies import (
 from twisted_exec.apiserver.serving.fairness import FairQueue, Work, cost_of_body, cost_of_json
 from twisted_exec.apiserver.serving.filters import (
     APIRequest,
-    Limits,
+    RequestLimits,
     attributes_of,
     request_of,
     respond_document,
@@ -33,9 +33,9 @@ from twisted_exec.apiserver.serving.query import (
     LIST,
     OBJECT,
     YAML,
-    Form,
     ListOptions,
     Query,
+    ResponseForm,
     WriteOptions,
     accepted,
     announces,
@@ -45,14 +45,14 @@ from twisted_exec.apiserver.serving.query import (
     watch_options,
     write_options,
 )
-from twisted_exec.apiserver.serving.verbs import Page, Target, Verbs
+from twisted_exec.apiserver.serving.verbs import ObjectPage, RequestTarget, Verbs
 from twisted_exec.apiserver.serving.watch import Watches
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import respond_pieces
 from twisted_exec.streaming.http.responses import respond_json
-from twisted_exec.streaming.http.routes import Match
+from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.http.site import Request
 
 _LAID_OUT_ITEMS = 500
@@ -60,7 +60,7 @@ _LAID_OUT_BYTES = 2 << 20
 _LAID_OUT_VALUES = 1 << 15
 """Longer answers are neither indented nor converted to YAML: that takes a second or more."""
 
-_Action = Callable[[RequestContext, Target], Awaitable[None]]
+_Action = Callable[[RequestContext, RequestTarget], Awaitable[None]]
 
 
 def root_of(kind: Kind) -> str:
@@ -79,7 +79,7 @@ class REST:
         verbs: Verbs,
         watches: Watches,
         gate: Gate,
-        limits: Limits,
+        limits: RequestLimits,
         now: Callable[[], float],
         queue: FairQueue,
     ) -> None:
@@ -114,7 +114,7 @@ class REST:
     def _short(self, action: _Action) -> _Action:
         """Count an action, authorization included, as a short request."""
 
-        async def counted(context: RequestContext, target: Target) -> None:
+        async def counted(context: RequestContext, target: RequestTarget) -> None:
             with self._limits.short(context.user):
                 await action(context, target)
 
@@ -129,16 +129,18 @@ class REST:
         action: _Action,
         subresource: str = "",
     ) -> None:
-        def target(match: Match[Any]) -> Target:
+        def target(match: RouteMatch[Any]) -> RequestTarget:
             values = match.values
-            return Target(kind, values.get("namespace", ""), values.get("name", ""), subresource)
+            return RequestTarget(
+                kind, values.get("namespace", ""), values.get("name", ""), subresource
+            )
 
         async def handle(context: RequestContext) -> None:
             await action(context, context.target)
 
         routes.add([method], pattern, handle, target=target)
 
-    async def _list(self, context: RequestContext, target: Target) -> None:
+    async def _list(self, context: RequestContext, target: RequestTarget) -> None:
         request = request_of(context)
         query, user = request.query, context.user
         if query.flag("watch"):
@@ -152,7 +154,7 @@ class REST:
         # Not counted as a short request: a slow reader must not block others.
         await self._respond_list(context, target.kind, page, form)
 
-    async def _watch(self, context: RequestContext, target: Target, query: Query) -> None:
+    async def _watch(self, context: RequestContext, target: RequestTarget, query: Query) -> None:
         request = request_of(context)
         if request.method == b"HEAD":
             # A client takes the head for the whole response, and would reuse a busy connection.
@@ -166,7 +168,7 @@ class REST:
             await self._watches.run(request, user, target, options, visibility)
 
     async def _visibility(
-        self, user: User, verb: str, target: Target, chosen: ListOptions
+        self, user: User, verb: str, target: RequestTarget, chosen: ListOptions
     ) -> IVisibility | None:
         """
         Authorize a verb on a collection.
@@ -176,11 +178,11 @@ class REST:
         """
         # A selector for one name asks for no more than that object, and needs no other right.
         name = chosen.fields.required("metadata.name") or ""
-        named = Target(target.kind, target.namespace, name)
+        named = RequestTarget(target.kind, target.namespace, name)
         attributes = attributes_of(user, verb, named, chosen.fields)
         return await self._gate.authorize_visible(attributes)
 
-    async def _authorized(self, user: User, verb: str, target: Target) -> Verbs:
+    async def _authorized(self, user: User, verb: str, target: RequestTarget) -> Verbs:
         """
         Authorize a verb on one object.
 
@@ -190,7 +192,7 @@ class REST:
         visibility = await self._gate.authorize_visible(attributes_of(user, verb, target))
         return self._verbs.through(visibility)
 
-    async def _get(self, context: RequestContext, target: Target) -> None:
+    async def _get(self, context: RequestContext, target: RequestTarget) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "get", target)
         query = request.query
@@ -209,7 +211,7 @@ class REST:
         raw, media_type = request.content.getvalue(), content_type(request)
         return await work.run(decode_object, media_type, raw, kind, options, bodies.OBJECT)
 
-    async def _create(self, context: RequestContext, target: Target) -> None:
+    async def _create(self, context: RequestContext, target: RequestTarget) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "create", target)
         query = request.query
@@ -220,7 +222,7 @@ class REST:
             obj = await verbs.create(context.user, target, obj, options, work)
         await self._respond(context, 201, target.kind, obj, form, options)
 
-    async def _update(self, context: RequestContext, target: Target) -> None:
+    async def _update(self, context: RequestContext, target: RequestTarget) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "update", target)
         query = request.query
@@ -231,7 +233,7 @@ class REST:
             obj = await verbs.update(context.user, target, obj, options, work)
         await self._respond(context, 200, target.kind, obj, form, options)
 
-    async def _patch(self, context: RequestContext, target: Target) -> None:
+    async def _patch(self, context: RequestContext, target: RequestTarget) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "patch", target)
         query, media_type = request.query, patch_type(request)
@@ -254,7 +256,7 @@ class REST:
         self,
         context: RequestContext,
         verbs: Verbs,
-        target: Target,
+        target: RequestTarget,
         query: Query,
         options: WriteOptions,
         work: Work,
@@ -283,7 +285,7 @@ class REST:
             work=work,
         )
 
-    async def _delete(self, context: RequestContext, target: Target) -> None:
+    async def _delete(self, context: RequestContext, target: RequestTarget) -> None:
         request = request_of(context)
         verbs = await self._authorized(context.user, "delete", target)
         submitted = delete_options(request)
@@ -298,7 +300,7 @@ class REST:
         else:
             respond_json(request, 200, obj)
 
-    async def _delete_collection(self, context: RequestContext, target: Target) -> None:
+    async def _delete_collection(self, context: RequestContext, target: RequestTarget) -> None:
         request = request_of(context)
         user, query = context.user, request.query
         with self._limits.short(user):
@@ -308,10 +310,10 @@ class REST:
             options = write_options(query, "DeleteOptions", delete_options(request))
             with advised(request, options):
                 page = await verbs.delete_collection(user, target, chosen, options)
-        await self._respond_list(context, target.kind, page, Form())
+        await self._respond_list(context, target.kind, page, ResponseForm())
 
     async def _respond_list(
-        self, context: RequestContext, kind: Kind, page: Page, form: Form
+        self, context: RequestContext, kind: Kind, page: ObjectPage, form: ResponseForm
     ) -> None:
         metadata: Object = {"resourceVersion": str(page.version)}
         if page.next:
@@ -350,7 +352,7 @@ class REST:
         code: int,
         kind: Kind,
         obj: Object,
-        form: Form,
+        form: ResponseForm,
         options: WriteOptions | None = None,
     ) -> None:
         if options is not None:
@@ -360,7 +362,7 @@ class REST:
         await self._respond_json(context, code, object_json(kind, obj, form, self._now()) + b"\n")
 
 
-async def _not_by_hand(context: RequestContext, target: Target) -> None:
+async def _not_by_hand(context: RequestContext, target: RequestTarget) -> None:
     request = context.request
     request.setHeader(b"Allow", b"DELETE, GET")
     method = request.method.decode("ascii", "replace")
@@ -374,7 +376,7 @@ def _form(
     *,
     tables: bool = True,
     yaml: bool = True,
-) -> Form:
+) -> ResponseForm:
     include = query.text("includeObject")
     form = accepted(request.accept, include, tables=tables, partial=partial, yaml=yaml)
     request.is_yaml = form.is_yaml

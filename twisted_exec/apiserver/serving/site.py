@@ -23,7 +23,7 @@ from twisted_exec.apiserver.serving import discovery, openapi_v2
 from twisted_exec.apiserver.serving.filters import APIRequest, request_of, respond_document
 from twisted_exec.apiserver.serving.openapi import OpenAPI, hash_of, path_of
 from twisted_exec.apiserver.serving.query import JSON_TYPES, YAML, media_ranges
-from twisted_exec.apiserver.serving.registry import Registry
+from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.health import Health, Results, listing
@@ -44,7 +44,7 @@ class Documents:
     """
 
     def __init__(
-        self, registry: Registry, gate: Gate, metrics: MetricsRegistry, probes: Probes
+        self, registry: KindRegistry, gate: Gate, metrics: MetricsRegistry, probes: Probes
     ) -> None:
         self._registry, self._gate, self._metrics = registry, gate, metrics
         self._probes = probes

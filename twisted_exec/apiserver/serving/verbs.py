@@ -71,7 +71,7 @@ Make = Callable[[Object], Object]
 
 
 @dataclass(frozen=True)
-class Target:
+class RequestTarget:
     """Target of a request.  ``namespace`` is empty for cluster-scoped kinds."""
 
     kind: Kind
@@ -81,7 +81,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Page:
+class ObjectPage:
     """
     A list, or one page of it.
 
@@ -132,7 +132,7 @@ class Verbs:
         verbs._visible = FilteredStorage(self._storage, visibility)
         return verbs
 
-    async def get(self, target: Target, at_least: int | None = None) -> Object:
+    async def get(self, target: RequestTarget, at_least: int | None = None) -> Object:
         """
         :param at_least: oldest acceptable resourceVersion; 0 accepts a cached object; ``None``
             requires the result of every acknowledged write.
@@ -146,7 +146,7 @@ class Verbs:
             stale = True
         return await self._visible.get(resource, namespace, name, stale=stale)
 
-    async def list(self, target: Target, options: ListOptions, user: str = "") -> Page:
+    async def list(self, target: RequestTarget, options: ListOptions, user: str = "") -> ObjectPage:
         """
         :param user: the user that the comparisons are for.
         :raises BadRequest: this kind has no such field selector.
@@ -164,12 +164,12 @@ class Verbs:
         if options.selects:
             items = await self._selected(kind, listing.items[first:], options, user)
         if not options.limit or len(items) <= options.limit:
-            return Page(items, listing.version)
+            return ObjectPage(items, listing.version)
         items = items[: options.limit]
         token = continue_token(listing.version, key_of(items[-1]))
         # As in Kubernetes, the remaining items of a filtered list are not counted.
         left = None if options.selects else len(listing.items) - first - len(items)
-        return Page(items, listing.version, token, left)
+        return ObjectPage(items, listing.version, token, left)
 
     async def _selected(
         self, kind: Kind, objects: Sequence[Object], options: ListOptions, user: str
@@ -197,7 +197,7 @@ class Verbs:
                     break
         return found
 
-    async def _listed(self, target: Target, options: ListOptions) -> Listing:
+    async def _listed(self, target: RequestTarget, options: ListOptions) -> Listing:
         resource, namespace = target.kind.resource, target.namespace
         stale = options.stale or 0 < options.at_least <= self._storage.version()
         try:
@@ -214,7 +214,7 @@ class Verbs:
     async def create(
         self,
         user: User,
-        target: Target,
+        target: RequestTarget,
         body: Object,
         options: WriteOptions,
         work: Work | None = None,
@@ -230,7 +230,7 @@ class Verbs:
         return await self._create(user, target, Draft(body), options, work)
 
     async def _create(
-        self, user: User, target: Target, draft: Draft, options: WriteOptions, work: Work
+        self, user: User, target: RequestTarget, draft: Draft, options: WriteOptions, work: Work
     ) -> Object:
         kind = target.kind
         draft = await self._admission.mutated(user, target, draft, None, options, work)
@@ -244,7 +244,7 @@ class Verbs:
             return obj
         return await self._storage.create(kind.resource, obj)
 
-    def _created(self, target: Target, draft: Draft, options: WriteOptions) -> Object:
+    def _created(self, target: RequestTarget, draft: Draft, options: WriteOptions) -> Object:
         namespace, now = target.namespace, self._now()
         obj = strategy.for_create(target.kind, draft.body, namespace=namespace, now=now)
         self._note_managers(target, None, obj, draft, options)
@@ -253,7 +253,7 @@ class Verbs:
     async def update(
         self,
         user: User,
-        target: Target,
+        target: RequestTarget,
         body: Object,
         options: WriteOptions,
         work: Work | None = None,
@@ -283,7 +283,7 @@ class Verbs:
     async def patch(
         self,
         user: User,
-        target: Target,
+        target: RequestTarget,
         make: Make,
         options: WriteOptions,
         work: Work | None = None,
@@ -306,7 +306,7 @@ class Verbs:
     async def apply(
         self,
         user: User,
-        target: Target,
+        target: RequestTarget,
         config: Object,
         options: WriteOptions,
         *,
@@ -343,7 +343,7 @@ class Verbs:
         return await self._create(user, target, Draft(body, draft.managed), options, work), True
 
     async def delete(
-        self, user: User, target: Target, options: WriteOptions, preconditions: Object
+        self, user: User, target: RequestTarget, options: WriteOptions, preconditions: Object
     ) -> tuple[Object, bool]:
         """
         Delete an object, or mark it for its finalizers.
@@ -369,8 +369,8 @@ class Verbs:
         raise AssertionError("the loop returns or raises")
 
     async def delete_collection(
-        self, user: User, target: Target, chosen: ListOptions, options: WriteOptions
-    ) -> Page:
+        self, user: User, target: RequestTarget, chosen: ListOptions, options: WriteOptions
+    ) -> ObjectPage:
         """
         Delete what a list would return, in short turns: a dry run waits for no store.
 
@@ -381,7 +381,7 @@ class Verbs:
             if self._turns is not None and number >= _SMALL:
                 began = await self._turns.rest(began, user.name)
             namespace, name = key_of(obj)
-            each = Target(target.kind, namespace, name)
+            each = RequestTarget(target.kind, namespace, name)
             try:
                 await self.delete(user, each, options, {"uid": obj["metadata"]["uid"]})
             except NotFound:
@@ -391,7 +391,7 @@ class Verbs:
     async def _rewrite(
         self,
         user: User,
-        target: Target,
+        target: RequestTarget,
         make: Callable[[Object], Draft],
         options: WriteOptions,
         work: Work,
@@ -431,7 +431,7 @@ class Verbs:
     async def _made_of(
         self,
         user: User,
-        target: Target,
+        target: RequestTarget,
         old: Object,
         make: Callable[[Object], Draft],
         options: WriteOptions,
@@ -444,13 +444,20 @@ class Verbs:
         await self._admission.admit(change_of(user, UPDATE, target, new, old, options))
         return await work.run(_sized, new, draft, options, cost=cost)
 
-    def _updated(self, target: Target, draft: Draft, old: Object, options: WriteOptions) -> Object:
+    def _updated(
+        self, target: RequestTarget, draft: Draft, old: Object, options: WriteOptions
+    ) -> Object:
         new = strategy.for_update(target.kind, draft.body, old, subresource=target.subresource)
         self._note_managers(target, old, new, draft, options)
         return new
 
     def _note_managers(
-        self, target: Target, old: Object | None, new: Object, draft: Draft, options: WriteOptions
+        self,
+        target: RequestTarget,
+        old: Object | None,
+        new: Object,
+        draft: Draft,
+        options: WriteOptions,
     ) -> None:
         """Set ``managedFields`` of the new object."""
         kind, metadata = target.kind, new["metadata"]
@@ -466,8 +473,8 @@ class Verbs:
         if draft.managed is not None and old is not None and managers.only_times_differ(new, old):
             metadata["managedFields"] = old["metadata"]["managedFields"]
 
-    def _writer(self, target: Target, options: WriteOptions) -> managers.Writer:
-        return managers.Writer(options.manager, target.subresource, self._now())
+    def _writer(self, target: RequestTarget, options: WriteOptions) -> managers.WriteOrigin:
+        return managers.WriteOrigin(options.manager, target.subresource, self._now())
 
     async def _store(self, kind: Kind, new: Object, old: Object) -> Object:
         if "deletionTimestamp" in old["metadata"] and not kind.held_by(new):
@@ -577,7 +584,7 @@ class AdmissionChain:
     async def mutated(
         self,
         user: User,
-        target: Target,
+        target: RequestTarget,
         draft: Draft,
         old: Object | None,
         options: WriteOptions,
@@ -621,7 +628,7 @@ class AdmissionChain:
 def change_of(
     user: User,
     operation: str,
-    target: Target,
+    target: RequestTarget,
     new: Object | None,
     old: Object | None,
     options: WriteOptions,

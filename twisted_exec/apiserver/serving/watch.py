@@ -38,7 +38,7 @@ from twisted_exec.apiserver.restriction.visibility import FilteredStorage
 from twisted_exec.apiserver.serving.bodies import PIECE_BYTES, EventLines, empty_list, object_json
 from twisted_exec.apiserver.serving.bodies import line as event_line
 from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
-from twisted_exec.apiserver.serving.verbs import Target, selected
+from twisted_exec.apiserver.serving.verbs import RequestTarget, selected
 from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.program.tasks import TURN_SECONDS
 from twisted_exec.storage.history import check_version_reached, versioned
@@ -69,7 +69,7 @@ class _Step:
     :param size: memory that it counts.
     """
 
-    stream: Lines
+    stream: WatchLines
     do: Callable[[], object]
     size: int
 
@@ -92,7 +92,7 @@ class WatchTurns:
         self._until = self._next = 0.0
 
     def take(
-        self, user: str, stream: Lines, step: Callable[[], object], obj: Object | None = None
+        self, user: str, stream: WatchLines, step: Callable[[], object], obj: Object | None = None
     ) -> None:
         """
         Do one step of a watch, after those of the user that wait.
@@ -110,7 +110,7 @@ class WatchTurns:
         self._schedule()
         stream.owe(waiting.size)
 
-    async def breathe(self, user: str, stream: Lines) -> None:
+    async def breathe(self, user: str, stream: WatchLines) -> None:
         """Wait for the turn of a watch's next step."""
         if self._steps or not self._has_time():
             turn: Deferred[None] = Deferred()
@@ -153,7 +153,7 @@ class WatchTurns:
         return step
 
 
-class Watcher:
+class WatchConverter:
     """Converts changes to lines for one watch."""
 
     __slots__ = ("_columns_told", "_kind", "_lines", "_now", "_options", "_send")
@@ -250,7 +250,9 @@ class CatchingUp:
     against the client's limit, as later.
     """
 
-    def __init__(self, watcher: Watcher, stream: Lines, turns: WatchTurns, user: str) -> None:
+    def __init__(
+        self, watcher: WatchConverter, stream: WatchLines, turns: WatchTurns, user: str
+    ) -> None:
         self._watcher, self._stream, self._turns, self._user = watcher, stream, turns, user
         self._past: deque[Event] | None = deque()
         self._since: deque[Event] | None = None
@@ -340,14 +342,14 @@ class Watches:
         self._turns = WatchTurns(clock)
         self._chosen: WeakValueDictionary[object, ListOptions] = WeakValueDictionary()
         """The selectors of all watches; equal ones are one object."""
-        self._streams: set[Lines] = set()
+        self._streams: set[WatchLines] = set()
         self._over = False
 
     async def run(
         self,
         request: Request,
         user: User,
-        target: Target,
+        target: RequestTarget,
         options: WatchOptions,
         visibility: IVisibility | None = None,
     ) -> None:
@@ -367,7 +369,7 @@ class Watches:
         stream = stream_of(request)
         self._streams.add(stream)
         timers = [self._clock.callLater(0 if self._over else options.seconds, stream.finish)]
-        watcher = Watcher(target.kind, options, stream.send, self._lines, self._now)
+        watcher = WatchConverter(target.kind, options, stream.send, self._lines, self._now)
         try:
             await self._follow(storage, user.name, target, options, watcher, stream, timers)
         except APIError as refusal:
@@ -394,10 +396,10 @@ class Watches:
         self,
         storage: IStorage,
         user: str,
-        target: Target,
+        target: RequestTarget,
         options: WatchOptions,
-        watcher: Watcher,
-        stream: Lines,
+        watcher: WatchConverter,
+        stream: WatchLines,
         timers: list[IDelayedCall],
     ) -> None:
         if options.version > storage.version():
@@ -427,10 +429,10 @@ class Watches:
         self,
         storage: IStorage,
         user: str,
-        target: Target,
+        target: RequestTarget,
         options: WatchOptions,
-        watcher: Watcher,
-        stream: Lines,
+        watcher: WatchConverter,
+        stream: WatchLines,
     ) -> int:
         listing = await storage.list(target.kind.resource, target.namespace)
         lines, size = [], 0
@@ -453,7 +455,9 @@ class Watches:
             watcher.bookmark(listing.version, initial_end=True)
         return listing.version
 
-    def _mark(self, user: str, watcher: Watcher, stream: Lines, timers: list[IDelayedCall]) -> None:
+    def _mark(
+        self, user: str, watcher: WatchConverter, stream: WatchLines, timers: list[IDelayedCall]
+    ) -> None:
         def bookmark(version: int) -> None:
             if not stream.done.called:
                 watcher.bookmark(version)
@@ -469,7 +473,7 @@ class Watches:
 _LIMIT_OWED_BYTES = 4 << 20
 
 
-class Lines(Paced):
+class WatchLines(Paced):
     """
     Lines to one client at its pace; mixed in before the transport's class.
 
@@ -523,7 +527,7 @@ class Lines(Paced):
             super().resumeProducing()
 
 
-class LineStream(Lines, PacedAnswer):
+class LineStream(WatchLines, PacedAnswer):
     """Lines in a response."""
 
     def __init__(self, request: Request, limit_bytes: int = _LIMIT_OWED_BYTES) -> None:
@@ -532,7 +536,7 @@ class LineStream(Lines, PacedAnswer):
         self.limit_bytes = limit_bytes
 
 
-class MessageStream(Lines, OutputSocketUser):
+class MessageStream(WatchLines, OutputSocketUser):
     """
     Messages on a WebSocket, one per line.
 

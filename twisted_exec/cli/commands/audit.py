@@ -17,7 +17,7 @@ from twisted_exec.cli.options import since_time
 from twisted_exec.cli.runner import failed
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.commands.audit_sessions import Damage, Record, Session
+    from twisted_exec.cli.commands.audit_sessions import AuditedSession, AuditRecord, Damage
 
 _DEFAULT_FILE = os.path.join("exec-state", "audit.jsonl")
 _WHO = """\
@@ -88,23 +88,25 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _who(options: argparse.Namespace) -> int:
-    def matches(record: Record) -> bool:
+    def matches(record: AuditRecord) -> bool:
         return record.text("machine") == str(options.audited)
 
     return _answer(options, matches, f'machine "{options.audited}"')
 
 
 def _sessions(options: argparse.Namespace) -> int:
-    def matches(record: Record) -> bool:
+    def matches(record: AuditRecord) -> bool:
         return options.user in (record.text("user"), record.text("caller"))
 
     return _answer(options, matches, f'user "{options.user}"')
 
 
-def _answer(options: argparse.Namespace, matches: Callable[[Record], bool], subject: str) -> int:
+def _answer(
+    options: argparse.Namespace, matches: Callable[[AuditRecord], bool], subject: str
+) -> int:
     from twisted_exec.cli.commands.audit_sessions import AuditFileError, Damage, collect
 
-    def is_selected(record: Record) -> bool:
+    def is_selected(record: AuditRecord) -> bool:
         if options.namespace and record.text("namespace") != options.namespace:
             return False
         if not options.logs and record.text("subresource") == "log":
@@ -134,14 +136,14 @@ def _answer(options: argparse.Namespace, matches: Callable[[Record], bool], subj
     return 0
 
 
-def _all_records(paths: Iterable[str], damage: Damage) -> Iterator[Record]:
+def _all_records(paths: Iterable[str], damage: Damage) -> Iterator[AuditRecord]:
     from twisted_exec.cli.commands.audit_sessions import read_records
 
     for path in dict.fromkeys(paths):
         yield from read_records(path, damage)
 
 
-def _table(sessions: Sequence[Session], now: datetime) -> str:
+def _table(sessions: Sequence[AuditedSession], now: datetime) -> str:
     from twisted_exec.cli.output import table
 
     rows = [_row(session, now) for session in sessions]
@@ -159,7 +161,7 @@ def _table(sessions: Sequence[Session], now: datetime) -> str:
     return table(headings, rows)
 
 
-def _row(session: Session, now: datetime) -> tuple[str, ...]:
+def _row(session: AuditedSession, now: datetime) -> tuple[str, ...]:
     user = session.text("user")
     if session.caller:
         user += f" (by {session.caller})"

@@ -47,13 +47,13 @@ class HopSession:
 
     started: datetime
     ended: datetime | None = None
-    start: Record | None = None
-    end: Record | None = None
+    start: AuditRecord | None = None
+    end: AuditRecord | None = None
     bytes_to_machine: int = 0
     bytes_to_user: int = 0
     _recorded: set[tuple[str, datetime]] = field(default_factory=set)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: AuditRecord) -> None:
         """Add a start or an end; a second copy of a record does not count."""
         if (record.event, record.time) in self._recorded:
             return
@@ -70,14 +70,14 @@ class HopSession:
         self.bytes_to_user += int(record.number("bytes_to_user"))
 
     @property
-    def record(self) -> Record:
+    def record(self) -> AuditRecord:
         """The end, which repeats the facts of the start; without an end, the start."""
         record = self.end or self.start
         assert record is not None
         return record
 
 
-class Session:
+class AuditedSession:
     """
     A session at all hops whose records were read.
 
@@ -87,9 +87,9 @@ class Session:
     def __init__(self, key: Key) -> None:
         self.key = key
         self.hops: dict[str, HopSession] = {}
-        self.later: list[Session] = []
+        self.later: list[AuditedSession] = []
 
-    def add(self, record: Record) -> None:
+    def add(self, record: AuditRecord) -> None:
         """Add a record of this session."""
         hop = self.hops.get(record.hop)
         if hop is None:
@@ -122,7 +122,7 @@ class Session:
         return "" if self.code else self.text("resumes")
 
     @property
-    def last(self) -> Session:
+    def last(self) -> AuditedSession:
         """The last connection of the session."""
         return self.later[-1] if self.later else self
 
@@ -204,15 +204,17 @@ def _stamp(time: datetime) -> str:
 
 
 def collect(
-    records: Iterable[Record], matches: Callable[[Record], bool], since: datetime | None = None
-) -> list[Session]:
+    records: Iterable[AuditRecord],
+    matches: Callable[[AuditRecord], bool],
+    since: datetime | None = None,
+) -> list[AuditedSession]:
     """
     Return sessions in the order of their starts.
 
     :param matches: whether a record selects its session; all later records of a selected session count.
     :param since: leave out sessions that ended before.
     """
-    sessions: dict[Key, Session] = {}
+    sessions: dict[Key, AuditedSession] = {}
     for record in records:
         if record.event not in (START, END):
             continue
@@ -221,14 +223,14 @@ def collect(
         if session is None:
             if not matches(record):
                 continue
-            session = sessions[key] = Session(key)
+            session = sessions[key] = AuditedSession(key)
         session.add(record)
     return [each for each in _joined(sessions.values()) if not _before(each, since)]
 
 
-def _joined(connections: Iterable[Session]) -> list[Session]:
+def _joined(connections: Iterable[AuditedSession]) -> list[AuditedSession]:
     """Return sessions in the order of their starts; connections that resume one are part of it."""
-    sessions: dict[Key, Session] = {}  # by the key of each connection
+    sessions: dict[Key, AuditedSession] = {}  # by the key of each connection
     for connection in sorted(connections, key=lambda each: each.started):
         _, namespace, machine = connection.key
         before = sessions.get((connection.resumes, namespace, machine))
@@ -244,7 +246,7 @@ def _joined(connections: Iterable[Session]) -> list[Session]:
     return list(dict.fromkeys(sessions.values()))
 
 
-def _before(session: Session, since: datetime | None) -> bool:
+def _before(session: AuditedSession, since: datetime | None) -> bool:
     ended = session.ended
     return since is not None and ended is not None and ended < since
 
@@ -282,7 +284,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class Record:
+class AuditRecord:
     """
     One record.
 
@@ -307,7 +309,7 @@ class Record:
         return value if 0 <= value < _LARGEST else 0
 
 
-def read_records(path: str, damage: Damage) -> Iterator[Record]:
+def read_records(path: str, damage: Damage) -> Iterator[AuditRecord]:
     """
     Yield the records of an audit file, the oldest first.
 
@@ -375,7 +377,7 @@ def _old_files(path: str) -> list[str]:
     return [names[number] for number in sorted(names)]
 
 
-def _records(name: str, stream: BinaryIO, damage: Damage) -> Iterator[Record]:
+def _records(name: str, stream: BinaryIO, damage: Damage) -> Iterator[AuditRecord]:
     for number, line in _lines(stream):
         if line is None:
             damage.add(name, number, f"longer than {LONGEST_LINE_BYTES >> 20} MiB")
@@ -405,7 +407,7 @@ def _why(problem: Exception) -> str:
     return str(problem)
 
 
-def _record(line: bytes) -> Record:
+def _record(line: bytes) -> AuditRecord:
     """:raises ValueError: the line is not a record."""
     facts = json.loads(line)
     if not isinstance(facts, dict):
@@ -413,7 +415,7 @@ def _record(line: bytes) -> Record:
     for key in ("time", "hop", "event"):
         if not isinstance(facts.get(key), str):
             raise ValueError(f"without {key}")
-    return Record(_time(facts["time"]), facts["hop"], facts["event"], facts)
+    return AuditRecord(_time(facts["time"]), facts["hop"], facts["event"], facts)
 
 
 def _time(text: str) -> datetime:

@@ -49,10 +49,10 @@ def _run(options: argparse.Namespace) -> int:
 
 async def _examine(options: argparse.Namespace, reactor: Any) -> int:
     from twisted_exec.cli.commands.machine_checks import check_machine
-    from twisted_exec.cli.commands.server_checks import Report, Unusable, check_user, reach_server
+    from twisted_exec.cli.commands.server_checks import Findings, Unusable, check_user, reach_server
 
     name = options.machine.name if options.machine else ""
-    report = Report(name)
+    report = Findings(name)
     seconds = options.request_timeout or _TIMEOUT_SECONDS
     try:
         server = await reach_server(options, reactor, report, seconds)

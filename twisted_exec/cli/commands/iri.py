@@ -35,7 +35,7 @@ from urllib.parse import quote
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.cli.console.options import add_session_options
-from twisted_exec.cli.console.program import Program, conclude, open_standard_descriptors
+from twisted_exec.cli.console.program import ConsoleProgram, conclude, open_standard_descriptors
 from twisted_exec.cli.messages import explain
 from twisted_exec.cli.options import duration
 from twisted_exec.cli.output import FORMATS
@@ -157,7 +157,7 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
     return run_in_reactor("iri", lambda reactor: answer(ask, options, where, reactor))
 
 
-async def answer(ask: Ask, options: argparse.Namespace, where: Place, reactor: Any) -> int:
+async def answer(ask: Ask, options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> int:
     """
     Send a request to one runtime, and print the answer or an error of one line.
 
@@ -172,7 +172,7 @@ async def answer(ask: Ask, options: argparse.Namespace, where: Place, reactor: A
         return _fail(str(problem))
     try:
         sys.stdout.write(await ask(client, options))
-    except InputError as problem:
+    except IRIInputError as problem:
         return _fail(str(problem))
     except APIError as refusal:
         return _fail(explain_refusal(refusal, client))
@@ -181,7 +181,7 @@ async def answer(ask: Ask, options: argparse.Namespace, where: Place, reactor: A
     return 0
 
 
-def connect(options: argparse.Namespace, where: Place, reactor: Any) -> IRIClient:
+def connect(options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> IRIClient:
     """
     Return a client of the selected runtime.
 
@@ -217,7 +217,7 @@ def _fail(why: str) -> int:
     return failed("iri", why)
 
 
-class InputError(Exception):
+class IRIInputError(Exception):
     """The arguments are not usable; the message says why."""
 
 
@@ -305,17 +305,17 @@ def _machine(path: str) -> Any:
             with open(path, encoding="utf-8") as file:
                 text = file.read(_LARGEST_FILE_BYTES + 1)
         if len(text) > _LARGEST_FILE_BYTES:
-            raise InputError(f"{path} is larger than {_LARGEST_FILE_BYTES} bytes")
+            raise IRIInputError(f"{path} is larger than {_LARGEST_FILE_BYTES} bytes")
         document = yaml.safe_load(text)
         if not isinstance(document, dict):
-            raise InputError(f"{path} holds no machine")
+            raise IRIInputError(f"{path} holds no machine")
         return ParseDict(document, pb.Machine())
     except OSError as problem:
-        raise InputError(f"cannot read {path}: {problem.strerror}") from None
+        raise IRIInputError(f"cannot read {path}: {problem.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as problem:
-        raise InputError(f"{path} is neither JSON nor YAML: {problem}") from None
+        raise IRIInputError(f"{path} is neither JSON nor YAML: {problem}") from None
     except ParseError as problem:
-        raise InputError(f"{path} holds no machine: {problem}") from None
+        raise IRIInputError(f"{path} holds no machine: {problem}") from None
 
 
 async def _power(client: IRIClient, options: argparse.Namespace) -> str:
@@ -366,7 +366,7 @@ REVISIONS = ("ironcore", "ironcore-0.2", "onmetal", "onmetal-0.1", "spheric")
 
 
 @dataclass(frozen=True)
-class Place:
+class RuntimePlace:
     """Address and revision of a runtime."""
 
     target: str
@@ -425,7 +425,7 @@ def place(
     options: argparse.Namespace,
     environment: Mapping[str, str] = os.environ,
     sockets: Mapping[str, str] = SOCKETS,
-) -> Place:
+) -> RuntimePlace:
     """
     Return the selected runtime.
 
@@ -434,7 +434,7 @@ def place(
     target, hint = options.address or "", REVISIONS[0]
     if not target:
         target, hint = _found(environment, sockets)
-    return Place(target, options.revision or hint)
+    return RuntimePlace(target, options.revision or hint)
 
 
 def _found(environment: Mapping[str, str], sockets: Mapping[str, str]) -> tuple[str, str]:
@@ -495,10 +495,10 @@ def _run(options: argparse.Namespace) -> int:
     return conclude(*_Program(options, where).run())
 
 
-class _Program(Program):
+class _Program(ConsoleProgram):
     """A run with a console from a runtime instead of an API server."""
 
-    def __init__(self, options: argparse.Namespace, where: Place) -> None:
+    def __init__(self, options: argparse.Namespace, where: RuntimePlace) -> None:
         super().__init__(options)
         self._where = where
         self._client: IRIClient | None = None
@@ -506,7 +506,7 @@ class _Program(Program):
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
-        """See :meth:`Program.attempt`."""
+        """See :meth:`ConsoleProgram.attempt`."""
         from twisted.internet.defer import Deferred
 
         # Unusable arguments must fail the Deferred, too: the terminal is raw by now.
@@ -538,7 +538,7 @@ class _Program(Program):
         )
 
     def explain(self, error: BaseException) -> str:
-        """See :meth:`Program.explain`."""
+        """See :meth:`ConsoleProgram.explain`."""
         from twisted_exec.api.status import APIError
         from twisted_exec.iri.target import TargetError
 

@@ -21,7 +21,7 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound, TooManyReques
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.commands.server_checks import (
     AGENT,
-    Server,
+    ExaminedServer,
     Unusable,
     condition_of,
     undiscovered,
@@ -54,7 +54,7 @@ _LEFT_SECONDS = 5.0
 
 
 async def check_machine(
-    server: Server, client: CommandClient, name: str, among: Sequence[Dialect]
+    server: ExaminedServer, client: CommandClient, name: str, among: Sequence[Dialect]
 ) -> None:
     """
     Check a machine and everything behind it.
@@ -68,7 +68,7 @@ async def check_machine(
 class _MachineCheck:
     _dialect: Dialect
 
-    def __init__(self, server: Server, client: CommandClient, name: str) -> None:
+    def __init__(self, server: ExaminedServer, client: CommandClient, name: str) -> None:
         self._server, self._client, self._name = server, client, name
         self._namespace, self._report = server.config.namespace, server.report
         self._line_condition: Object = {}  # Ready, if it says that the line is broken

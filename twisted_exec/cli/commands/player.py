@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from twisted_exec.recording.playback import (
-    Frame,
+    PlayedFrame,
     block_before,
     block_from,
     end_time,
@@ -48,8 +48,8 @@ class Player:
         first = first_block(file)
         self.begin = first.time if first else 0
         self.end = end_time(file)
-        self._frames: Iterator[Frame] = iter(())
-        self._next: Frame | None = None
+        self._frames: Iterator[PlayedFrame] = iter(())
+        self._next: PlayedFrame | None = None
         self.time: float = self.begin
         self.is_paused = False
         if first is not None:
@@ -140,7 +140,7 @@ class Player:
             before = (before + frame.data)[-len(text) + 1 :] if len(text) > 1 else b""
         return None
 
-    def _ahead(self) -> Iterator[Frame]:
+    def _ahead(self) -> Iterator[PlayedFrame]:
         """Iterate over the events after the moment that is shown."""
         assert self._next is not None
         after = self._next.time

@@ -28,7 +28,7 @@ from twisted_exec.cli.runner import InputError, failed, server_command
 
 if TYPE_CHECKING:
     from twisted_exec.cli.client import CommandClient
-    from twisted_exec.recording.chain import Head
+    from twisted_exec.recording.chain import HeadContent
     from twisted_exec.recording.verification import Report
 
 
@@ -211,7 +211,7 @@ def _export(options: argparse.Namespace) -> int:
         return _export_object(options)
     from twisted_exec.journal.snapshot import Snapshot
     from twisted_exec.recording.export import export
-    from twisted_exec.recording.signatures import Signer
+    from twisted_exec.recording.signatures import HeadSigner
     from twisted_exec.tls import pem
     from twisted_exec.tls.files import read_file
 
@@ -228,7 +228,7 @@ def _export(options: argparse.Namespace) -> int:
     first, last = _between(options) if options.between else (options.since, None)
     pieces = export(
         Snapshot(options.journal),
-        Signer(certificate, key),
+        HeadSigner(certificate, key),
         time.time_ns,
         machine=machine,
         first=first,
@@ -322,7 +322,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _verify_content(options: argparse.Namespace, file: BinaryIO, head: str) -> int:
     from twisted_exec.recording.playback import end_time
-    from twisted_exec.recording.signatures import Trust
+    from twisted_exec.recording.signatures import TrustedRecorders
     from twisted_exec.recording.verification import verify
     from twisted_exec.tls import pem
     from twisted_exec.tls.files import read_file
@@ -331,7 +331,7 @@ def _verify_content(options: argparse.Namespace, file: BinaryIO, head: str) -> i
     stored = _head(options.head) if options.head else None
     if stored is None and head:
         stored = _decoded(head.encode(), "the head in the status of the ConsoleRecording")
-    report = verify(file, Trust(authorities), stored)
+    report = verify(file, TrustedRecorders(authorities), stored)
     end = end_time(file)
     # Names come from the file.
     sys.stdout.write(
@@ -351,12 +351,12 @@ def _verify_content(options: argparse.Namespace, file: BinaryIO, head: str) -> i
     return _NOT_CLOSED
 
 
-def _head(path: str) -> Head:
+def _head(path: str) -> HeadContent:
     with open(path, "rb") as file:
         return _decoded(file.read(_MAX_HEAD_BYTES), path)
 
 
-def _decoded(line: bytes, source: str) -> Head:
+def _decoded(line: bytes, source: str) -> HeadContent:
     from twisted_exec.recording.chain import HEAD, InvalidRecording, decode_head
 
     try:

@@ -9,7 +9,7 @@ import re
 import sys
 from typing import Any
 
-from twisted_exec.api.screens import Form, ScreenOptions
+from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.cli import runner
 from twisted_exec.cli.machine_options import add_machine_options, run_with_machine
 from twisted_exec.cli.messages import explain
@@ -43,8 +43,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "-o",
         "--output",
         metavar="FORM",
-        choices=[str(form) for form in Form],
-        default=str(Form.TEXT),
+        choices=[str(form) for form in ScreenForm],
+        default=str(ScreenForm.TEXT),
         help="text, json, svg, or ansi: escape sequences that draw the screen",
     )
     forms.add_argument("--svg", metavar="FILE", help="write a picture to this file")
@@ -61,11 +61,11 @@ def _at(text: str) -> ScreenOptions:
 def screen_options(options: argparse.Namespace) -> ScreenOptions:
     """Return the options of the request."""
     at: ScreenOptions = options.at or ScreenOptions()
-    form = Form.SVG if options.svg else Form(options.output)
+    form = ScreenForm.SVG if options.svg else ScreenForm(options.output)
     return ScreenOptions(at.at_offset, at.at_nanoseconds, form)
 
 
-def printable(screen: bytes, form: Form) -> bytes:
+def printable(screen: bytes, form: ScreenForm) -> bytes:
     """
     Return a screen without what a hostile server may add to it for the user's terminal.
 
@@ -73,7 +73,7 @@ def printable(screen: bytes, form: Form) -> bytes:
     """
 
     def kept(found: re.Match[str]) -> str:
-        return found[0] if form is Form.ANSI and len(found[0]) > 1 else ""
+        return found[0] if form is ScreenForm.ANSI and len(found[0]) > 1 else ""
 
     return _CONTROL.sub(kept, screen.decode("utf-8", "replace")).encode()
 
@@ -106,7 +106,7 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
             with open(options.svg, "wb") as file:
                 file.write(screen)
         else:
-            sys.stdout.buffer.write(printable(screen, Form(options.output)))
+            sys.stdout.buffer.write(printable(screen, ScreenForm(options.output)))
             sys.stdout.buffer.flush()
             if not screen.strip():
                 print("twisted-exec screen: the screen is empty", file=sys.stderr)

@@ -1,7 +1,7 @@
 """
 Checks of the way to the API server, and reports of results.
 
-The checks are about kubeconfig, credentials, certificates, clocks and user.  A :class:`Report` has
+The checks are about kubeconfig, credentials, certificates, clocks and user.  A :class:`Findings` has
 their results, and prints them for people and programs.
 """
 
@@ -57,7 +57,7 @@ _MOST_NAMES = 4
 
 
 @dataclass(frozen=True)
-class Server:
+class ExaminedServer:
     """
     The API server of an examination.
 
@@ -68,7 +68,7 @@ class Server:
     config: ClientConfig
     reactor: Any
     timeout_seconds: float
-    report: Report
+    report: Findings
     now: Callable[[], float] = time.time
 
     def client(self) -> CommandClient:
@@ -81,24 +81,26 @@ class Server:
 async def reach_server(
     options: argparse.Namespace,
     reactor: Any,
-    report: Report,
+    report: Findings,
     timeout_seconds: float,
     now: Callable[[], float] = time.time,
-) -> Server:
+) -> ExaminedServer:
     """
     Check everything between the command line and an answer of the API server.
 
     :raises Unusable: no request can succeed.
     """
     config = await _configuration(options, reactor, report)
-    server = Server(config, reactor, timeout_seconds, report, now)
+    server = ExaminedServer(config, reactor, timeout_seconds, report, now)
     _check_credentials(server)
     await _connect(server)
     await _compare_clocks(server)
     return server
 
 
-async def _configuration(options: argparse.Namespace, reactor: Any, report: Report) -> ClientConfig:
+async def _configuration(
+    options: argparse.Namespace, reactor: Any, report: Findings
+) -> ClientConfig:
     try:
         config = config_of(options)
     except KubeConfigError as problem:
@@ -121,7 +123,7 @@ async def _configuration(options: argparse.Namespace, reactor: Any, report: Repo
         raise report.fatal("credentials", str(problem), remedy) from None
 
 
-def _check_credentials(server: Server) -> None:
+def _check_credentials(server: ExaminedServer) -> None:
     config, report = server.config, server.report
     try:
         certificate = config.certificate.read()
@@ -157,7 +159,7 @@ def _check_credentials(server: Server) -> None:
 
 
 def _check_validity(
-    server: Server, check: str, what: str, certificate: x509.Certificate, remedy: str
+    server: ExaminedServer, check: str, what: str, certificate: x509.Certificate, remedy: str
 ) -> None:
     begin = certificate.not_valid_before_utc.timestamp()
     end, now = certificate.not_valid_after_utc.timestamp(), server.now()
@@ -191,7 +193,7 @@ def _attributes(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> It
     return certificate.subject.get_attributes_for_oid(oid)
 
 
-async def _connect(server: Server) -> None:
+async def _connect(server: ExaminedServer) -> None:
     """Connect once, for typed errors and for the server's certificate."""
     config, report = server.config, server.report
     certificates: list[x509.Certificate] = []
@@ -239,7 +241,7 @@ def _remedy(problem: Exception) -> str:
     return next((remedy for kind, remedy in _REMEDIES if isinstance(problem, kind)), _NETWORK)
 
 
-async def _compare_clocks(server: Server) -> None:
+async def _compare_clocks(server: ExaminedServer) -> None:
     """Compare our clock with the ``Date`` of an answer, which has a resolution of a second."""
     transport = HTTPTransport(server.config, server.reactor, agent=AGENT)
     before = server.now()
@@ -263,7 +265,7 @@ async def _compare_clocks(server: Server) -> None:
     _judge_clock(server.report, ahead)
 
 
-def _judge_clock(report: Report, ahead: float) -> None:
+def _judge_clock(report: Findings, ahead: float) -> None:
     if abs(ahead) <= CLOCK_WARNING_SECONDS:
         report.ok("clock", "as the server's clock")
         return
@@ -274,7 +276,7 @@ def _judge_clock(report: Report, ahead: float) -> None:
     add("clock", message, remedy)
 
 
-async def check_user(server: Server, client: CommandClient) -> None:
+async def check_user(server: ExaminedServer, client: CommandClient) -> None:
     """
     Check whether the server accepts our credentials.
 
@@ -298,7 +300,7 @@ async def check_user(server: Server, client: CommandClient) -> None:
 
 
 async def undiscovered(
-    server: Server, client: CommandClient, problem: APIError, among: Iterable[Dialect]
+    server: ExaminedServer, client: CommandClient, problem: APIError, among: Iterable[Dialect]
 ) -> Unusable:
     """
     Return the error for machines that cannot be discovered.
@@ -358,7 +360,7 @@ def why_of(obj: Object) -> str:
     return ": ".join(filter(None, (obj.get("reason"), obj.get("message"))))
 
 
-class Level(Enum):
+class FindingLevel(Enum):
     """Result of one check; only an error makes the exit code 1."""
 
     OK = "ok"
@@ -368,10 +370,10 @@ class Level(Enum):
 
 
 _COLOURS = {
-    Level.OK: Colour.GREEN,
-    Level.SKIPPED: Colour.NONE,
-    Level.WARNING: Colour.YELLOW,
-    Level.ERROR: Colour.RED,
+    FindingLevel.OK: Colour.GREEN,
+    FindingLevel.SKIPPED: Colour.NONE,
+    FindingLevel.WARNING: Colour.YELLOW,
+    FindingLevel.ERROR: Colour.RED,
 }
 
 
@@ -385,7 +387,7 @@ class Finding:
     """
 
     check: str
-    level: Level
+    level: FindingLevel
     message: str
     remedy: str = ""
 
@@ -395,7 +397,7 @@ class Unusable(Exception):
 
 
 @dataclass
-class Report:
+class Findings:
     """
     All findings, in the order of the checks.
 
@@ -407,36 +409,36 @@ class Report:
 
     def ok(self, check: str, message: str) -> None:
         """Add a check without problem."""
-        self._add(check, Level.OK, message)
+        self._add(check, FindingLevel.OK, message)
 
     def skipped(self, check: str, message: str) -> None:
         """Add a check that could not run."""
-        self._add(check, Level.SKIPPED, message)
+        self._add(check, FindingLevel.SKIPPED, message)
 
     def warning(self, check: str, message: str, remedy: str) -> None:
         """Add a problem that does not prevent a console."""
-        self._add(check, Level.WARNING, message, remedy)
+        self._add(check, FindingLevel.WARNING, message, remedy)
 
     def error(self, check: str, message: str, remedy: str) -> None:
         """Add a problem that prevents a console."""
-        self._add(check, Level.ERROR, message, remedy)
+        self._add(check, FindingLevel.ERROR, message, remedy)
 
     def fatal(self, check: str, message: str, remedy: str) -> Unusable:
         """Add an error, and return the exception that ends the examination."""
         self.error(check, message, remedy)
         return Unusable(message)
 
-    def _add(self, check: str, level: Level, message: str, remedy: str = "") -> None:
+    def _add(self, check: str, level: FindingLevel, message: str, remedy: str = "") -> None:
         self.findings.append(Finding(check, level, one_line(message), one_line(remedy)))
 
-    def count(self, level: Level) -> int:
+    def count(self, level: FindingLevel) -> int:
         """Return the number of findings of a level."""
         return sum(finding.level is level for finding in self.findings)
 
     @property
     def is_healthy(self) -> bool:
         """True if there is no error."""
-        return not self.count(Level.ERROR)
+        return not self.count(FindingLevel.ERROR)
 
     def text(self, paint: Paint = plain) -> str:
         """
@@ -457,7 +459,7 @@ class Report:
     def _summary(self) -> str:
         counts = [
             f"{number} {level.value}{'' if number == 1 else 's'}"
-            for level in (Level.ERROR, Level.WARNING)
+            for level in (FindingLevel.ERROR, FindingLevel.WARNING)
             if (number := self.count(level))
         ]
         what = ", ".join(counts) or "no problem found"

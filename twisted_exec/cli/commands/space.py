@@ -60,7 +60,7 @@ NO_PROVIDER = "NoProvider"
 """Reason of a condition without the SpaceProviderDesc: nothing will answer a request."""
 
 
-class Rotation:
+class CredentialRotation:
     """
     The rotation of one Space's credentials.
 
@@ -256,7 +256,7 @@ async def _rotate(client: CommandClient, options: argparse.Namespace) -> str:
 
     location = await find_space(client, options.name, options.provider)
     check_provider(location.space, location.name)
-    rotation = Rotation(client, location, options.reactor, options.timeout)
+    rotation = CredentialRotation(client, location, options.reactor, options.timeout)
     if options.wait:
         await rotation.note()
     requested_at = times.precise_timestamp(time.time())

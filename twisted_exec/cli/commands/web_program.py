@@ -30,7 +30,7 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.commands.web_server import AGENT, VALID_SECONDS, LocalServer
-from twisted_exec.cli.console.terminal import Input, nonblocking
+from twisted_exec.cli.console.terminal import TerminalInput, nonblocking
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.cli.options import overrides_of
 from twisted_exec.cli.suggestion import hint_after
@@ -218,7 +218,7 @@ class Enter:
     def __init__(self, fd: int, pressed: Callable[[], None], reactor: Any) -> None:
         self._fd, self._pressed, self._reactor = fd, pressed, reactor
         self._open = ExitStack()
-        self._input: Input | None = None
+        self._input: TerminalInput | None = None
 
     def start(self) -> None:
         """Start reading; nothing happens if the descriptor cannot be waited for, as a file."""
@@ -239,7 +239,7 @@ class Enter:
 
     def _read(self) -> None:
         if self._input is None:
-            self._input = Input(self._fd, self._received, self._ended, self._reactor)
+            self._input = TerminalInput(self._fd, self._received, self._ended, self._reactor)
             try:
                 self._input.startReading()
             except OSError:  # epoll does not wait for files

@@ -100,7 +100,7 @@ class LocalServer:
         self._reactor = reactor
         self.login = Login(reactor)
         self._forwarder = Forwarder(config, reactor, server)
-        self._sockets = Sockets(config, reactor, server)
+        self._sockets = SocketForwarder(config, reactor, server)
         page = Page(lambda: {"local": True, "login": [], "oidc": []}, __version__)
         self._console = LocalConsole(page, self.login, place, self._forwarder, self._sockets)
         self.site = Site(self._console, reactor, max_connections=_MOST_CONNECTIONS)
@@ -167,7 +167,7 @@ class LocalConsole(Dispatcher):
         login: Login,
         place: Mapping[str, Any],
         forwarder: Forwarder,
-        sockets: Sockets,
+        sockets: SocketForwarder,
     ) -> None:
         super().__init__()
         self._page, self._login, self._place = page, login, place
@@ -581,7 +581,7 @@ class _Socket:
     last_words: bytes
 
 
-class Sockets:
+class SocketForwarder:
     """
     Forwards WebSockets.
 

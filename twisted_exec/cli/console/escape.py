@@ -36,7 +36,7 @@ _CTRL, _LOCKS = 4, 64 | 128
 _TAIL_BYTES = 20
 
 
-class Command(Enum):
+class EscapeCommand(Enum):
     """A command to this program; the value is the key after the menu's."""
 
     LEAVE = b"."
@@ -59,7 +59,7 @@ class SysRq:
     key: bytes
 
 
-Typed = bytes | Command | SysRq
+Typed = bytes | EscapeCommand | SysRq
 """The result of keys: bytes for the machine, or a command."""
 
 HELP = (
@@ -139,7 +139,7 @@ class Escapes:
         Handle input.
 
         :param is_sent: as of :meth:`Menu.feed`.
-        :return: bytes and commands, in order; nothing follows :attr:`Command.LEAVE`.
+        :return: bytes and commands, in order; nothing follows :attr:`EscapeCommand.LEAVE`.
         """
         pressed = False
         if self.leave is not None:
@@ -147,8 +147,8 @@ class Escapes:
         typed: list[Typed] = [data] if data else []
         if self.menu is not None:
             typed = self.menu.feed(data, is_sent=is_sent)
-        if pressed and Command.LEAVE not in typed:
-            typed.append(Command.LEAVE)
+        if pressed and EscapeCommand.LEAVE not in typed:
+            typed.append(EscapeCommand.LEAVE)
         return typed
 
     def help(self) -> list[str]:
@@ -192,7 +192,7 @@ class Menu:
 
     def feed(self, data: bytes, *, is_sent: bool = True) -> list[Typed]:
         """
-        Handle input; nothing follows :attr:`Command.LEAVE`.
+        Handle input; nothing follows :attr:`EscapeCommand.LEAVE`.
 
         :param is_sent: the machine receives what is typed.  Otherwise its line is still empty,
             whatever was typed before.
@@ -200,7 +200,7 @@ class Menu:
         if not is_sent and self._state is _State.LINE:
             self._state = _State.START
         typed: list[Typed] = []
-        while data and Command.LEAVE not in typed:
+        while data and EscapeCommand.LEAVE not in typed:
             if self._state is _State.KEY:
                 self._key(data[:1], typed)
             elif self._state is _State.SYSRQ:
@@ -237,7 +237,7 @@ class Menu:
             typed.append(SysRq(key))
 
 
-_COMMANDS = {command.value: command for command in Command}
+_COMMANDS = {command.value: command for command in EscapeCommand}
 
 
 class EscapeKey:

@@ -13,7 +13,7 @@ from twisted_exec.wire.control_messages import Break, Role, TerminalSize
 from twisted_exec.wire.resume import Attendance, Position, RoundTrip
 
 
-class Stream(Protocol):
+class MachineStream(Protocol):
     """The stream to the machine."""
 
     @property
@@ -29,7 +29,7 @@ class Stream(Protocol):
     def abort(self) -> None: ...
 
 
-class ResumableStream(Stream, Protocol):
+class ResumableStream(MachineStream, Protocol):
     """
     A stream that connects again by itself, and calls the session's ``outage`` and ``resumed``.
 

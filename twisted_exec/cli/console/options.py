@@ -139,9 +139,9 @@ def make_script(options: argparse.Namespace, clock: Any) -> Script | None:
     if options.script_command is None and not options.steps:
         return None
     if options.script_command is not None:
-        from twisted_exec.cli.console.script import Run
+        from twisted_exec.cli.console.script import ShellRun
 
-        return Run(clock, options.script_command)
+        return ShellRun(clock, options.script_command)
     from twisted_exec.cli.console.script import Expect
 
     return Expect(clock, options.steps, limited=options.timeout is None)

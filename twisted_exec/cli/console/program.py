@@ -137,7 +137,7 @@ def _say(line: str) -> None:
         pass
 
 
-class Program:
+class ConsoleProgram:
     """
     One run: the terminal, the signals and the reactor around a session.
 
@@ -245,11 +245,11 @@ class Program:
         self._open(source, sink, self._timeout_seconds)
 
     def _open(self, source: int, sink: int, timeout: float | None) -> None:
-        from twisted_exec.cli.console.terminal import Input, Output
+        from twisted_exec.cli.console.terminal import TerminalInput, TerminalOutput
         from twisted_exec.wire.stream_options import CONSOLE
 
         reactor, session, options = the_reactor(), self._session, self._options
-        output: Sink = Output(sink, session.output_lost, reactor)
+        output: Sink = TerminalOutput(sink, session.output_lost, reactor)
         if self._script is not None:
             from twisted_exec.cli.console.script import ScriptSink
 
@@ -258,7 +258,7 @@ class Program:
             session.start(self._script, self._printed, timeout_seconds=timeout)
         else:
             self._terminal.make_raw()
-            keys = Input(source, session.typed, session.input_ended, reactor)
+            keys = TerminalInput(source, session.typed, session.input_ended, reactor)
             session.start(keys, output, timeout_seconds=timeout)
         # Without any terminal nothing answers the machine, and output is wanted byte for byte.
         tty = self._terminal.is_terminal or os.isatty(1)
@@ -307,7 +307,7 @@ class Program:
         os.write(2, f"{start}{lines}\n".replace("\n", "\r\n").encode())
 
 
-class _Console(Program):
+class _Console(ConsoleProgram):
     """A run with a console from an API server."""
 
     def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
@@ -318,7 +318,7 @@ class _Console(Program):
 
     @property
     def subject(self) -> str:
-        """See :attr:`Program.subject`."""
+        """See :attr:`ConsoleProgram.subject`."""
         options = self._options
         if not options.space:
             return str(options.name)
@@ -327,20 +327,20 @@ class _Console(Program):
 
     @property
     def place(self) -> str:
-        """See :attr:`Program.place`."""
+        """See :attr:`ConsoleProgram.place`."""
         return f"{self.subject} at {self._config.server}"
 
     @property
     def is_waiting(self) -> bool:
-        """See :attr:`Program.is_waiting`."""
+        """See :attr:`ConsoleProgram.is_waiting`."""
         return bool(self._options.request)
 
     def make_script(self, reactor: Any) -> Script | None:
-        """See :meth:`Program.make_script`."""
+        """See :meth:`ConsoleProgram.make_script`."""
         return make_script(self._options, reactor)
 
     def explain(self, error: BaseException) -> str:
-        """See :meth:`Program.explain`."""
+        """See :meth:`ConsoleProgram.explain`."""
         options = self._options
         # With a Space, the context's namespace is one of another cluster.
         namespace = options.namespace or "default" if options.space else self._config.namespace
@@ -366,7 +366,7 @@ class _Console(Program):
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
-        """See :meth:`Program.attempt`."""
+        """See :meth:`ConsoleProgram.attempt`."""
         from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS, open_console
 
         def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleStream]:

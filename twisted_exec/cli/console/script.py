@@ -5,7 +5,7 @@ A console shows old output first, and its machine may print between any two byte
 waits until the old output has arrived, and from then on it considers only the current line and new
 output.
 
-``--run`` runs one command in the shell of a machine (:class:`Run`).  It needs a POSIX shell that
+``--run`` runs one command in the shell of a machine (:class:`ShellRun`).  It needs a POSIX shell that
 waits at its prompt.  It types two lines:
 
 1. a probe, which prints a mark.  If no mark comes, the command is never typed: a login prompt would
@@ -377,7 +377,7 @@ _PLAIN = frozenset(
 )
 
 
-class Run(Script):
+class ShellRun(Script):
     """
     Runs one command in the shell of a machine.
 

@@ -50,7 +50,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.cli.console.escape import Command, Escapes, SysRq, Typed
+from twisted_exec.cli.console.escape import EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import one_line
 from twisted_exec.console.floor import RoleNotices, is_writer_notice, notice, notice_text
@@ -58,7 +58,7 @@ from twisted_exec.kube.console import RecordingNews
 from twisted_exec.wire.control_messages import Break, Ending, Role, TerminalSize, dropped_keys
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.interfaces import SessionScript, Sink, Source, Stream
+    from twisted_exec.cli.console.interfaces import MachineStream, SessionScript, Sink, Source
     from twisted_exec.cli.console.status import Outage
     from twisted_exec.wire.escape_sequences import QueryFilter
     from twisted_exec.wire.resume import Attendance
@@ -87,10 +87,10 @@ NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
 _INTERRUPT = b"\x03"
 
-_WISHES: dict[Command, Break | Role] = {
-    Command.BREAK: Break(),
-    Command.TAKE_OVER: Role.WRITER,
-    Command.RELEASE: Role.OBSERVER,
+_WISHES: dict[EscapeCommand, Break | Role] = {
+    EscapeCommand.BREAK: Break(),
+    EscapeCommand.TAKE_OVER: Role.WRITER,
+    EscapeCommand.RELEASE: Role.OBSERVER,
 }
 
 # Time limit for the last bytes after the user has left.
@@ -174,7 +174,7 @@ class ConsoleSession:
             quiet=quiet,
             wrote=lambda: self._timers.restart("quiet"),
         )
-        self._stream: Stream | None = None
+        self._stream: MachineStream | None = None
         self._input: TypeAhead | None = None
         self._input_over = False
         self._connecting: Deferred[Any] | None = None
@@ -210,7 +210,7 @@ class ConsoleSession:
 
     # The stream's events.
 
-    def attached(self, stream: Stream) -> None:
+    def attached(self, stream: MachineStream) -> None:
         """Handle the attached stream."""
         if self._outcome is not None or self._input is None:
             stream.abort()
@@ -338,14 +338,14 @@ class ConsoleSession:
         elif isinstance(typed, SysRq):
             if self._wish(Break()):
                 self._send(typed.key)
-        elif typed is Command.LEAVE:
+        elif typed is EscapeCommand.LEAVE:
             self._end(Outcome())
-        elif typed is Command.HELP:
+        elif typed is EscapeCommand.HELP:
             assert self._escapes is not None
             self._display.tell("\n".join(self._escapes.help()))
-        elif typed is Command.STATUS:
+        elif typed is EscapeCommand.STATUS:
             self._display.tell("\n".join(self._status()))
-        elif typed is Command.SUSPEND:
+        elif typed is EscapeCommand.SUSPEND:
             self._suspend()
         else:
             self._wish(_WISHES[typed])
@@ -534,7 +534,7 @@ class Display:
         """True if the last output left the cursor inside a line."""
         return self._last_byte not in (b"", b"\n")
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: MachineStream) -> None:
         """Show the output of this stream; a resumable one has its notices beside the output."""
         self._stream = stream
         self._has_marks = getattr(stream, "is_resumable", False)

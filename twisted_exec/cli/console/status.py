@@ -18,12 +18,12 @@ from twisted_exec.streaming.flow import round_trip_seconds
 from twisted_exec.streaming.remotecommand.client import LOST
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.interfaces import Stream
+    from twisted_exec.cli.console.interfaces import MachineStream
     from twisted_exec.wire.resume import Attendance, Position, RoundTrip
 
 
 def status(
-    stream: Stream | None,
+    stream: MachineStream | None,
     *,
     seconds: float | None,
     outage: str,
@@ -72,7 +72,7 @@ def _writer(attendance: Attendance | None) -> str:
     return f"{display_name(attendance.writer)}, for {duration(attendance.seconds)}"
 
 
-def _round_trip(stream: Stream) -> str:
+def _round_trip(stream: MachineStream) -> str:
     """Return the time of the last ping, unless a newer one shows that it is out of date."""
     if overdue := getattr(stream, "overdue_seconds", 0.0):
         return f"unknown; no answer for {duration(overdue)}"

@@ -13,7 +13,7 @@ Three things outlive a program that dies carelessly: the terminal's modes, the `
 * :class:`Signals` puts the terminal back before the program stops (SIGTSTP)
   and makes it raw again after it continued (SIGCONT), also after a SIGSTOP.
 
-:class:`Input` and :class:`Output` are standard input and output as Twisted descriptors.
+:class:`TerminalInput` and :class:`TerminalOutput` are standard input and output as Twisted descriptors.
 :class:`twisted.internet.stdio.StandardIO` would do but for two things: it sets ``O_NONBLOCK`` on
 what the shell shares with us, and it does not tell why writing failed, so that a full disk would
 look like a reader who has seen enough.
@@ -229,7 +229,7 @@ def die_of(number: int) -> None:
 _READ_BYTES = 32 << 10
 
 
-class Input(FileDescriptor):
+class TerminalInput(FileDescriptor):
     """
     Reads a descriptor; ``pauseProducing`` and ``resumeProducing`` as any producer.
 
@@ -275,7 +275,7 @@ class Input(FileDescriptor):
         self.connected = 0
 
 
-class Output(FileDescriptor):
+class TerminalOutput(FileDescriptor):
     """
     Writes a descriptor, with the queue and the producer of any Twisted transport.
 

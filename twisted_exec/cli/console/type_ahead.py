@@ -12,7 +12,7 @@ from zope.interface import implementer
 from twisted_exec.wire.control_messages import Break, Role
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.interfaces import Source, Stream
+    from twisted_exec.cli.console.interfaces import MachineStream, Source
 
 TYPE_AHEAD_BYTES = 64 << 10
 
@@ -33,11 +33,11 @@ class TypeAhead:
         self.is_stuck = False
         self._source: Source | None = source
         self._reads_on = reads_on
-        self._stream: Stream | None = None
+        self._stream: MachineStream | None = None
         self._waiting: list[bytes | Break | Role] = []
         self._bytes = 0
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: MachineStream) -> None:
         """Send to this stream from now on, first the input typed before it was open."""
         self._stream = stream
         stream.registerProducer(self, True)

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.cli.console.terminal import Signals, Terminal
 from twisted_exec.cli.fleet.progress import listed
-from twisted_exec.cli.fleet.targets import MOST_SPACES, Selection, Target
+from twisted_exec.cli.fleet.targets import MOST_SPACES, FleetTarget, Selection
 from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
@@ -116,7 +116,7 @@ class Task:
             code = await self.stopping
         return code or (FAILED if self.is_partial else 0)
 
-    async def selected(self, found: Callable[[Sequence[Target]], None]) -> None:
+    async def selected(self, found: Callable[[Sequence[FleetTarget]], None]) -> None:
         """
         Select the machines, and name the clusters that fail.
 
@@ -141,7 +141,9 @@ class Task:
             if timer.active():
                 timer.cancel()
 
-    async def follow(self, begin: Callable[[Sequence[Target]], Iterable[Deferred[None]]]) -> None:
+    async def follow(
+        self, begin: Callable[[Sequence[FleetTarget]], Iterable[Deferred[None]]]
+    ) -> None:
         """
         Work on all machines that are selected.
 

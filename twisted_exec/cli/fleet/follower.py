@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.fleet.output import Lane, Positions
-from twisted_exec.cli.fleet.targets import Target
+from twisted_exec.cli.fleet.targets import FleetTarget
 from twisted_exec.cli.messages import explain
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.logs import MachineLog
@@ -37,7 +37,7 @@ Lost = Callable[[str | None], None]
 """Called at the start of an outage with the reason, and with ``None`` at its end."""
 
 
-class State(Enum):
+class FollowerState(Enum):
     """The state of one machine's log."""
 
     OPENING = "opening"
@@ -63,9 +63,9 @@ class Follower:
 
     def __init__(
         self,
-        target: Target,
+        target: FleetTarget,
         lane: Lane,
-        open_log: Callable[[Target, Lost], MachineLog],
+        open_log: Callable[[FleetTarget, Lost], MachineLog],
         clock: Any,
         *,
         position: Position | None,
@@ -75,7 +75,7 @@ class Follower:
         needs_position: bool,
     ) -> None:
         self.target, self.lane = target, lane
-        self.state, self.problem = State.OPENING, ""
+        self.state, self.problem = FollowerState.OPENING, ""
         self._open_log, self._clock = open_log, clock
         self._position, self._tail_lines = position, tail_lines
         self._turns, self._changed = turns, changed
@@ -87,7 +87,7 @@ class Follower:
     @property
     def is_failed(self) -> bool:
         """True if the log is not open, and the machine still exists."""
-        return self.state in (State.OPENING, State.RETRYING, State.REFUSED)
+        return self.state in (FollowerState.OPENING, FollowerState.RETRYING, FollowerState.REFUSED)
 
     async def run(self) -> None:
         """Follow the log; cancelling ends it."""
@@ -101,19 +101,19 @@ class Follower:
                 await log.read(self._options(), self._received, self._opened)
             except (APIError, KubeConfigError, TLSConfigError) as error:
                 if isinstance(error, APIError) and error.code in _FINAL:
-                    self._become(State.REFUSED, self._explain(error))
+                    self._become(FollowerState.REFUSED, self._explain(error))
                     return
                 if self._was_open:
                     wait = FIRST_WAIT_SECONDS
-                self._become(State.RETRYING, self._explain(error))
+                self._become(FollowerState.RETRYING, self._explain(error))
             except _NoPosition:
                 self._become(
-                    State.REFUSED,
+                    FollowerState.REFUSED,
                     "its server is of an earlier release and sends no offsets, which --state needs",
                 )
                 return
             else:
-                self._become(State.ENDED)
+                self._become(FollowerState.ENDED)
                 return
             finally:
                 self._release()
@@ -134,19 +134,19 @@ class Follower:
         if self._needs_position and not is_exact:
             log.abort()
             raise _NoPosition
-        if not is_exact and self._log is None and self.state is State.RETRYING:
+        if not is_exact and self._log is None and self.state is FollowerState.RETRYING:
             self.lane.remark("output may be missing here")
         self._log, self._was_open = log, True
         if is_exact and self._needs_position and self.lane.positions is None:
             self.lane.positions = Positions(log.position)
         self.lane.opened(log)
-        self._become(State.OPEN)
+        self._become(FollowerState.OPEN)
 
     def _outage(self, why: str | None) -> None:
         if why is None:
-            self._become(State.OPEN)
+            self._become(FollowerState.OPEN)
         else:
-            self._become(State.RETRYING, why)
+            self._become(FollowerState.RETRYING, why)
 
     def _received(self, data: bytes) -> None:
         position = None
@@ -169,9 +169,9 @@ class Follower:
     def failed(self, failure: Failure) -> None:
         """Give up after an error of ours, such as one that a hostile server's answer provokes."""
         assert failure.value is not None
-        self._become(State.REFUSED, self._explain(failure.value))
+        self._become(FollowerState.REFUSED, self._explain(failure.value))
 
-    def _become(self, state: State, problem: str = "") -> None:
+    def _become(self, state: FollowerState, problem: str = "") -> None:
         self.state, self.problem = state, problem
         self._changed(self)
 

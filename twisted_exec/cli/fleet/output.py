@@ -55,7 +55,7 @@ class OutputSink(Protocol):
     def unregisterProducer(self) -> None: ...
 
 
-class Source(Protocol):
+class FleetSource(Protocol):
     """The log of a machine."""
 
     def pause(self) -> None: ...
@@ -71,7 +71,7 @@ class Lane:
     """
 
     def __init__(self, lines: PrefixedLines, output: FairOutput) -> None:
-        self.source: Source | None = None
+        self.source: FleetSource | None = None
         self.positions: Positions | None = None
         self._lines, self._output = lines, output
         self._buffer = bytearray()
@@ -97,7 +97,7 @@ class Lane:
         """True if nothing waits."""
         return not (self._buffer or self._remarks or self._dropped)
 
-    def opened(self, source: Source) -> None:
+    def opened(self, source: FleetSource) -> None:
         """The log is open."""
         self.source = source
         if self._is_paused:

@@ -28,12 +28,12 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 
 from twisted_exec.cli.console.options import DEFAULT_TAIL
-from twisted_exec.cli.console.terminal import Output, nonblocking
+from twisted_exec.cli.console.terminal import TerminalOutput, nonblocking
 from twisted_exec.cli.fleet.command import FAILED, Task, complain
 from twisted_exec.cli.fleet.follower import Follower, Lost, start
 from twisted_exec.cli.fleet.output import FairOutput, PrefixedLines
-from twisted_exec.cli.fleet.progress import Progress
-from twisted_exec.cli.fleet.targets import SelectionError, Target
+from twisted_exec.cli.fleet.progress import FleetProgress
+from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError
 from twisted_exec.kube.console import TIMEOUT_SECONDS
 from twisted_exec.kube.logs import MachineLog
 from twisted_exec.wire.resume import Position
@@ -60,7 +60,7 @@ class Prefixed(Task):
             state = self._load_state()
             with nonblocking(self.output, os.O_WRONLY) as descriptor:
                 await _Printing(self, state, descriptor).run()
-        except (SelectionError, StateError) as problem:
+        except (SelectionError, PositionsError) as problem:
             return complain(str(problem))
         return 0
 
@@ -89,9 +89,9 @@ class _Printing:
         self._is_lost = False
         self._saved = b""
         self._saving: Deferred[None] = succeed(None)
-        self._sink = Output(descriptor, self._output_lost, self._reactor)
+        self._sink = TerminalOutput(descriptor, self._output_lost, self._reactor)
         self._output = FairOutput(self._sink, self._reactor, is_terminal=self._is_terminal)
-        self._progress = Progress(self._reactor, task.say, task.inform)
+        self._progress = FleetProgress(self._reactor, task.say, task.inform)
         self._lines: list[tuple[str, PrefixedLines]] = []
         self._followers: list[Follower] = []
         self._timer: IDelayedCall | None = None
@@ -117,7 +117,7 @@ class _Printing:
             await self._leave()
             self._task.is_partial |= failed or self._is_lost
 
-    def _begin(self, targets: Sequence[Target]) -> Iterable[Deferred[None]]:
+    def _begin(self, targets: Sequence[FleetTarget]) -> Iterable[Deferred[None]]:
         """Follow the machines of a cluster."""
         if self._timer is None and self._options.timeout:
             self._timer = self._reactor.callLater(self._options.timeout, self._task.stop)
@@ -136,7 +136,7 @@ class _Printing:
         for label, lines in self._lines:
             lines.rename(label.ljust(min(widest, _WIDEST)))
 
-    def _follower(self, target: Target, turns: DeferredSemaphore) -> Follower:
+    def _follower(self, target: FleetTarget, turns: DeferredSemaphore) -> Follower:
         printed = self._state.machines.get(target.uid) if self._state is not None else None
         tail = self._options.tail
         lines = PrefixedLines(
@@ -158,7 +158,7 @@ class _Printing:
             needs_position=self._state is not None,
         )
 
-    def _open_log(self, target: Target, lost: Lost) -> MachineLog:
+    def _open_log(self, target: FleetTarget, lost: Lost) -> MachineLog:
         return MachineLog(
             target.cluster.config,
             target.namespace,
@@ -206,7 +206,7 @@ class _Printing:
             self._saved = content
 
     def _cannot_save(self, failure: Any) -> None:
-        failure.trap(StateError)
+        failure.trap(PositionsError)
         self._task.say(str(failure.value))
         self._task.stop(FAILED)
 
@@ -231,7 +231,7 @@ class _Printing:
             try:
                 await self._saving
                 self._write(content)
-            except StateError as problem:
+            except PositionsError as problem:
                 self._task.say(str(problem))
                 self._is_lost = True
         if not self._lost.called:
@@ -254,7 +254,7 @@ _MOST_BYTES = 16 << 20
 _EPOCH = re.compile(r"[0-9a-f]{16}\Z")
 
 
-class StateError(Exception):
+class PositionsError(Exception):
     """The file cannot be used; the message is for the user."""
 
 
@@ -295,14 +295,14 @@ class StateFile:
         except FileNotFoundError:
             text = ""
         except (OSError, UnicodeDecodeError) as error:
-            raise StateError(f"{self.path}: {_why(error)}") from None
+            raise PositionsError(f"{self.path}: {_why(error)}") from None
         if len(text) > _MOST_BYTES:
-            raise StateError(f"{self.path} is larger than {_MOST_BYTES >> 20} MiB: {_REMEDY}")
+            raise PositionsError(f"{self.path} is larger than {_MOST_BYTES >> 20} MiB: {_REMEDY}")
         if text:
             try:
                 self.machines = _machines(json.loads(text))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise StateError(f"{self.path} is not a file of --state: {_REMEDY}") from None
+                raise PositionsError(f"{self.path} is not a file of --state: {_REMEDY}") from None
         # Now, because an error should come before a console is opened.
         self.write(self.encoded())
 
@@ -334,7 +334,7 @@ class StateFile:
                 os.fsync(file.fileno())
             os.replace(new, self.path)
         except OSError as error:
-            raise StateError(f"cannot write {self.path}: {_why(error)}") from None
+            raise PositionsError(f"cannot write {self.path}: {_why(error)}") from None
 
 
 _REMEDY = "name another file, or remove this one"

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.cli.fleet.follower import State
-from twisted_exec.cli.fleet.targets import Target
+from twisted_exec.cli.fleet.follower import FollowerState
+from twisted_exec.cli.fleet.targets import FleetTarget
 from twisted_exec.cli.messages import one_line
 
 REPORT_SECONDS = 1.0
@@ -18,18 +18,18 @@ REPORT_SECONDS = 1.0
 _NAMED = 3
 
 
-class Followed(Protocol):
+class FollowedMachine(Protocol):
     """A machine, as far as reports need it."""
 
     @property
-    def target(self) -> Target: ...
+    def target(self) -> FleetTarget: ...
     @property
-    def state(self) -> State: ...
+    def state(self) -> FollowerState: ...
     @property
     def problem(self) -> str: ...
 
 
-class Progress:
+class FleetProgress:
     """
     Reports changes once a second.
 
@@ -40,20 +40,20 @@ class Progress:
     def __init__(
         self, clock: IReactorTime, say: Callable[[str], None], inform: Callable[[str], None]
     ) -> None:
-        self._followers: list[Followed] = []
+        self._followers: list[FollowedMachine] = []
         self._clock, self._say, self._inform = clock, say, inform
         self._begun = clock.seconds()
         self._is_opening = False
-        self._reported: dict[Followed, tuple[State, str]] = {}
+        self._reported: dict[FollowedMachine, tuple[FollowerState, str]] = {}
         self._timer: IDelayedCall | None = None
 
-    def add(self, followers: Iterable[Followed]) -> None:
+    def add(self, followers: Iterable[FollowedMachine]) -> None:
         """Report on these machines, too, which are about to be opened."""
         if not self._is_opening:
             self._is_opening, self._begun = True, self._clock.seconds()
         self._followers += followers
 
-    def changed(self, follower: Followed) -> None:
+    def changed(self, follower: FollowedMachine) -> None:
         """Note that a machine may have another state."""
         if self._timer is None:
             self._timer = self._clock.callLater(REPORT_SECONDS, self._report)
@@ -73,41 +73,45 @@ class Progress:
 
     @property
     def _opened(self) -> int:
-        return sum(each.state in (State.OPEN, State.ENDED) for each in self._followers)
+        return sum(
+            each.state in (FollowerState.OPEN, FollowerState.ENDED) for each in self._followers
+        )
 
     def _report(self) -> None:
         self._stop()
         if self._is_opening:
             total, opened = len(self._followers), self._opened
-            if any(each.state is State.OPENING for each in self._followers):
+            if any(each.state is FollowerState.OPENING for each in self._followers):
                 self._inform(f"opened {opened} of {total} consoles")
                 self._timer = self._clock.callLater(REPORT_SECONDS, self._report)
             else:
                 self._is_opening = False
                 seconds = self._clock.seconds() - self._begun
                 self._inform(f"following {opened} of {total} machines after {seconds:.1f} s")
-        changes: dict[tuple[State, str], list[Followed]] = {}
+        changes: dict[tuple[FollowerState, str], list[FollowedMachine]] = {}
         for each in self._followers:
             now = each.state, _anonymous(each)
             before = self._reported.get(each)
-            if now == before or (before is None and each.state in (State.OPEN, State.OPENING)):
+            if now == before or (
+                before is None and each.state in (FollowerState.OPEN, FollowerState.OPENING)
+            ):
                 continue
             self._reported[each] = now
             changes.setdefault(now, []).append(each)
         for (state, _), those in changes.items():
             names = listed([each.target.label for each in those])
             problem = one_line(those[0].problem)
-            if state is State.RETRYING:
+            if state is FollowerState.RETRYING:
                 self._say(f"{names}: {problem}; trying again")
-            elif state is State.REFUSED:
+            elif state is FollowerState.REFUSED:
                 self._say(f"{names}: {problem}")
-            elif state is State.ENDED:
+            elif state is FollowerState.ENDED:
                 self._inform(f"{names}: deleted")
-            elif state is State.OPEN:
+            elif state is FollowerState.OPEN:
                 self._inform(f"{names}: open again")
 
 
-def _anonymous(follower: Followed) -> str:
+def _anonymous(follower: FollowedMachine) -> str:
     """Return the problem without the machine's name, to fold equal problems of several machines."""
     return follower.problem.replace(f'"{follower.target.name}"', '"..."')
 

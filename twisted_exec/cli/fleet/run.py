@@ -27,12 +27,12 @@ from twisted.internet.defer import (
 
 from twisted_exec.cli.console.options import scripted_outcome
 from twisted_exec.cli.console.program import patiently
-from twisted_exec.cli.console.script import Run, ScriptSink
+from twisted_exec.cli.console.script import ScriptSink, ShellRun
 from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.cli.fleet.command import Task, complain
 from twisted_exec.cli.fleet.output import PrefixedLines
 from twisted_exec.cli.fleet.progress import listed
-from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target
+from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
 from twisted_exec.cli.messages import explain, one_line
 
 CONCURRENT_RUNS = 50
@@ -55,12 +55,12 @@ class RunTask(Task):
 
     async def work(self) -> int:
         """See :meth:`Task.work`."""
-        targets: list[Target] = []
-        self._results: dict[Target, Result] = {}
+        targets: list[FleetTarget] = []
+        self._results: dict[FleetTarget, Result] = {}
         self._active: set[MachineRun] = set()
         self._recorded: dict[str, str] = {}  # messages that are not printed yet, by machine
 
-        def begin(those: Sequence[Target]) -> Iterable[Deferred[None]]:
+        def begin(those: Sequence[FleetTarget]) -> Iterable[Deferred[None]]:
             # Of this cluster: one that is slow does not hold up the others.
             turns = DeferredSemaphore(CONCURRENT_RUNS)
             targets.extend(those)
@@ -98,7 +98,7 @@ class RunTask(Task):
             complain(f"cannot write output: {error.strerror}")
             self.is_partial = True
 
-    def _inform_later(self, targets: Sequence[Target]) -> None:
+    def _inform_later(self, targets: Sequence[FleetTarget]) -> None:
         informed = (0, 0)
 
         def inform() -> None:
@@ -118,7 +118,7 @@ class RunTask(Task):
             names = listed(label for label, each in recorded.items() if each == news)
             self.inform(f"{names}: {news}")
 
-    def _run_on(self, target: Target) -> Deferred[None]:
+    def _run_on(self, target: FleetTarget) -> Deferred[None]:
         def recorded(news: str) -> None:
             self._recorded[target.label] = news
 
@@ -142,12 +142,12 @@ class MachineRun:
     def __init__(
         self,
         options: argparse.Namespace,
-        target: Target,
+        target: FleetTarget,
         reactor: Any,
         recorded: Callable[[str], None],
     ) -> None:
         self._options, self._target, self._reactor = options, target, reactor
-        self._script = script = Run(reactor, options.script_command)
+        self._script = script = ShellRun(reactor, options.script_command)
         self._session = session = ConsoleSession(
             reactor,
             interactive=False,

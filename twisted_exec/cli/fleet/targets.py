@@ -66,7 +66,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Target:
+class FleetTarget:
     """
     One machine.
 
@@ -98,7 +98,7 @@ class Selection:
         options: argparse.Namespace,
         config: ClientConfig,
         reactor: Any,
-        found: Callable[[Sequence[Target]], None],
+        found: Callable[[Sequence[FleetTarget]], None],
         failed: Callable[[str, str], None],
     ) -> None:
         self._options, self._config, self._reactor = options, config, reactor
@@ -108,7 +108,7 @@ class Selection:
         self._has_machines = False
         self._problem, self._lost = "", 0
         self._share, self._room = 0, MOST_MACHINES
-        self._large: list[tuple[str, Sequence[Target]]] = []
+        self._large: list[tuple[str, Sequence[FleetTarget]]] = []
 
     async def run(self) -> None:
         """
@@ -140,7 +140,7 @@ class Selection:
             raise SelectionError(self._problem or _nothing(options, config))
 
     async def _asked(self, name: str, visiting: Deferred[Cluster]) -> None:
-        machines: Sequence[Target] = ()
+        machines: Sequence[FleetTarget] = ()
         try:
             cluster = await visiting
             machines = await _machines(cluster, self._options, self._reactor)
@@ -153,7 +153,7 @@ class Selection:
             self.waiting.remove(name)
         self._answered(name, machines)
 
-    def _answered(self, name: str, machines: Sequence[Target]) -> None:
+    def _answered(self, name: str, machines: Sequence[FleetTarget]) -> None:
         self._room += self._share
         # The smallest first: most clusters get what they need.
         waiting = sorted([*self._large, (name, machines)], key=lambda each: len(each[1]))
@@ -244,7 +244,9 @@ def _seconds(options: argparse.Namespace) -> float:
     return options.request_timeout or TIMEOUT_SECONDS
 
 
-async def _machines(cluster: Cluster, options: argparse.Namespace, reactor: Any) -> list[Target]:
+async def _machines(
+    cluster: Cluster, options: argparse.Namespace, reactor: Any
+) -> list[FleetTarget]:
     """
     Return the machines of one cluster.
 
@@ -254,7 +256,7 @@ async def _machines(cluster: Cluster, options: argparse.Namespace, reactor: Any)
     namespace = "" if options.all_namespaces else cluster.config.namespace
     config, seconds = cluster.config, _seconds(options)
     client = CommandClient(config, reactor, timeout_seconds=seconds, agent=cluster.agent)
-    targets: dict[str, Target] = {}
+    targets: dict[str, FleetTarget] = {}
     try:
         served = await served_dialects(client, among)
         if not served:
@@ -290,7 +292,7 @@ def _identity(machine: Object) -> Object:
     return {"metadata": {key: metadata.get(key, "") for key in ("namespace", "name", "uid")}}
 
 
-def _target(cluster: Cluster, dialect: Dialect, machine: Object) -> Target:
+def _target(cluster: Cluster, dialect: Dialect, machine: Object) -> FleetTarget:
     metadata = machine["metadata"]
     namespace, name = str(metadata["namespace"]), str(metadata["name"])
     # With other characters a hostile server could write lines in the name of other machines.
@@ -300,10 +302,10 @@ def _target(cluster: Cluster, dialect: Dialect, machine: Object) -> Target:
         )
     # Without a UID, which no API server leaves out, the name stands for the machine.
     uid = str(metadata["uid"]) or f"{cluster.name}/{namespace}/{name}"
-    return Target(cluster, dialect, namespace, name, uid)
+    return FleetTarget(cluster, dialect, namespace, name, uid)
 
 
-def _labelled(targets: Sequence[Target], *, has_spaces: bool) -> list[Target]:
+def _labelled(targets: Sequence[FleetTarget], *, has_spaces: bool) -> list[FleetTarget]:
     """Label machines of a cluster with as much of their full names as is needed to tell them apart."""
     has_namespaces = len({target.namespace for target in targets}) > 1
     has_kinds = len({target.dialect.name for target in targets}) > 1
@@ -316,7 +318,7 @@ def _labelled(targets: Sequence[Target], *, has_spaces: bool) -> list[Target]:
 
 
 def open_target(
-    target: Target, user: ConsoleUser, reactor: Any, options: argparse.Namespace
+    target: FleetTarget, user: ConsoleUser, reactor: Any, options: argparse.Namespace
 ) -> Deferred[ConsoleStream]:
     """
     Open the console of a selected machine, as :func:`.open_console` does.

@@ -1,7 +1,7 @@
 """
 ``--tiled``: the terminal, the keys and the drawing around the screens and the sessions.
 
-The screens of the machines on the present page are fetched again and again (:class:`Screens`).  A
+The screens of the machines on the present page are fetched again and again (:class:`FleetScreens`).  A
 screen that changes is fetched every second, and a quiet screen every four seconds.  While a user
 types to a machine, its screen is fetched soon after each output.
 """
@@ -22,23 +22,23 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
-from twisted_exec.api.screens import Form, ScreenOptions
+from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import APIError
-from twisted_exec.cli.console.terminal import Input, Output, Terminal, nonblocking
+from twisted_exec.cli.console.terminal import Terminal, TerminalInput, TerminalOutput, nonblocking
 from twisted_exec.cli.fleet.command import Task, complain
-from twisted_exec.cli.fleet.targets import SelectionError, Target, open_target
+from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
 from twisted_exec.cli.fleet.tiles import (
     HELP,
     Key,
     Mode,
     Model,
-    Request,
     ScreenText,
+    TileRequest,
     draw_tile,
     first_key,
     fitted,
 )
-from twisted_exec.cli.fleet.typing import Sessions
+from twisted_exec.cli.fleet.typing import TypedSessions
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.kube.console import TIMEOUT_SECONDS
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
@@ -84,16 +84,18 @@ class Tiled(Task):
                     await self._leave(self._view)
         return 0
 
-    def _found(self, targets: Sequence[Target], source: int, sink: int) -> None:
+    def _found(self, targets: Sequence[FleetTarget], source: int, sink: int) -> None:
         """Show the machines of a cluster, beside those of others."""
         if self._view is not None:
             self._view.add(targets)
             return
         self._terminal.make_raw()
         self._is_drawn = True
-        self._output = Output(sink, lambda error: self.stop(1 if error else 0), self.reactor)
+        self._output = TerminalOutput(
+            sink, lambda error: self.stop(1 if error else 0), self.reactor
+        )
         view = self._view = View(self, targets, self._output, self._size())
-        self._keyboard = Input(source, view.typed, lambda: self.stop(1), self.reactor)
+        self._keyboard = TerminalInput(source, view.typed, lambda: self.stop(1), self.reactor)
         self._keyboard.resumeProducing()
 
     async def _leave(self, view: View) -> None:
@@ -145,15 +147,21 @@ class View:
     """
 
     def __init__(
-        self, task: Task, targets: Sequence[Target], output: Output, size: tuple[int, int]
+        self,
+        task: Task,
+        targets: Sequence[FleetTarget],
+        output: TerminalOutput,
+        size: tuple[int, int],
     ) -> None:
         self._task, self._targets, self._output = task, list(targets), output
         self._reactor = task.reactor
         self._labels = [target.label for target in targets]
         self.model = Model(self._labels, *size, may_type=not task.options.read_only)
         self.has_typed = False
-        self._screens = Screens(self._fetch, self._reactor, self._draw_tile_later, self._cluster_of)
-        self._sessions = Sessions(
+        self._screens = FleetScreens(
+            self._fetch, self._reactor, self._draw_tile_later, self._cluster_of
+        )
+        self._sessions = TypedSessions(
             self._open_console,
             self._labels,
             self._reactor,
@@ -169,7 +177,7 @@ class View:
         output.write(_BEGIN)
         self._turned()
 
-    def add(self, targets: Sequence[Target]) -> None:
+    def add(self, targets: Sequence[FleetTarget]) -> None:
         """Show more machines, behind the others."""
         self._targets += targets
         self._labels += [target.label for target in targets]
@@ -209,15 +217,15 @@ class View:
     def _key(self, key: Key | str | None, typed: bytes, is_hasty: bool) -> None:
         before = self.model.page, self.model.grid, self.model.mode
         request = self.model.key(key, typed, is_hasty=is_hasty)
-        if request is Request.LEAVE:
+        if request is TileRequest.LEAVE:
             self._task.stop()
             return
-        if request is Request.OPEN:
+        if request is TileRequest.OPEN:
             self.has_typed = True
             self._sessions.open(self.model.marked)
-        elif request is Request.GIVE_UP:
+        elif request is TileRequest.GIVE_UP:
             self._sessions.close()
-        elif request is Request.TYPE:
+        elif request is TileRequest.TYPE:
             self._sessions_changed()
         if before != (self.model.page, self.model.grid, self.model.mode):
             self._turned()
@@ -249,7 +257,7 @@ class View:
                 target.cluster.config,
                 target.namespace,
                 target.name,
-                ScreenOptions(form=Form.JSON),
+                ScreenOptions(form=ScreenForm.JSON),
                 self._reactor,
                 among=(target.dialect,),
                 timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
@@ -267,9 +275,9 @@ class View:
         model, sessions = self.model, self._sessions
         if model.mode is Mode.OPENING and not sessions.is_opening:
             request = model.opened(sessions.usable, sessions.problem)
-            if request is Request.GIVE_UP:
+            if request is TileRequest.GIVE_UP:
                 sessions.close()
-            elif request is Request.TYPE:
+            elif request is TileRequest.TYPE:
                 sessions.type(model.take_ahead())
         elif self._is_typing:
             model.typing(sessions.usable, sessions.problem)
@@ -351,7 +359,7 @@ class _Look:
     """There was output after the running request began."""
 
 
-class Screens:
+class FleetScreens:
     """
     Looks at machines.
 

@@ -96,7 +96,7 @@ _RGB = re.compile(r"#([0-9a-fA-F]{2})([0-9a-fA-F]{2})([0-9a-fA-F]{2})")
 
 
 @dataclass(frozen=True)
-class Run:
+class StyledText:
     """
     A part of a row with a style.
 
@@ -110,7 +110,7 @@ class Run:
     style: str
 
     @classmethod
-    def parse(cls, run: Mapping[str, Any]) -> Run:
+    def parse(cls, run: Mapping[str, Any]) -> StyledText:
         """:raises ValueError: a colour is none."""
         parameters = [str(number) for name, number in _ATTRIBUTES.items() if run.get(name) is True]
         for name, number in (("foreground", 38), ("background", 48)):
@@ -139,7 +139,7 @@ class ScreenText:
     row: int
     column: int
     has_cursor: bool
-    runs: Sequence[Sequence[Run]] = ()
+    runs: Sequence[Sequence[StyledText]] = ()
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> ScreenText:
@@ -153,7 +153,10 @@ class ScreenText:
             lines = [str(line["text"]) for line in document["lines"]]
             position = str(document["epoch"]), int(document["offset"])
             row, column = int(cursor["row"]), int(cursor["column"])
-            runs = [[Run.parse(run) for run in line.get("runs", ())] for line in document["lines"]]
+            runs = [
+                [StyledText.parse(run) for run in line.get("runs", ())]
+                for line in document["lines"]
+            ]
             return cls(position, lines, row, column, cursor["visible"] is True, runs)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the server's answer is not a screen: {error!r}") from None
@@ -238,7 +241,9 @@ def _visible_rows(screen: ScreenText, height: int) -> range:
     return range(first, min(len(screen.lines), first + height))
 
 
-def _styled(place: tuple[int, int], runs: Sequence[Run], width: int, skip: int) -> Iterator[str]:
+def _styled(
+    place: tuple[int, int], runs: Sequence[StyledText], width: int, skip: int
+) -> Iterator[str]:
     """Draw the parts of a row that have a style, over its text."""
     for run in runs:
         first, end = max(run.column - skip, 0), min(run.column + run.columns - skip, width)
@@ -329,7 +334,7 @@ class Mode(Enum):
     HELP = "help"
 
 
-class Request(Enum):
+class TileRequest(Enum):
     """A request to the program."""
 
     OPEN = "open"
@@ -407,7 +412,9 @@ class Model:
         recorded = f" | {self.recorded[index]}" if index in self.recorded else ""
         return f"{pointer}{mark}{self._labels[index]}{recorded}"
 
-    def key(self, key: Key | str | None, typed: bytes, *, is_hasty: bool = False) -> Request | None:
+    def key(
+        self, key: Key | str | None, typed: bytes, *, is_hasty: bool = False
+    ) -> TileRequest | None:
         """
         Handle a key; not in the mode TYPING, where keys go to machines.
 
@@ -428,7 +435,7 @@ class Model:
             return None
         self.message = ""
         if key in ("q", "\x03", Key.LEAVE):
-            return Request.LEAVE
+            return TileRequest.LEAVE
         if key == "?":
             self.mode = Mode.HELP
         elif key == "t":
@@ -482,27 +489,27 @@ class Model:
         names = listed([self._labels[index] for index in sorted(self.marked)], 5)
         self.message = f"type to {_machines(len(self.marked))} ({names})? y or n"
 
-    def _confirmed(self, key: Key | str | None, is_hasty: bool) -> Request | None:
+    def _confirmed(self, key: Key | str | None, is_hasty: bool) -> TileRequest | None:
         # While the consoles opened the user may have begun to type a word with a y.
         if key not in ("y", "Y") or (self._is_open and is_hasty):
             typed_ahead = self._is_open and key not in ("n", "N", *_CANCEL)
             return None if typed_ahead else self._give_up()
         if self._is_open:
             self.mode = Mode.TYPING
-            return Request.TYPE
+            return TileRequest.TYPE
         self.mode, self.message = (
             Mode.OPENING,
             f"opening {_machines(len(self.marked))}; Ctrl-] cancels",
         )
-        return Request.OPEN
+        return TileRequest.OPEN
 
-    def _give_up(self) -> Request:
+    def _give_up(self) -> TileRequest:
         self.mode, self.message, self._ahead = Mode.BROWSE, "", bytearray()
-        return Request.GIVE_UP
+        return TileRequest.GIVE_UP
 
     # From the program.
 
-    def opened(self, count: int, problem: str) -> Request | None:
+    def opened(self, count: int, problem: str) -> TileRequest | None:
         """
         Handle the end of the opening.
 
@@ -515,10 +522,10 @@ class Model:
             self._ahead, not_sent = bytearray(), f" ({_NOT_SENT})"
         if not problem:
             self.mode, self.message = Mode.TYPING, f"{_machines(count)}{not_sent}"
-            return Request.TYPE
+            return TileRequest.TYPE
         if not count:
             self.mode, self.message = Mode.BROWSE, f"{problem}{not_sent}"
-            return Request.GIVE_UP
+            return TileRequest.GIVE_UP
         self.mode, self._is_open = Mode.CONFIRM, True
         self.message = f"{problem}; type to the other {_machines(count)}? y or n{not_sent}"
         return None

@@ -167,7 +167,7 @@ class TypingSession:
             self.refused(f"the writer is {writer}" if writer else "you may only observe")
 
 
-class Sessions:
+class TypedSessions:
     """
     The sessions of all marked machines.
 

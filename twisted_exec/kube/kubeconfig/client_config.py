@@ -70,7 +70,7 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Impersonation:
+class ImpersonatedUser:
     """The user to impersonate; none if ``user`` is empty."""
 
     user: str = ""
@@ -131,7 +131,7 @@ class ClientConfig:
     username: str = ""
     password: str = field(default="", repr=False)
     plugin: ExecPlugin | None = None
-    impersonate: Impersonation = Impersonation()
+    impersonate: ImpersonatedUser = ImpersonatedUser()
     tls_server_name: str = ""
     insecure_skip_tls_verify: bool = False
     proxy_url: str = field(default="", repr=False)

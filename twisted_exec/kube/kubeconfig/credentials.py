@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Impersonation, Material
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser, Material
 
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.plugin import Credential
@@ -147,7 +147,7 @@ class _Plugins:
 
     def of(self, config: ClientConfig, reactor: Any) -> PluginCredentials:
         # Plugins do not get impersonation and namespace, so these do not belong to the cache key.
-        key_config = replace(config, namespace="", impersonate=Impersonation(), source="")
+        key_config = replace(config, namespace="", impersonate=ImpersonatedUser(), source="")
         key = (key_config, id(reactor))
         credentials = self._known.get(key)
         if credentials is None:

@@ -30,7 +30,7 @@ MAX_DEPTH = 32
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Refused(ValueError):
+class OverLimit(ValueError):
     """The data exceeds a limit; the message is one line."""
 
 
@@ -85,12 +85,12 @@ def _check(content: bytes) -> None:
     values = 0
     for event in yaml_events(content, _Loader, MAX_DEPTH):
         if isinstance(event, yaml.AliasEvent):
-            raise Refused("it has aliases (*), which are not taken from here; write them out")
+            raise OverLimit("it has aliases (*), which are not taken from here; write them out")
         if getattr(event, "tag", None) is not None:
-            raise Refused("it has tags (!), which are not taken from here; leave them out")
+            raise OverLimit("it has tags (!), which are not taken from here; leave them out")
         values += isinstance(event, yaml.NodeEvent)
         if values > MAX_VALUES:
-            raise Refused(f"it has more than {MAX_VALUES} keys and values")
+            raise OverLimit(f"it has more than {MAX_VALUES} keys and values")
 
 
 _T = TypeVar("_T")
@@ -141,7 +141,7 @@ def _standalone_hint(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ConfigEntry:
     """One cluster, user or context, and the file that holds it."""
 
     kind: str
@@ -203,11 +203,11 @@ class Entry:
             for number, item in enumerate(self.get(key, list, []))
         )
 
-    def inner(self, key: str, value: Any) -> Entry:
+    def inner(self, key: str, value: Any) -> ConfigEntry:
         """Return a nested mapping, whose errors name ``key``."""
         if not isinstance(value, dict):
             raise self.fail(f"{key} must be a mapping")
-        return Entry(self.kind, self.name, self.file, value, f"{self.where}{key}: ")
+        return ConfigEntry(self.kind, self.name, self.file, value, f"{self.where}{key}: ")
 
 
 _TYPE_NAMES: dict[type, str] = {str: "string", bool: "boolean", list: "list", dict: "mapping"}
@@ -235,7 +235,7 @@ class ConfigFile:
     def _of(cls, name: str, content: bytes, read: Callable[[bytes], Any]) -> ConfigFile:
         try:
             document = read(content)
-        except (Refused, TooDeep) as error:
+        except (OverLimit, TooDeep) as error:
             raise KubeConfigError(f"{name}: {error}") from None
         except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
             from twisted_exec.program.config_file import first_line
@@ -251,12 +251,12 @@ class ConfigFile:
             raise KubeConfigError(f"{name}: not a kubeconfig: its kind is {kind_text}")
         return cls(name, document)
 
-    def entries(self, section: str, noun: str) -> list[Entry]:
+    def entries(self, section: str, noun: str) -> list[ConfigEntry]:
         """Return all entries of ``clusters``, ``users`` or ``contexts``."""
         listed = self.document.get(section) or []
         if not isinstance(listed, list):
             raise KubeConfigError(f"{self.name}: {section} must be a list")
-        entries: dict[str, Entry] = {}
+        entries: dict[str, ConfigEntry] = {}
         for number, item in enumerate(listed):
             if not isinstance(item, dict) or not isinstance(item.get("name"), str):
                 raise KubeConfigError(f"{self.name}: {section}[{number}] has no name")
@@ -265,7 +265,7 @@ class ConfigFile:
                 raise KubeConfigError(f"{self.name}: {section}[{number}].{noun} must be a mapping")
             if item["name"] in entries:
                 raise KubeConfigError(f'{self.name}: {section} names "{item["name"]}" twice')
-            entries[item["name"]] = Entry(noun, item["name"], self.name, value)
+            entries[item["name"]] = ConfigEntry(noun, item["name"], self.name, value)
         return list(entries.values())
 
 
@@ -282,7 +282,7 @@ class ConfigFiles:
         keys = ("clusters", "users", "contexts", "current-context")
         return not any(file.document.get(key) for file in self._files for key in keys)
 
-    def context(self, name: str, needed: bool) -> Entry:
+    def context(self, name: str, needed: bool) -> ConfigEntry:
         """
         Return the context to use.
 
@@ -299,9 +299,9 @@ class ConfigFiles:
             raise KubeConfigError(
                 f"{self.names}: no current-context is set; choose one with --context"
             )
-        return Entry("context", "", self.names, {})
+        return ConfigEntry("context", "", self.names, {})
 
-    def find(self, section: str, noun: str, name: str, wanted_by: str = "") -> Entry:
+    def find(self, section: str, noun: str, name: str, wanted_by: str = "") -> ConfigEntry:
         for file in self._files:
             for entry in file.entries(section, noun):
                 if entry.name == name:

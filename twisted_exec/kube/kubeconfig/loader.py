@@ -28,7 +28,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
     SERVICE_ACCOUNT,
     ClientConfig,
     ExecPlugin,
-    Impersonation,
+    ImpersonatedUser,
     KubeConfigError,
     Material,
     checked_proxy,
@@ -36,9 +36,9 @@ from twisted_exec.kube.kubeconfig.client_config import (
     proxy_for,
 )
 from twisted_exec.kube.kubeconfig.entries import (
+    ConfigEntry,
     ConfigFile,
     ConfigFiles,
-    Entry,
     NoKubeConfig,
     file_names,
 )
@@ -106,9 +106,9 @@ class Overrides:
     token: str | None = field(default=None, repr=False)
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    impersonate: Impersonation = Impersonation()
+    impersonate: ImpersonatedUser = ImpersonatedUser()
 
-    def on_cluster(self, entry: Entry) -> Entry:
+    def on_cluster(self, entry: ConfigEntry) -> ConfigEntry:
         """
         Return a cluster's entry with the overrides.
 
@@ -127,7 +127,7 @@ class Overrides:
         _put(value, "tls-server-name", self.tls_server_name)
         return _changed(entry, value)
 
-    def on_user(self, entry: Entry) -> Entry:
+    def on_user(self, entry: ConfigEntry) -> ConfigEntry:
         """Return a user's entry with the overrides; a token also overrides the file's token file."""
         value = dict(entry.value)
         if self.token:
@@ -148,7 +148,7 @@ class Overrides:
         return _changed(entry, value)
 
 
-def _changed(entry: Entry, value: dict[str, Any]) -> Entry:
+def _changed(entry: ConfigEntry, value: dict[str, Any]) -> ConfigEntry:
     """Return an entry whose errors also name the command line as a source."""
     if value == entry.value:
         return entry
@@ -255,7 +255,7 @@ def check_inline(content: bytes, source: str) -> ConfigFile:
     return file
 
 
-def _refuse_outside(entry: Entry) -> None:
+def _refuse_outside(entry: ConfigEntry) -> None:
     for key, instead in _OUTSIDE.items():
         if entry.value.get(key):
             raise entry.fail(f"{key} is not taken from here; use {instead}")
@@ -286,12 +286,12 @@ def _assemble(files: ConfigFiles, context_name: str, overrides: Overrides) -> Cl
     cluster_name = overrides.cluster or context.text("cluster")
     user_name = overrides.user or context.text("user")
     wanted_by = f'context "{context.name}"' if context.name else ""
-    cluster = Entry("cluster", "", context.file, {})
+    cluster = ConfigEntry("cluster", "", context.file, {})
     if cluster_name:
         cluster = files.find("clusters", "cluster", cluster_name, wanted_by)
     elif not overrides.server:
         raise context.fail("no cluster is named")
-    user = Entry("user", "", context.file, {})
+    user = ConfigEntry("user", "", context.file, {})
     if user_name:
         user = files.find("users", "user", user_name, wanted_by)
     cluster, user = overrides.on_cluster(cluster), overrides.on_user(user)
@@ -303,7 +303,7 @@ def _assemble(files: ConfigFiles, context_name: str, overrides: Overrides) -> Cl
     return config
 
 
-def _with_cluster(cluster: Entry, context: Entry) -> ClientConfig:
+def _with_cluster(cluster: ConfigEntry, context: ConfigEntry) -> ClientConfig:
     server = cluster.text("server").rstrip("/")
     check_server(server, cluster.fail)
     ca = cluster.material("certificate-authority")
@@ -322,14 +322,14 @@ def _with_cluster(cluster: Entry, context: Entry) -> ClientConfig:
     )
 
 
-def _proxy(cluster: Entry) -> str:
+def _proxy(cluster: ConfigEntry) -> str:
     proxy = cluster.text("proxy-url")
     if not proxy:
         return ""
     return checked_proxy(proxy, lambda problem: cluster.fail(f"proxy-url {problem}"))
 
 
-def _with_user(config: ClientConfig, user: Entry, cluster: Entry) -> ClientConfig:
+def _with_user(config: ClientConfig, user: ConfigEntry, cluster: ConfigEntry) -> ClientConfig:
     _refuse_provider(user)
     certificate = user.material("client-certificate")
     key = user.material("client-key")
@@ -355,7 +355,7 @@ def _with_user(config: ClientConfig, user: Entry, cluster: Entry) -> ClientConfi
     )
 
 
-def _refuse_provider(user: Entry) -> None:
+def _refuse_provider(user: ConfigEntry) -> None:
     if not user.value.get("auth-provider"):
         return
     provider = user.inner("auth-provider", user.value["auth-provider"]).text("name")
@@ -363,9 +363,9 @@ def _refuse_provider(user: Entry) -> None:
     raise user.fail(f"auth-provider is not supported; use {instead} (exec), or a token")
 
 
-def _impersonation(user: Entry) -> Impersonation:
+def _impersonation(user: ConfigEntry) -> ImpersonatedUser:
     extra = user.inner("as-user-extra", user.value.get("as-user-extra") or {})
-    impersonation = Impersonation(
+    impersonation = ImpersonatedUser(
         user.text("as"),
         user.text("as-uid"),
         user.texts("as-groups"),
@@ -378,7 +378,7 @@ def _impersonation(user: Entry) -> Impersonation:
     return impersonation
 
 
-def _plugin(user: Entry, cluster: Entry) -> ExecPlugin | None:
+def _plugin(user: ConfigEntry, cluster: ConfigEntry) -> ExecPlugin | None:
     if user.value.get("exec") is None:
         return None
     plugin = user.inner("exec", user.value["exec"])
@@ -403,7 +403,7 @@ def _plugin(user: Entry, cluster: Entry) -> ExecPlugin | None:
     )
 
 
-def _environment(plugin: Entry) -> tuple[tuple[str, str], ...]:
+def _environment(plugin: ConfigEntry) -> tuple[tuple[str, str], ...]:
     pairs = []
     for number, item in enumerate(plugin.get("env", list, [])):
         entry = plugin.inner(f"env[{number}]", item)
@@ -414,7 +414,7 @@ def _environment(plugin: Entry) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def _plugin_config(cluster: Entry) -> str:
+def _plugin_config(cluster: ConfigEntry) -> str:
     for number, item in enumerate(cluster.get("extensions", list, [])):
         entry = cluster.inner(f"extensions[{number}]", item)
         if entry.value.get("name") == EXEC_EXTENSION:
@@ -495,7 +495,7 @@ def _user(config: ClientConfig) -> dict[str, Any]:
     return _without_empty(user)
 
 
-def _acting(impersonation: Impersonation) -> dict[str, Any]:
+def _acting(impersonation: ImpersonatedUser) -> dict[str, Any]:
     return {
         "as": impersonation.user,
         "as-uid": impersonation.uid,

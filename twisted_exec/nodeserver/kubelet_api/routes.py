@@ -69,7 +69,7 @@ from twisted_exec.nodeserver.recordings import PodRecordings
 from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond, respond_status, respond_text
-from twisted_exec.streaming.http.routes import Match
+from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -162,7 +162,7 @@ class NodeRoutes(GatedDispatcher):
         except APIError as error:
             _refuse(request, error)
 
-    async def answer(self, match: Match[GatedEndpoint], request: Request) -> None:
+    async def answer(self, match: RouteMatch[GatedEndpoint], request: Request) -> None:
         """As :meth:`GatedDispatcher.answer`; errors of streams are a ``Status``."""
         try:
             await super().answer(match, request)
@@ -187,7 +187,7 @@ class NodeRoutes(GatedDispatcher):
         respond(context.request, 200, await self._registry.scrape(), CONTENT_TYPE)
 
 
-def _target(match: Match[Any]) -> KubeletTarget:
+def _target(match: RouteMatch[Any]) -> KubeletTarget:
     return KubeletTarget.of(match.segments)
 
 

@@ -1,7 +1,7 @@
 """
 ``/stats/summary`` and ``/metrics/resource``: resource usage of Pods and Nodes, as from a kubelet.
 
-Both pages report the same usage (:class:`Usage`), as JSON and for Prometheus.  Values that a leaf
+Both pages report the same usage (:class:`LeavesUsage`), as JSON and for Prometheus.  Values that a leaf
 does not report (file systems, networks, swap) are left out, as a kubelet may.  If container metrics
 are unavailable, ``resource_scrape_error`` is 1 and the request still succeeds: the scraper has
 other Nodes.
@@ -100,7 +100,7 @@ class UsagePages:
     """The handlers of both paths."""
 
     def __init__(self, hop: Hop) -> None:
-        self._hop, self._usage = hop, Usage(hop.leaves, hop.clock)
+        self._hop, self._usage = hop, LeavesUsage(hop.leaves, hop.clock)
 
     async def summary(self, context: RequestContext) -> None:
         """Answer with all there is; ``only_cpu_and_memory`` changes nothing."""
@@ -176,7 +176,7 @@ class LeafUsage:
     problem: str = ""
 
 
-class Usage:
+class LeavesUsage:
     """:param leaves: the leaves of our Nodes."""
 
     _log = Logger()

@@ -7,7 +7,7 @@ protocol, end of input, terminal sizes, exit codes and pings pass unseen between
 and the leaf.  Only if the leaf lacks the client's protocol are the bytes decoded
 (:mod:`twisted_exec.streaming.remotecommand.translate`).
 
-The log of a container (``/containerLogs``) goes to ``pods/log`` (:class:`LogLocator`), and ``/run``
+The log of a container (``/containerLogs``) goes to ``pods/log`` (:class:`PodLogLocator`), and ``/run``
 to ``pods/exec`` of the leaf's API server (:func:`run_routes`).
 """
 
@@ -191,7 +191,7 @@ def options_of(args: Args, pod: str) -> LogOptions:
 
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
-class LogLocator:
+class PodLogLocator:
     """
     Finds the log of a Pod's container in its leaf.
 
@@ -237,9 +237,9 @@ def log_routes(hop: Hop) -> list[Route]:
         "connect_seconds": hop.connect_seconds,
         "tells_loss": True,
     }
-    reading = Relay(LogLocator(hop), **about, answer_seconds=ANSWER_SECONDS)
+    reading = Relay(PodLogLocator(hop), **about, answer_seconds=ANSWER_SECONDS)
     following = Relay(
-        LogLocator(hop, shares=True), **about, answer_seconds=None, keeps_connections=False
+        PodLogLocator(hop, shares=True), **about, answer_seconds=None, keeps_connections=False
     )
 
     async def answer(context: RequestContext) -> None:
@@ -285,7 +285,7 @@ async def _run(hop: Hop, context: RequestContext) -> None:
     location = await _locate(hop, context)
     context.has_session = True
     session = hop.sessions.open(location.subject, context.evidence)
-    command = Command(hop.clock, hop.connect_seconds)
+    command = LeafCommand(hop.clock, hop.connect_seconds)
     try:
         await command.start(location)
         session.carry(command.end, command.cut, lambda: (0, command.printed_bytes))
@@ -300,7 +300,7 @@ async def _run(hop: Hop, context: RequestContext) -> None:
     respond(context.request, 200, command.output, "text/plain; charset=utf-8")
 
 
-def _record(session: Session, command: Command, problem: BaseException) -> None:
+def _record(session: Session, command: LeafCommand, problem: BaseException) -> None:
     code, reason = outcome(problem)
     session.over(reason, code=code, bytes_to_user=command.printed_bytes)
 
@@ -317,7 +317,7 @@ async def _locate(hop: Hop, context: RequestContext) -> Location:
     return await to_leaf(hop, context.subject, pod, "exec", query)
 
 
-def _failure_message(location: Location, command: Command, ending: Ending) -> str:
+def _failure_message(location: Location, command: LeafCommand, ending: Ending) -> str:
     """Return a kubelet's message for a failed command."""
     if ending.exit_code is None:
         return ending.message or ending.reason
@@ -327,7 +327,7 @@ def _failure_message(location: Location, command: Command, ending: Ending) -> st
     return f"command '{command_line}' exited with {ending.exit_code}: {errors}"
 
 
-class Command:
+class LeafCommand:
     """
     A command that runs in a leaf.
 

@@ -49,7 +49,7 @@ from twisted_exec.nodeserver.leaves.spec import (
     KubeconfigSpace,
     LeafSpec,
 )
-from twisted_exec.nodeserver.objects import Shared
+from twisted_exec.nodeserver.objects import SharedParts
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipRule, trimmed
 from twisted_exec.program.tasks import StoppingParts, as_deferred
 
@@ -239,12 +239,12 @@ class Leaf:
         spec = self.spec
         return OwnershipRule(self._context.root_name, spec.policy, spec.kosmos, spec.names)
 
-    def _new_credentials(self, before: Credentials | None = None) -> Credentials:
+    def _new_credentials(self, before: LeafCredentials | None = None) -> LeafCredentials:
         context = self._context
         return credentials(self.spec.kubeconfig, context.root, context.clock, before)
 
     def _new_copies(self) -> list[Reflector]:
-        shared = Shared()
+        shared = SharedParts()
         return [
             Reflector(
                 self.client,
@@ -371,7 +371,7 @@ LOOK_SECONDS = 1.0
 """Interval of attempts to read an invalid file again, however many requests come."""
 
 
-class Credentials:
+class LeafCredentials:
     """
     The current configuration for one leaf.
 
@@ -406,7 +406,7 @@ class Credentials:
         return succeed(False)
 
 
-class FileCredentials(Credentials):
+class FileCredentials(LeafCredentials):
     """A kubeconfig file of any form; files that it names are re-read as well."""
 
     def __init__(self, source: KubeconfigFile, clock: Any) -> None:
@@ -417,7 +417,7 @@ class FileCredentials(Credentials):
         self._open()
 
     def current(self) -> ClientConfig:
-        """See :meth:`Credentials.current`."""
+        """See :meth:`LeafCredentials.current`."""
         if self._followed is None and self._clock.seconds() >= self._next_look:
             self._open()
         if self._followed is None:
@@ -433,7 +433,7 @@ class FileCredentials(Credentials):
             self.problem = str(error)
 
 
-class DataCredentials(Credentials):
+class DataCredentials(LeafCredentials):
     """
     A kubeconfig given as constant data.
 
@@ -443,7 +443,7 @@ class DataCredentials(Credentials):
 
     _log = Logger()
 
-    def __init__(self, source: KubeconfigData, before: Credentials | None = None) -> None:
+    def __init__(self, source: KubeconfigData, before: LeafCredentials | None = None) -> None:
         super().__init__()
         self.problem, self._config = source.problem, None
         if not self.problem:
@@ -457,13 +457,13 @@ class DataCredentials(Credentials):
             self._config, self.problem = before._config, ""
 
     def current(self) -> ClientConfig:
-        """See :meth:`Credentials.current`."""
+        """See :meth:`LeafCredentials.current`."""
         if self._config is None:
             raise ServiceUnavailable(self.problem)
         return self._config
 
 
-class SecretCredentials(Credentials):
+class SecretCredentials(LeafCredentials):
     """
     A kubeconfig in a Secret of the root, watched by name.
 
@@ -501,18 +501,18 @@ class SecretCredentials(Credentials):
         return f'the leaf\'s kubeconfig under the key "{self._source.key}"'
 
     def current(self) -> ClientConfig:
-        """See :meth:`Credentials.current`."""
+        """See :meth:`LeafCredentials.current`."""
         if self._config is None:
             raise ServiceUnavailable(self.problem)
         return self._config
 
     def start(self, changed: Callable[[], None]) -> None:
-        """See :meth:`Credentials.start`."""
+        """See :meth:`LeafCredentials.start`."""
         super().start(changed)
         self._reflector.start()
 
     def stop(self) -> Deferred[None]:
-        """See :meth:`Credentials.stop`."""
+        """See :meth:`LeafCredentials.stop`."""
         return self._reflector.stop()
 
     def _read(self, _: Object | None, secret: Object | None) -> None:
@@ -534,7 +534,7 @@ class SecretCredentials(Credentials):
         self._wrong = wrong
 
 
-class SpaceCredentials(Credentials):
+class LeafSpaceCredentials(LeafCredentials):
     """Credentials of a leaf that is a Space; the client of the Space refreshes them."""
 
     def __init__(self, source: KubeconfigSpace) -> None:
@@ -550,21 +550,21 @@ class SpaceCredentials(Credentials):
         return self._source.gone
 
     def current(self) -> ClientConfig:
-        """See :meth:`Credentials.current`."""
+        """See :meth:`LeafCredentials.current`."""
         return self._source.space.config()
 
     def start(self, changed: Callable[[], None]) -> None:
-        """See :meth:`Credentials.start`."""
+        """See :meth:`LeafCredentials.start`."""
         super().start(changed)
         self._source.follow(changed)
 
     def stop(self) -> Deferred[None]:
-        """See :meth:`Credentials.stop`."""
+        """See :meth:`LeafCredentials.stop`."""
         self._source.follow(lambda: None)
         return succeed(None)
 
     def reread(self, refused: ClientConfig) -> Deferred[bool]:
-        """See :meth:`Credentials.reread`."""
+        """See :meth:`LeafCredentials.reread`."""
         return self._source.space.reread(refused)
 
 
@@ -577,8 +577,8 @@ def _read(content: bytes, source: str, context: str = "") -> tuple[ClientConfig 
 
 
 def credentials(
-    source: Kubeconfig, root: IKubeClient, clock: Any, before: Credentials | None = None
-) -> Credentials:
+    source: Kubeconfig, root: IKubeClient, clock: Any, before: LeafCredentials | None = None
+) -> LeafCredentials:
     """
     Return the credentials object for a leaf's kubeconfig.
 
@@ -590,5 +590,5 @@ def credentials(
     if isinstance(source, KubeconfigSecret):
         return SecretCredentials(source, root, clock)
     if isinstance(source, KubeconfigSpace):
-        return SpaceCredentials(source)
+        return LeafSpaceCredentials(source)
     return DataCredentials(source, before)

@@ -1,7 +1,7 @@
 """
 Registry of leaf clusters: their sources, the leaves by name and by Node, and their metrics.
 
-:class:`Registry` starts and stops the sources, the leaves and the root's Pods together.
+:class:`LeafRegistry` starts and stops the sources, the leaves and the root's Pods together.
 
 Sources return values (:class:`.LeafSpec`).  The index of leaves (:class:`Leaves`) creates a leaf
 for each, updates it when its spec changes, and removes it when no source lists it any more.  Each
@@ -63,7 +63,7 @@ class RegistrySettings:
     spaces: SpaceChoice | None = None
 
 
-class Registry:
+class LeafRegistry:
     """
     Leaves, and the Pods of the root that belong there.
 

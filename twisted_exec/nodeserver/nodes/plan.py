@@ -77,17 +77,17 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class PatchStatus:
+class PatchNodeStatus:
     """Merge into the Node's status."""
 
     status: Object
 
 
-Action = Create | Patch | PatchStatus
+Action = Create | Patch | PatchNodeStatus
 
 
 @dataclass(frozen=True)
-class Plan:
+class NodePlan:
     """
     The actions for one Node, in order.
 
@@ -111,7 +111,9 @@ def claim(observed: Object, node: LeafNode, keeper: str) -> str:
     return CLAIMABLE if stands_for in leaf_names else FOREIGN
 
 
-def plan(desired: DesiredNode, observed: Object | None, now: str, *, beat: bool = False) -> Plan:
+def plan(
+    desired: DesiredNode, observed: Object | None, now: str, *, beat: bool = False
+) -> NodePlan:
     """
     Return the actions that bring the Node to its desired state.
 
@@ -122,19 +124,19 @@ def plan(desired: DesiredNode, observed: Object | None, now: str, *, beat: bool 
     name = desired.node.name
     if observed is None:
         if desired.upkeep != FULL:
-            return Plan(
+            return NodePlan(
                 problem=f'node "{name}" does not exist, and --upkeep={desired.upkeep} creates none'
             )
-        return Plan([Create(_new_node(desired, now))])
+        return NodePlan([Create(_new_node(desired, now))])
     if observed["metadata"].get("deletionTimestamp"):
-        return Plan(problem=f'node "{name}" is being deleted')
+        return NodePlan(problem=f'node "{name}" is being deleted')
     owned = claim(observed, desired.node, desired.keeper)
     if owned == FOREIGN:
-        return Plan(problem=_foreign_problem(observed, desired))
+        return NodePlan(problem=_foreign_problem(observed, desired))
     status = _status_patch(desired, observed.get("status") or {}, now, beat)
     if desired.upkeep != FULL:
-        return Plan(status)
-    return Plan([*_metadata_patch(desired, observed), *status], adopts=owned == CLAIMABLE)
+        return NodePlan(status)
+    return NodePlan([*_metadata_patch(desired, observed), *status], adopts=owned == CLAIMABLE)
 
 
 def orphans(nodes: Iterable[Object], leaf_node_names: Iterable[str], keeper: str) -> list[Object]:
@@ -255,7 +257,9 @@ def _metadata_patch(desired: DesiredNode, observed: Object) -> list[Action]:
     return [Patch({"metadata": patch})] if patch else []
 
 
-def _status_patch(desired: DesiredNode, status: Object, now: str, beat: bool) -> list[PatchStatus]:
+def _status_patch(
+    desired: DesiredNode, status: Object, now: str, beat: bool
+) -> list[PatchNodeStatus]:
     patch = _endpoints(desired.fields, status)
     if desired.upkeep != FULL and is_our_address(status, desired.fields, desired.own):
         patch = {}  # addresses after ours belong to the other writer
@@ -268,7 +272,7 @@ def _status_patch(desired: DesiredNode, status: Object, now: str, beat: bool) ->
             # Every patch carries all endpoints, so that one write restores what another writer has
             # changed meanwhile.
             patch = {**_whole_endpoints(desired.fields), **patch}
-    return [PatchStatus(patch)] if patch else []
+    return [PatchNodeStatus(patch)] if patch else []
 
 
 def _whole_endpoints(fields: Object) -> Object:

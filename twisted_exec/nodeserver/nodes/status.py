@@ -57,7 +57,7 @@ LEAF_GRACE_SECONDS = 40.0
 
 
 @dataclass(frozen=True)
-class Observation:
+class NodeObservation:
     """
     The results of probing the path of one Node.
 
@@ -76,7 +76,7 @@ class Observation:
 
 
 def conditions(
-    observation: Observation, nodes: Sequence[Object] | None, ready_when: str
+    observation: NodeObservation, nodes: Sequence[Object] | None, ready_when: str
 ) -> dict[str, ConditionValue]:
     """
     Return all conditions of a Node, by type.
@@ -97,7 +97,7 @@ def conditions(
     }
 
 
-def address_preferred(observation: Observation) -> ConditionValue:
+def address_preferred(observation: NodeObservation) -> ConditionValue:
     """Return whether the root dials us, judging by its preferred types unless a probe has succeeded."""
     if observation.root[0] == "True":
         return ("True", "RootDialsUs", "")
@@ -106,7 +106,7 @@ def address_preferred(observation: Observation) -> ConditionValue:
     return ("True", "FirstByPreference", "")
 
 
-def _exec_ready(observation: Observation, preferred: ConditionValue) -> ConditionValue:
+def _exec_ready(observation: NodeObservation, preferred: ConditionValue) -> ConditionValue:
     parts = (observation.root, observation.leaf, observation.allowed)
     # If the leaf does not answer, nothing behind it is known: of several failures this is the
     # cause.
@@ -129,7 +129,7 @@ def _exec_ready(observation: Observation, preferred: ConditionValue) -> Conditio
 
 
 def _ready(
-    observation: Observation, opens: ConditionValue, nodes: Sequence[Object], ready_when: str
+    observation: NodeObservation, opens: ConditionValue, nodes: Sequence[Object], ready_when: str
 ) -> ConditionValue:
     if ready_when == ALWAYS:
         return ("True", "NodeServerRuns", "the node server runs; the leaf is not probed")

@@ -38,9 +38,9 @@ from twisted_exec.nodeserver.nodes.plan import (
     Action,
     Create,
     DesiredNode,
+    NodePlan,
     Patch,
-    PatchStatus,
-    Plan,
+    PatchNodeStatus,
     contested,
     is_our_address,
     plan,
@@ -54,7 +54,7 @@ from twisted_exec.nodeserver.nodes.status import (
     PREFERRED,
     UNPROBED,
     Address,
-    Observation,
+    NodeObservation,
     addresses_of,
     conditions,
     not_chosen,
@@ -213,7 +213,7 @@ class NodeWorker(BackgroundTask):
         self._note_success(planned)
         return BEAT_SECONDS
 
-    async def _do(self, planned: Plan, observed: Object | None) -> None:
+    async def _do(self, planned: NodePlan, observed: Object | None) -> None:
         node = observed
         for action in planned.actions:
             node = await self._act(action, node)
@@ -239,7 +239,7 @@ class NodeWorker(BackgroundTask):
         self._note_written(action, stored)
         return stored
 
-    def _note_written(self, action: PatchStatus, stored: Object) -> None:
+    def _note_written(self, action: PatchNodeStatus, stored: Object) -> None:
         if "conditions" in action.status:
             self._reported_at = self._clock.seconds()
         fields_declared, there = action.status.get("declaredFeatures"), stored.get("status") or {}
@@ -255,7 +255,7 @@ class NodeWorker(BackgroundTask):
         published, watch = self._published, self._context.leaf(self.node.leaf)
         nodes = leaf_nodes.stood_for(self.node, watch.nodes)
         addresses = self._addresses(nodes)
-        observation = Observation(
+        observation = NodeObservation(
             self.way,
             watch.result.ready,
             watch.result.allowed,
@@ -292,7 +292,7 @@ class NodeWorker(BackgroundTask):
         shared = [each for each in first if each[0] in self._published.address_types]
         return publication_order(self._published.own, shared, self._context.family())
 
-    def _note_success(self, planned: Plan) -> None:
+    def _note_success(self, planned: NodePlan) -> None:
         self._backoff.reset()
         if self.problem:
             self._log.info("node {name} is registered", name=self.node.name)

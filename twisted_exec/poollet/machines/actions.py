@@ -164,7 +164,7 @@ Action = (
 
 
 @dataclass(frozen=True)
-class Plan:
+class MachinePlan:
     """
     The next actions for one Machine, and what the loop has to wait for.
 

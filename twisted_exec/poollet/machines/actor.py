@@ -46,14 +46,14 @@ class Gone(Exception):
     """The Machine no longer exists in the API."""
 
 
-class Refused(APIError):
+class RefusedAction(APIError):
     """An action for the Machine was refused; its users get an Event."""
 
     event = ""
     """Reason of that Event; empty sends none."""
 
     @classmethod
-    def because(cls, error: APIError, event: str, message: str = "") -> Refused:
+    def because(cls, error: APIError, event: str, message: str = "") -> RefusedAction:
         """
         Return a refusal made from another error.
 
@@ -115,7 +115,7 @@ class ActionRunner:
         try:
             return await self._change_runtime(machine, action)
         except APIError as refused:
-            raise Refused.because(refused, FAILURES[type(action)]) from None
+            raise RefusedAction.because(refused, FAILURES[type(action)]) from None
 
     async def _patch_other(self, action: PatchObject) -> Done:
         """Claim or release an object.  A conflict is ignored: the next plan sees who was faster."""
@@ -125,7 +125,7 @@ class ActionRunner:
             if refused.reason == Conflict.reason:
                 raise
             message = f"{action.resource.qualified} {action.name!r}: {refused.message}"
-            raise Refused.because(refused, "ClaimFailed", message) from None
+            raise RefusedAction.because(refused, "ClaimFailed", message) from None
         return Done()
 
     async def patch(self, machine: Object, patch: Object, subresource: str = "") -> Object:
@@ -255,7 +255,7 @@ def distinct(machines: Iterable[pb.Machine]) -> list[pb.Machine]:
 
 
 @dataclass
-class Listing:
+class MachineListing:
     """
     One listing of all the runtime's machines.
 

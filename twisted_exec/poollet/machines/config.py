@@ -79,13 +79,13 @@ class MachineConfig:
     """The TYPE of a ``machineID`` ``TYPE://ID``."""
     downward: Downward = field(default_factory=Downward)
     """Fields of Machines that the runtime gets as labels and annotations, besides names and UID."""
-    about: Domain | None = None
+    about: ReferencedKinds | None = None
     """Resources that Machines refer to, with their downward API labels; ``None``: no such labels."""
 
     @property
-    def domain(self) -> Domain:
+    def domain(self) -> ReferencedKinds:
         """Resources that Machines refer to."""
-        return self.about or Domain(self.dialect)
+        return self.about or ReferencedKinds(self.dialect)
 
     @property
     def mapping_annotation(self) -> str:
@@ -182,7 +182,7 @@ class PatchObject:
 
 
 @dataclass(frozen=True)
-class Domain:
+class ReferencedKinds:
     """The resources that Machines of a dialect refer to, with their downward API fields."""
 
     dialect: Dialect

@@ -28,13 +28,13 @@ from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.poollet.machines.actions import Action, Delete, PatchStatus, Plan
+from twisted_exec.poollet.machines.actions import Action, Delete, MachinePlan, PatchStatus
 from twisted_exec.poollet.machines.actor import (
     ActionRunner,
     Done,
     Gone,
-    Listing,
-    Refused,
+    MachineListing,
+    RefusedAction,
     Report,
     by_uid,
     distinct,
@@ -204,7 +204,7 @@ class Loop:
 
     async def _relist(self) -> None:
         assert self.config is not None
-        listing = Listing(self._actor(), self.clock, self.machines, self.synced)
+        listing = MachineListing(self._actor(), self.clock, self.machines, self.synced)
         try:
             observed = await listing.ask()
         except APIError as error:
@@ -284,7 +284,7 @@ class Loop:
         observed: Sequence[pb.Machine],
         work: _Work | None,
         secrets: dict[Key, Object | str],
-    ) -> Plan:
+    ) -> MachinePlan:
         assert self.config is not None
         uid = machine["metadata"]["uid"]
         references = self.reference_cache.references(uid, secrets)
@@ -377,7 +377,7 @@ class Loop:
             work.failed = work.away = True
             return work.backoff.pause()
         except APIError as error:
-            if isinstance(error, Refused):
+            if isinstance(error, RefusedAction):
                 work.trouble = error.message
                 if error.event:
                     self.report(machine, "Warning", error.event, error.message)
@@ -394,7 +394,7 @@ class Loop:
         work.backoff.reset()
         return None
 
-    async def _rounds(self, machine: Object, work: _Work) -> Plan:
+    async def _rounds(self, machine: Object, work: _Work) -> MachinePlan:
         """
         Plan and act up to MAX_ROUNDS times.  Return the last plan; if it has actions, no round
         helped.
@@ -406,7 +406,7 @@ class Loop:
             observed = self.observed.get(uid, [])
         else:
             observed = await self._observe(uid, work)
-        planned = Plan()
+        planned = MachinePlan()
         for _ in range(MAX_ROUNDS):
             planned = self._planned(machine, observed, work, secrets)
             if planned.reads:
@@ -424,7 +424,7 @@ class Loop:
                 observed = await self._observe(uid, work)
             work.trouble, before = "", planned.actions
             if work.created_id and _is_pending(observed):
-                return Plan(unsettled=True)  # the runtime is still creating it
+                return MachinePlan(unsettled=True)  # the runtime is still creating it
         self.reference_cache.follow(uid, secrets if planned.waits else ())
         return planned
 
@@ -441,7 +441,7 @@ class Loop:
     async def _act(self, machine: Object, action: Action, work: _Work) -> Done:
         try:
             done = await self._actor().act(machine, action)
-        except Refused as refused:
+        except RefusedAction as refused:
             if refused.code in _MAY_BE_AWAY:
                 await self._observe(
                     machine["metadata"]["uid"], work
@@ -490,7 +490,7 @@ class Loop:
             and work.created_id
             and self.clock.seconds() - work.created_at < UNSEEN_SECONDS
         ):
-            raise Refused(
+            raise RefusedAction(
                 f"the machine runtime does not list machine {work.created_id}, which it made"
             )
         return machines

@@ -27,11 +27,11 @@ from twisted_exec.poollet.machines.config import (
     INTERFACE_NOT_READY,
     UNSUPPORTED,
     VOLUME_NOT_READY,
-    Domain,
     Key,
     MissingReference,
     Object,
     PatchObject,
+    ReferencedKinds,
     References,
     Unread,
 )
@@ -75,7 +75,7 @@ class Parts:
             )
 
 
-def gather(machine: Object, domain: Domain, references: References) -> Parts:
+def gather(machine: Object, domain: ReferencedKinds, references: References) -> Parts:
     """Gather the Machine's parts as far as they are available, without secret data."""
     parts, spec, dialect = Parts(), machine["spec"], domain.dialect
     image = spec.get(dialect.image_field) if dialect.image_field else ""
@@ -122,7 +122,7 @@ def _subnet(part: Object) -> pb.NetworkInterface:
 
 
 def _volume(
-    machine: Object, part: Object, domain: Domain, references: References, parts: Parts
+    machine: Object, part: Object, domain: ReferencedKinds, references: References, parts: Parts
 ) -> pb.Volume:
     if "localDisk" in part or "emptyDisk" in part:
         return _local(part)
@@ -156,7 +156,7 @@ def _local(part: Object) -> pb.Volume:
     return volume
 
 
-def _remote(part: Object, volume: Object, domain: Domain, parts: Parts) -> pb.Volume:
+def _remote(part: Object, volume: Object, domain: ReferencedKinds, parts: Parts) -> pb.Volume:
     """Return a Volume that is available; its credentials follow later."""
     access, spec = volume["status"]["access"], volume.get("spec") or {}
     namespace = volume["metadata"].get("namespace", "")
@@ -180,7 +180,7 @@ def _remote(part: Object, volume: Object, domain: Domain, parts: Parts) -> pb.Vo
 
 
 def _interface(
-    machine: Object, part: Object, domain: Domain, references: References, parts: Parts
+    machine: Object, part: Object, domain: ReferencedKinds, references: References, parts: Parts
 ) -> pb.NetworkInterface:
     namespace, name = machine["metadata"].get("namespace", ""), referent(machine, part)
     parts.interface_referents[part["name"]] = name
@@ -213,7 +213,9 @@ def _interface(
     return nic
 
 
-def _ip(interface: Object, number: int, ip: Object, domain: Domain, references: References) -> str:
+def _ip(
+    interface: Object, number: int, ip: Object, domain: ReferencedKinds, references: References
+) -> str:
     """Return a fixed address, or that of an allocated Prefix which belongs to the interface."""
     if ip.get("value"):
         return str(ip["value"])
@@ -367,7 +369,7 @@ def provided(
     machine: Object,
     mapping: Mapping[str, Object],
     observed: pb.Machine,
-    domain: Domain,
+    domain: ReferencedKinds,
     references: References,
 ) -> list[PatchObject]:
     """
@@ -409,7 +411,7 @@ def ignition_key(machine: Object) -> Key | None:
     return (machine["metadata"].get("namespace", ""), name) if name else None
 
 
-def ignition(machine: Object, domain: Domain, references: References) -> bytes:
+def ignition(machine: Object, domain: ReferencedKinds, references: References) -> bytes:
     """
     Return the Machine's ignition (first-boot configuration); empty if it names none.
 

@@ -31,8 +31,8 @@ from twisted_exec.poollet.machines.actions import (
     Attachment,
     Create,
     Delete,
+    MachinePlan,
     PatchStatus,
-    Plan,
     SetAnnotations,
     SetFinalizers,
     SetPower,
@@ -80,7 +80,7 @@ def plan(
     now: str,
     trouble: str = "",
     references: References | None = None,
-) -> Plan:
+) -> MachinePlan:
     """
     Return the next actions.
 
@@ -97,7 +97,7 @@ def plan(
     if metadata.get("deletionTimestamp"):
         return _ending(machine, observed, finalizers, config, now, references)
     if ours not in finalizers:
-        return Plan((_finalizers(machine, (*finalizers, ours)),))
+        return MachinePlan((_finalizers(machine, (*finalizers, ours)),))
     if len(observed) > 1:
         return _duplicates(machine, observed, config, now)
     if not observed:
@@ -105,7 +105,7 @@ def plan(
     return _keeping(machine, observed[0], config, now, trouble, references)
 
 
-def unreachable_plan(machine: Object, problem: str, dialect: Dialect, *, now: str) -> Plan:
+def unreachable_plan(machine: Object, problem: str, dialect: Dialect, *, now: str) -> MachinePlan:
     """
     Return the plan for a Machine whose runtime is unreachable: all conditions become Unknown.
 
@@ -114,7 +114,7 @@ def unreachable_plan(machine: Object, problem: str, dialect: Dialect, *, now: st
     conditions: dict[str, ConditionValue] = {READY: ("Unknown", UNREACHABLE, problem)}
     for condition in (machine.get("status") or {}).get("conditions") or ():
         conditions[condition.get("type", READY)] = ("Unknown", UNREACHABLE, problem)
-    return Plan(tuple(status_patch(machine, dialect, now, conditions)))
+    return MachinePlan(tuple(status_patch(machine, dialect, now, conditions)))
 
 
 def _finalizers(machine: Object, finalizers: tuple[str, ...]) -> SetFinalizers:
@@ -128,51 +128,51 @@ def _ending(
     config: MachineConfig,
     now: str,
     references: References,
-) -> Plan:
+) -> MachinePlan:
     if observed:
         ready = {READY: ("False", "Terminating", "")}
         status_actions = status_patch(machine, config.dialect, now, ready, state="Terminating")
-        return Plan(
+        return MachinePlan(
             (*status_actions, *(Delete(extra.metadata.id) for extra in observed)), unsettled=True
         )
     if config.dialect.finalizer in finalizers:
         try:
             given_up = _releases(machine, config, references, ending=True)
         except Unread as unread:
-            return Plan((), unread.problem, waits=True)
+            return MachinePlan((), unread.problem, waits=True)
         remaining = tuple(name for name in finalizers if name != config.dialect.finalizer)
-        return Plan((*given_up, _finalizers(machine, remaining)))
-    return Plan()
+        return MachinePlan((*given_up, _finalizers(machine, remaining)))
+    return MachinePlan()
 
 
 def _duplicates(
     machine: Object, observed: Sequence[pb.Machine], config: MachineConfig, now: str
-) -> Plan:
+) -> MachinePlan:
     ids = ", ".join(sorted(extra.metadata.id for extra in observed)[:_MAX_LISTED])
     problem = f"the runtime has {len(observed)} machines for it: {ids}; delete all but one there"
     reason = "SeveralRuntimeMachines"
     actions = status_patch(machine, config.dialect, now, {READY: ("False", reason, problem)})
-    return Plan(tuple(actions), problem, reason=reason, waits=True)
+    return MachinePlan(tuple(actions), problem, reason=reason, waits=True)
 
 
 def _creating(
     machine: Object, config: MachineConfig, now: str, trouble: str, references: References
-) -> Plan:
+) -> MachinePlan:
     parts = gather(machine, config.domain, references)
     if parts.soon:
-        return Plan(waits=True)
+        return MachinePlan(waits=True)
     try:
         class_name, problem = references.class_of(config.dialect.class_name(machine))
     except Unread:
-        return Plan(waits=True)
+        return MachinePlan(waits=True)
     if problem:
         parts.lack(MissingReference(CLASS_NOT_READY, problem))
     if parts.claims:
         lacking = _lacking(machine, parts, config, now, trouble).actions if trouble else ()
-        return Plan((*lacking, *parts.claims), trouble, unsettled=True)
+        return MachinePlan((*lacking, *parts.claims), trouble, unsettled=True)
     reads = _unread(machine, parts, parts.volumes, references)
     if reads:
-        return Plan(reads=reads)
+        return MachinePlan(reads=reads)
     created = runtime_machine(machine, config, parts, class_name)
     _give_secrets(machine, created, parts, config, references)
     if parts.lacks:
@@ -182,7 +182,7 @@ def _creating(
         ready = ("False", "CreateFailed" if trouble else "Creating", trouble)
         conditions = {READY: ready, **reported_parts(machine, None, parts, config)}
         status = status_patch(machine, config.dialect, now, conditions, only=True, state="Pending")
-    return Plan((*status, Create(created)), trouble, unsettled=True)
+    return MachinePlan((*status, Create(created)), trouble, unsettled=True)
 
 
 def _is_status_outdated(machine: Object) -> bool:
@@ -236,13 +236,13 @@ def _give_secrets(
 
 def _lacking(
     machine: Object, parts: Parts, config: MachineConfig, now: str, trouble: str = ""
-) -> Plan:
+) -> MachinePlan:
     """Return the plan for a machine that cannot be created yet."""
     reason, problem = next(iter(parts.lacks)), "; ".join(parts.lacks.values())
     if trouble:
         problem += f": {trouble}"
     conditions = {READY: ("False", reason, problem), **reported_parts(machine, None, parts, config)}
-    return Plan(
+    return MachinePlan(
         tuple(status_patch(machine, config.dialect, now, conditions, state="Pending")),
         problem,
         reason=reason,
@@ -257,17 +257,17 @@ def _keeping(
     now: str,
     trouble: str,
     references: References,
-) -> Plan:
+) -> MachinePlan:
     parts = gather(machine, config.domain, references)
     if parts.soon:
-        return Plan(waits=True)
+        return MachinePlan(waits=True)
     planned_changes = attachments(machine, parts, observed, config.dialect)
     giving = [change.volume for change in planned_changes if change.volume is not None]
     reads = _unread(machine, parts, giving, references, new=False)
     if reads:
-        return Plan(reads=reads)
+        return MachinePlan(reads=reads)
     if parts.claims and not trouble:
-        return Plan(tuple(parts.claims), unsettled=True)
+        return MachinePlan(tuple(parts.claims), unsettled=True)
     changes: list[Action] = [*parts.claims, *_with_secrets(planned_changes, parts, references)]
     machine_id = observed.metadata.id
     power = POWERS["On" if wants_power(machine) else "Off"]
@@ -286,7 +286,7 @@ def _keeping(
     state = STATES.get(observed.status.state)
     problem = trouble or ("" if state else f"the runtime reports state {observed.status.state}")
     unsettled = state == "Pending" or (state == "Running" and not wants_power(machine))
-    return Plan(
+    return MachinePlan(
         # Report the failure of a change before the retry, which may fail again.
         (*actions, *changes) if trouble else (*changes, *actions),
         problem or "; ".join(parts.lacks.values()),

@@ -34,7 +34,7 @@ _READ_BYTES = 1 << 16
 Message = dict[str, Any]
 
 
-class Channel(LineOnlyReceiver):
+class HandoverChannel(LineOnlyReceiver):
     """
     One end of the channel, in a reactor.
 
@@ -53,7 +53,7 @@ class Channel(LineOnlyReceiver):
         self.is_open = False
 
     @classmethod
-    def over(cls, reactor: Any, end: socket.socket, *callbacks: Any) -> Channel:
+    def over(cls, reactor: Any, end: socket.socket, *callbacks: Any) -> HandoverChannel:
         """Return a channel over a connected socket, which it closes at its end."""
         end.setblocking(False)
         channel = cls(*callbacks)
@@ -90,10 +90,10 @@ class Channel(LineOnlyReceiver):
 class _Once(Factory):
     noisy = False
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: HandoverChannel) -> None:
         self._channel = channel
 
-    def buildProtocol(self, addr: IAddress | None) -> Channel:
+    def buildProtocol(self, addr: IAddress | None) -> HandoverChannel:
         return self._channel
 
 
@@ -143,15 +143,15 @@ class Lingering:
     """
 
     def __init__(self) -> None:
-        self._channels: list[Channel] = []
+        self._channels: list[HandoverChannel] = []
         self._none_left: list[Deferred[None]] = []
 
     def attach(self, reactor: Any, ends: Iterable[socket.socket]) -> None:
         """Watch the channels that a predecessor passed on, and own them."""
         for end in ends:
-            self.add(Channel.over(reactor, end, _ignore, self.look))
+            self.add(HandoverChannel.over(reactor, end, _ignore, self.look))
 
-    def add(self, channel: Channel) -> None:
+    def add(self, channel: HandoverChannel) -> None:
         """Take note of a process that lingers; call :meth:`look` when its channel has closed."""
         self._channels.append(channel)
 

@@ -20,7 +20,7 @@ from twisted_exec import __version__
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
-    from twisted_exec.program.handover.channel import Channel, Lingering, Message
+    from twisted_exec.program.handover.channel import HandoverChannel, Lingering, Message
     from twisted_exec.program.handover.interfaces import IHandsOver
     from twisted_exec.program.listening import ListeningSockets
 
@@ -41,8 +41,8 @@ class Predecessor:
         end.set_inheritable(False)
         self._end = end
         self._reactor: Any = None
-        self.channel: Channel | None = None
-        self._unclaimed: Channel | None = None  # until the predecessor leaves
+        self.channel: HandoverChannel | None = None
+        self._unclaimed: HandoverChannel | None = None  # until the predecessor leaves
         self.earlier: list[socket.socket] = []
         self._going: Deferred[None]
         self._lingering: Lingering
@@ -97,11 +97,11 @@ class Predecessor:
         """
         from twisted.internet.defer import Deferred
 
-        from twisted_exec.program.handover.channel import Channel
+        from twisted_exec.program.handover.channel import HandoverChannel
 
         self._going = Deferred()
         self._reactor, self._lingering = reactor, lingering
-        self.channel = Channel.over(reactor, self._end, self._received, self._closed)
+        self.channel = HandoverChannel.over(reactor, self._end, self._received, self._closed)
         self._unclaimed = self.channel
 
     def _received(self, message: Message) -> None:

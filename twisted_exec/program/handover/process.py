@@ -45,7 +45,7 @@ from twisted_exec.program.handover.channel import (
     READY,
     STATE,
     STOP,
-    Channel,
+    HandoverChannel,
     Lingering,
     Message,
 )
@@ -71,14 +71,14 @@ class HandOverError(Exception):
 
 
 @dataclass(frozen=True)
-class Command:
+class ProcessCommand:
     """The command line of this process, for another one."""
 
     argv: tuple[str, ...]
     directory: str
 
     @classmethod
-    def own(cls) -> Command:
+    def own(cls) -> ProcessCommand:
         """
         Return this process's own; call this before twistd changes the directory.
 
@@ -121,9 +121,9 @@ class Successor(ProcessProtocol):
         self._copies: list[int] = []
         self._stop = stop
         self._why = ""
-        self.channel: Channel | None = None
+        self.channel: HandoverChannel | None = None
 
-    def spawn(self, reactor: Any, command: Command) -> None:
+    def spawn(self, reactor: Any, command: ProcessCommand) -> None:
         """
         Start the process.
 
@@ -149,7 +149,7 @@ class Successor(ProcessProtocol):
             its.close()
         self.pid = self._process.pid
         restore_descriptor_limit(self.pid)
-        self.channel = Channel.over(reactor, ours, self._received, self._gone)
+        self.channel = HandoverChannel.over(reactor, ours, self._received, self._gone)
 
     def _received(self, message: Message) -> None:
         if HELLO in message and not self.hello.called:
@@ -243,7 +243,7 @@ def _directory() -> str:
         return ""
 
 
-class State(Enum):
+class ProcessStage(Enum):
     """The stage of a process; the value is the answer to another SIGUSR2."""
 
     STARTING = "this program is not ready yet: the hand-over begins when it is"
@@ -272,7 +272,7 @@ class HandOver:
         self,
         service: IHandsOver | None,
         reactor: Any,
-        command: Command,
+        command: ProcessCommand,
         twistd: MutableMapping[str, Any] | None = None,
         *,
         lingering: Lingering,
@@ -286,14 +286,14 @@ class HandOver:
         self._is_requested = False  # before it was ready
         self._linger_seconds, self._limit_seconds = linger_seconds, limit_seconds
         self._longest_seconds = max(LONGEST_SECONDS, limit_seconds)
-        self._state = State.STARTING
+        self._state = ProcessStage.STARTING
         self._task: Deferred[None] | None = None
         self._successor: Successor | None = None
 
     def ready(self) -> None:
         """Take note that the program is ready."""
-        if self._state is State.STARTING:
-            self._state = State.SERVING
+        if self._state is ProcessStage.STARTING:
+            self._state = ProcessStage.SERVING
             if self._is_requested:
                 self._reactor.callLater(0, self.begin)  # systemd learns first that it is ready
 
@@ -302,14 +302,14 @@ class HandOver:
         why = self._state.value
         if self._service is None:
             why = "this program cannot be continued by another process; restart it"
-        elif self._state is State.STARTING:
+        elif self._state is ProcessStage.STARTING:
             self._is_requested = True
             self._log.info(why)
             return
         if why:
             self._log.warn("no hand-over: {why}", why=why)
             return
-        self._state = State.HANDING_OVER
+        self._state = ProcessStage.HANDING_OVER
         self._task = Deferred.fromCoroutine(self._hand_over(self._service))
         self._task.addErrback(self._crashed)
 
@@ -337,7 +337,7 @@ class HandOver:
         except (Exception, CancelledError) as problem:
             self._successor = None
             await successor.kill()
-            if self._state is not State.STOPPING:
+            if self._state is not ProcessStage.STOPPING:
                 await self._go_on(problem, service if has_frozen else None)
             return
         await self._retire(successor, service)
@@ -380,7 +380,7 @@ class HandOver:
             except Exception:
                 self._log.failure("the program did not go on after a hand-over that failed")
             self._listening.accept()
-        self._state = State.SERVING
+        self._state = ProcessStage.SERVING
         systemd.notify(systemd.READY)
         if isinstance(problem, HandOverError):
             self._log.error(
@@ -391,7 +391,7 @@ class HandOver:
 
     async def _retire(self, successor: Successor, service: IHandsOver) -> None:
         """Leave the program to a successor that is ready."""
-        self._state = State.RETIRED
+        self._state = ProcessStage.RETIRED
         self._listening.release()
         self.pidfile.leave()
         systemd.notify(systemd.replaced_by(successor.pid))
@@ -409,7 +409,7 @@ class HandOver:
         self._stop()
 
     def _stop(self) -> None:
-        if self._state is State.RETIRED:
+        if self._state is ProcessStage.RETIRED:
             try:
                 self._reactor.stop()
             except ReactorNotRunning:
@@ -417,8 +417,8 @@ class HandOver:
 
     def abandon(self) -> None:
         """End a hand-over that is under way, because this process stops."""
-        before, self._state = self._state, State.STOPPING
-        if before is State.HANDING_OVER and self._task is not None:
+        before, self._state = self._state, ProcessStage.STOPPING
+        if before is ProcessStage.HANDING_OVER and self._task is not None:
             self._task.cancel()
 
 
@@ -559,7 +559,7 @@ class ProcessHandOver:
         self._hand_over = HandOver(
             hands_over,
             reactor,
-            Command.own(),
+            ProcessCommand.own(),
             twistd,
             lingering=self._lingering,
             listening=LISTENING,

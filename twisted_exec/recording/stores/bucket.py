@@ -84,8 +84,8 @@ class Bucket:
 
     def __init__(
         self,
-        target: Target,
-        credentials: Callable[[], Credentials],
+        target: BucketTarget,
+        credentials: Callable[[], AccessKey],
         transport: Transport,
         now: Callable[[], datetime],
     ) -> None:
@@ -100,7 +100,7 @@ class Bucket:
         """
         path = self.target.root + call.key
         payload = call.payload or (sha256(call.body).hexdigest() if call.body else _EMPTY_DIGEST)
-        signed = Signer(self._credentials(), self.target.region).sign(
+        signed = RequestSigner(self._credentials(), self.target.region).sign(
             call.method,
             path,
             call.parameters,
@@ -132,7 +132,7 @@ class Bucket:
         return self._transport.close()
 
 
-def transport_of(target: Target, reactor: Any) -> HTTPTransport:
+def transport_of(target: BucketTarget, reactor: Any) -> HTTPTransport:
     """
     Return the connections to a bucket.
 
@@ -151,7 +151,7 @@ _SERVICE = "s3"
 
 
 @dataclass(frozen=True)
-class Credentials:
+class AccessKey:
     """An access key, and the token of a temporary one."""
 
     key_id: str
@@ -160,10 +160,10 @@ class Credentials:
 
 
 @dataclass(frozen=True)
-class Signer:
+class RequestSigner:
     """Signs requests of one user in one region."""
 
-    credentials: Credentials
+    credentials: AccessKey
     region: str
 
     def sign(
@@ -230,7 +230,7 @@ _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 
 
 @dataclass(frozen=True)
-class Target:
+class BucketTarget:
     """
     A bucket, and our prefix in it.
 
@@ -270,7 +270,7 @@ class Target:
         return f"/{self.bucket}/" if self.is_path_style else "/"
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> BucketTarget:
     """
     Read the URL of a bucket.
 
@@ -303,7 +303,7 @@ def parse_target(text: str) -> Target:
     endpoint = _endpoint(options.get("endpoint", f"https://s3.{region}.amazonaws.com"))
     if style == "virtual" and _ADDRESS.fullmatch(endpoint.hostname or ""):
         raise ValueError("the endpoint is an address: the style must be path")
-    return Target(
+    return BucketTarget(
         bucket,
         prefix,
         endpoint,
@@ -335,8 +335,8 @@ def _path(text: str) -> str:
 
 
 def credentials_of(
-    target: Target, environ: Mapping[str, str], clock: IReactorTime
-) -> Callable[[], Credentials]:
+    target: BucketTarget, environ: Mapping[str, str], clock: IReactorTime
+) -> Callable[[], AccessKey]:
     """
     Return a function that returns the present credentials.
 
@@ -349,7 +349,7 @@ def credentials_of(
     if path:
         file = Reloading([path], _parse_file, clock)
 
-        def from_file() -> Credentials:
+        def from_file() -> AccessKey:
             try:
                 return file.get()
             except TLSConfigError as problem:
@@ -359,7 +359,7 @@ def credentials_of(
             warn_if_public(path, os.stat(path).st_mode)
         return from_file
 
-    def from_environment() -> Credentials:
+    def from_environment() -> AccessKey:
         key_id, secret = (environ.get(f"AWS_{name}", "") for name in _ENVIRONMENT)
         if not key_id or not secret:
             raise StoreError(
@@ -375,7 +375,7 @@ def credentials_of(
 _ENVIRONMENT = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
 
 
-def _parse_file(content: bytes) -> Credentials:
+def _parse_file(content: bytes) -> AccessKey:
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(content.decode())
@@ -390,8 +390,8 @@ def _parse_file(content: bytes) -> Credentials:
         ) from None
 
 
-def _checked(key_id: str, secret: str, token: str) -> Credentials:
+def _checked(key_id: str, secret: str, token: str) -> AccessKey:
     for text in (key_id, secret, token):
         if not text.isascii() or not (text or "-").isprintable():
             raise StoreError("refused", "the credentials of the bucket are not printable")
-    return Credentials(key_id, secret, token)
+    return AccessKey(key_id, secret, token)

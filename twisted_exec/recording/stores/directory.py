@@ -25,11 +25,11 @@ from zope.interface import implementer
 from twisted_exec.recording.stores.interfaces import (
     MAX_READ_BYTES,
     SUFFIX,
-    Entry,
     IRecordingStore,
     NotStored,
     ReadText,
     Stored,
+    StoreEntry,
     StoreError,
     is_name,
     require_name,
@@ -83,7 +83,7 @@ class DirectoryStore:
             self._in_thread(partial(self._read, require_name(name), offset, limit))
         )
 
-    def list(self, after: str = "", limit: int = 1000) -> Deferred[Sequence[Entry]]:
+    def list(self, after: str = "", limit: int = 1000) -> Deferred[Sequence[StoreEntry]]:
         """See :meth:`IRecordingStore.list`."""
         return Deferred.fromCoroutine(self._in_thread(partial(self._list, after, limit)))
 
@@ -144,7 +144,7 @@ class DirectoryStore:
         finally:
             os.close(file)
 
-    def _list(self, after: str, limit: int) -> Sequence[Entry]:
+    def _list(self, after: str, limit: int) -> Sequence[StoreEntry]:
         names = []
         with suppress(FileNotFoundError):
             for each in os.listdir(self._directory):
@@ -154,7 +154,7 @@ class DirectoryStore:
         entries = []
         for name in sorted(names)[:limit]:
             with suppress(FileNotFoundError):
-                entries.append(Entry(name, os.stat(self._path(name)).st_size))
+                entries.append(StoreEntry(name, os.stat(self._path(name)).st_size))
         return entries
 
     def _delete(self, name: str) -> None:

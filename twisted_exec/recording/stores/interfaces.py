@@ -62,7 +62,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoreEntry:
     """A recording in a store."""
 
     name: str
@@ -96,7 +96,7 @@ class IRecordingStore(Interface):
         :return: fails with :class:`NotStored` if there is no such recording.
         """
 
-    def list(after: str = "", limit: int = 1000) -> Deferred[Sequence[Entry]]:
+    def list(after: str = "", limit: int = 1000) -> Deferred[Sequence[StoreEntry]]:
         """
         Return complete recordings.
 

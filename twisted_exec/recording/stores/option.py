@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.recording.stores.bucket import (
     Bucket,
-    Target,
+    BucketTarget,
     credentials_of,
     parse_target,
     transport_of,
@@ -47,7 +47,7 @@ def store_option(text: str) -> MakeStore:
     raise ValueError(f"give {FORMS}")
 
 
-def _bucket(target: Target, reactor: Any) -> IRecordingStore:
+def _bucket(target: BucketTarget, reactor: Any) -> IRecordingStore:
     try:
         transport = transport_of(target, reactor)
     except KubeConfigError as problem:

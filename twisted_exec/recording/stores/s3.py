@@ -25,11 +25,11 @@ from twisted_exec.program.tasks import as_deferred
 from twisted_exec.recording.stores.bucket import Bucket, Call
 from twisted_exec.recording.stores.interfaces import (
     SUFFIX,
-    Entry,
     IRecordingStore,
     NotStored,
     ReadText,
     Stored,
+    StoreEntry,
     StoreError,
     digest,
     fill,
@@ -73,9 +73,9 @@ class S3Store:
         return Deferred.fromCoroutine(self._read(require_name(name), offset, limit))
 
     @as_deferred
-    async def list(self, after: str = "", limit: int = _PAGE) -> Sequence[Entry]:
+    async def list(self, after: str = "", limit: int = _PAGE) -> Sequence[StoreEntry]:
         """See :meth:`IRecordingStore.list`."""
-        entries: list[Entry] = []
+        entries: list[StoreEntry] = []
         start, is_last = self._key(after) if after else self._prefix, False
         while len(entries) < limit and not is_last:
             parameters = {"list-type": "2", "prefix": self._prefix, "start-after": start}
@@ -88,7 +88,7 @@ class S3Store:
                 name = start.removeprefix(self._prefix).removesuffix(SUFFIX)
                 # Leave out objects of other programs, and of other prefixes below ours.
                 if is_name(name) and start == self._key(name):
-                    entries.append(Entry(name, _number(each.get("Size", ""))))
+                    entries.append(StoreEntry(name, _number(each.get("Size", ""))))
         return entries[:limit]
 
     def delete(self, name: str) -> Deferred[None]:
@@ -163,12 +163,14 @@ class S3Store:
             sizes.append(len(data))
             offset += len(data)
             etag = await self._in_thread(_hashed, data, whole)
-            if parts.get(len(sizes)) != Part(len(data), etag):
+            if parts.get(len(sizes)) != UploadPart(len(data), etag):
                 parameters = {"uploadId": upload, "partNumber": str(len(sizes))}
                 await self._send(Call("PUT", key, parameters, data))
             data = await fill(read, offset, self._part_bytes)
         parts = await self._parts(key, upload)
-        if [parts.get(number, Part(-1, "")).size for number in range(1, len(sizes) + 1)] != sizes:
+        if [
+            parts.get(number, UploadPart(-1, "")).size for number in range(1, len(sizes) + 1)
+        ] != sizes:
             raise StoreError("answer", "the bucket has other parts than it was sent")
         etags = (parts[number].etag for number in range(1, len(sizes) + 1))
         await self._require(
@@ -210,8 +212,8 @@ class S3Store:
         own.sort(key=lambda each: each.get("Initiated", ""))
         return [each["UploadId"] for each in own]
 
-    async def _parts(self, key: str, upload: str) -> dict[int, Part]:
-        parts: dict[int, Part] = {}
+    async def _parts(self, key: str, upload: str) -> dict[int, UploadPart]:
+        parts: dict[int, UploadPart] = {}
         while True:
             parameters = {"uploadId": upload, "max-parts": str(_PAGE)}
             if parts:
@@ -220,7 +222,7 @@ class S3Store:
             listed = page(body, "Part")
             before = len(parts)
             for each in listed.elements:
-                part = Part(_number(each.get("Size", "")), each.get("ETag", "").strip('"'))
+                part = UploadPart(_number(each.get("Size", "")), each.get("ETag", "").strip('"'))
                 parts[_number(each.get("PartNumber", ""))] = part
             if len(parts) > _MOST_PARTS:
                 raise StoreError("answer", "the bucket lists more parts than an upload can have")
@@ -275,7 +277,7 @@ parse, in which no console is served.
 """
 
 
-class Part(NamedTuple):
+class UploadPart(NamedTuple):
     """A part of an upload."""
 
     size: int
@@ -283,7 +285,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Page:
+class ListPage:
     """
     A page of a list.
 
@@ -295,7 +297,7 @@ class Page:
     is_last: bool
 
 
-def page(body: bytes, entry: str) -> Page:
+def page(body: bytes, entry: str) -> ListPage:
     """
     Read a page of a list.
 
@@ -310,7 +312,7 @@ def page(body: bytes, entry: str) -> Page:
     truncated = tree.findtext("{*}IsTruncated")
     if truncated is None:
         raise StoreError("answer", _NOT_S3)
-    return Page(entries, truncated != "true")
+    return ListPage(entries, truncated != "true")
 
 
 def text(body: bytes, name: str) -> str:

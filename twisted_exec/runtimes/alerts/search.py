@@ -73,7 +73,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Match:
+class LineMatch:
     """
     A line that matches.
 
@@ -112,7 +112,7 @@ def search_processes(reactor: Any) -> IJobs:
     return JobProcesses(reactor, command, kind)
 
 
-class Budget:
+class CPUBudget:
     """The CPU time of one group."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class Budget:
         return self._excess <= BURST_SECONDS
 
 
-class Search:
+class OutputSearch:
     """
     Searches pieces of output for groups of patterns.
 
@@ -147,7 +147,7 @@ class Search:
 
     def __init__(self, jobs: IJobs, clock: IReactorTime, suspended: Callable[[str], None]) -> None:
         self._jobs, self._clock, self._on_suspended = jobs, clock, suspended
-        self._budgets: dict[str, Budget] = {}
+        self._budgets: dict[str, CPUBudget] = {}
         self._suspended: dict[str, str] = {}
         self._stopped = False
 
@@ -164,7 +164,7 @@ class Search:
 
     async def find(
         self, key: str, groups: Sequence[Group], pieces: Sequence[Piece]
-    ) -> AsyncIterator[list[Match]]:
+    ) -> AsyncIterator[list[LineMatch]]:
         """
         Iterate over the matches, those of one answer of a process after another.
 
@@ -201,7 +201,7 @@ class Search:
         for key, problem in head["failed"].items():
             self._suspend(key, problem)
         for key, (seconds, size) in head["groups"].items():
-            budget = self._budgets.setdefault(key, Budget())
+            budget = self._budgets.setdefault(key, CPUBudget())
             if not budget.spend(seconds, size, self._clock.seconds()):
                 self._suspend(key, OVER_BUDGET)
 
@@ -246,12 +246,12 @@ def _matches(
     groups: Sequence[Group],
     pieces: Sequence[Piece],
     first: int,
-) -> Iterator[Match]:
+) -> Iterator[LineMatch]:
     at = 0
     for piece, group, place, numbers, size in head["matches"]:
         numbers = [groups[group].numbers[number] for number in numbers]
         text = texts[at : at + size]
-        yield Match(first + piece, pieces[piece].offset + place, text, numbers)
+        yield LineMatch(first + piece, pieces[piece].offset + place, text, numbers)
         at += size
 
 
@@ -268,7 +268,7 @@ _MOST_TEXT = 256
 
 
 @dataclass(frozen=True)
-class Rule:
+class AlertRule:
     """
     The patterns for one machine.
 
@@ -301,7 +301,7 @@ class Rules:
     """
 
     generation: str = ""
-    by_uid: Mapping[str, Rule] = field(default_factory=dict)
+    by_uid: Mapping[str, AlertRule] = field(default_factory=dict)
     problems: Mapping[int, str] = field(default_factory=dict)
     groups: frozenset[str] = frozenset()
 
@@ -342,7 +342,7 @@ async def read_rules(
             await turns.breathe()
     groups: dict[tuple[int, ...], Group] = {}
     kinds: dict[tuple[int, ...], _Kind] = {}
-    by_uid: dict[str, Rule] = {}
+    by_uid: dict[str, AlertRule] = {}
     for machine in request.machines:
         await turns.breathe()
         numbers = tuple(sorted(set(machine.patterns)))
@@ -359,7 +359,7 @@ async def read_rules(
             kinds[numbers] = key, {number: request.patterns[number] for number in right}, active
         key, patterns, several_groups = kinds[numbers]
         if several_groups and machine.uid:
-            by_uid[machine.uid] = Rule(key, patterns, several_groups, machine.since)
+            by_uid[machine.uid] = AlertRule(key, patterns, several_groups, machine.since)
     for group in groups.values():
         for number in group.numbers if group.key in suspended else ():
             wrong[number] = suspended[group.key]

@@ -35,10 +35,10 @@ from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
 from twisted_exec.runtimes.alerts.memory import Memory, Unhealthy
 from twisted_exec.runtimes.alerts.search import (
+    AlertRule,
     IJobs,
-    Rule,
+    OutputSearch,
     Rules,
-    Search,
     check_rules,
     read_rules,
     search_processes,
@@ -87,7 +87,7 @@ class _Searched:
     journal: IJournal
     watcher: Callable[[], None]
     owner: _Owner | None = None
-    rule: Rule | None = None
+    rule: AlertRule | None = None
     reader: LineReader | None = None
     saved: int = -1
     unsearched: int | None = None
@@ -145,7 +145,7 @@ class _Batch:
     :ivar excluded: machines whose output did not fit.
     """
 
-    rule: Rule
+    rule: AlertRule
     outputs: list[_Output] = field(default_factory=list)
     size: int = 0
     excluded: dict[_Searched, None] = field(default_factory=dict)
@@ -177,7 +177,7 @@ class ConsoleAlerts:
         self._owners: dict[str, _Owner] = {}
         self._machines: dict[str, _Searched] = {}
         self._new: dict[_Searched, None] = {}
-        self._search = Search(make_jobs(reactor), reactor, self._suspended)
+        self._search = OutputSearch(make_jobs(reactor), reactor, self._suspended)
         self._batches: dict[str, _Batch] = {}
         self._busy: set[str] = set()
         """Keys of rules with a batch in a process."""
@@ -371,13 +371,13 @@ class ConsoleAlerts:
         if searched.reader is None:
             self._printed(searched)  # the journals of many machines are opened in short turns
 
-    def _open(self, searched: _Searched, rule: Rule) -> LineReader:
+    def _open(self, searched: _Searched, rule: AlertRule) -> LineReader:
         reader = LineReader(searched.journal, self._first_offset(searched, rule))
         searched.reader = reader
         searched.journal.watch(searched.watcher)
         return reader
 
-    def _first_offset(self, searched: _Searched, rule: Rule) -> int:
+    def _first_offset(self, searched: _Searched, rule: AlertRule) -> int:
         journal, since = searched.journal, rule.since
         saved = journal.cursor(_CURSOR).load()
         if saved is not None and saved == journal.end:
@@ -534,7 +534,7 @@ class ConsoleAlerts:
             self._continue()
 
     def _matched(
-        self, output: _Output, rule: Rule, offset: int, text: bytes, numbers: Sequence[int]
+        self, output: _Output, rule: AlertRule, offset: int, text: bytes, numbers: Sequence[int]
     ) -> None:
         searched = output.searched
         printed = 0 if searched.is_removed else searched.journal.time_at(offset)

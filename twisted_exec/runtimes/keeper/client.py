@@ -131,7 +131,7 @@ class Keeper:
         self._path = os.path.join(directory, SOCKET)
         self._mark_path = os.path.join(directory, _MARK)
         self._log_path = log
-        self._connection: Connection | None = None
+        self._connection: KeeperConnection | None = None
         self._mark: ReadMark | None = None
         self._attempts = 0
         self._ended: dict[str, Callable[[int | None], None]] = {}
@@ -309,7 +309,7 @@ class Keeper:
             ).encode()
         except ValueError as error:
             raise ServiceUnavailable(str(error)) from None
-        request = Request(data, descriptor)
+        request = KeeperRequest(data, descriptor)
         if self._connection is None:
             self._attempts = 0
             if not self._connect():
@@ -355,7 +355,7 @@ class Keeper:
         if struct.unpack("3i", credentials)[1] not in (0, os.geteuid()):
             handle.close()
             raise ServiceUnavailable(f"{self._path} is a socket of another user")
-        self._connection = Connection(handle, self._exited, self._lost, self._reactor)
+        self._connection = KeeperConnection(handle, self._exited, self._lost, self._reactor)
         return True
 
     def _start(self) -> None:
@@ -427,7 +427,7 @@ class Keeper:
         if ended is not None:
             ended(status)
 
-    def _lost(self, requests: Sequence[Request], was_greeted: bool) -> None:
+    def _lost(self, requests: Sequence[KeeperRequest], was_greeted: bool) -> None:
         """Handle the end of the connection, with requests that were not answered."""
         self._connection = None
         self._attempts += 1
@@ -451,7 +451,7 @@ class Keeper:
             report(None)
 
 
-def _fail(requests: Sequence[Request], error: ServiceUnavailable) -> None:
+def _fail(requests: Sequence[KeeperRequest], error: ServiceUnavailable) -> None:
     for request in requests:
         if not request.answered.called:
             request.answered.errback(error)
@@ -462,7 +462,7 @@ class _Child(ProcessProtocol):
 
 
 @dataclass
-class Request:
+class KeeperRequest:
     """A message, with a descriptor that stays the caller's until it was sent."""
 
     data: bytes
@@ -471,7 +471,7 @@ class Request:
 
 
 @implementer(IReadWriteDescriptor)
-class Connection:
+class KeeperConnection:
     """
     One connection to the keeper.
 
@@ -485,15 +485,15 @@ class Connection:
         self,
         handle: socket.socket,
         exited: Callable[[str, int], None],
-        lost: Callable[[Sequence[Request], bool], None],
+        lost: Callable[[Sequence[KeeperRequest], bool], None],
         reactor: Any,
     ) -> None:
         self._handle = handle
         self._exited, self._lost = exited, lost
         self._reactor = reactor
         self._is_greeted = False
-        self._unsent: deque[Request] = deque()
-        self._unanswered: deque[Request] = deque()
+        self._unsent: deque[KeeperRequest] = deque()
+        self._unanswered: deque[KeeperRequest] = deque()
         reactor.addReader(self)
 
     def fileno(self) -> int:
@@ -502,7 +502,7 @@ class Connection:
     def logPrefix(self) -> str:
         return "keeper"
 
-    def send(self, request: Request) -> None:
+    def send(self, request: KeeperRequest) -> None:
         """Send a request as soon as the keeper has greeted."""
         self._unsent.append(request)
         if self._is_greeted and len(self._unsent) == 1:

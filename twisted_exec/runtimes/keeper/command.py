@@ -20,7 +20,7 @@ from .protocol import BadMessage, Message
 _EXEC_FAILED = 127
 
 
-class Command:
+class KeeperCommand:
     """
     A command to start, from a request.
 

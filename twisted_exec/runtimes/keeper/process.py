@@ -22,7 +22,7 @@ import select
 import sys
 import time
 
-from .command import Command
+from .command import KeeperCommand
 from .peer import Holding, Peer
 from .protocol import (
     LISTED,
@@ -45,11 +45,11 @@ _LOG = 2  # standard error, a file in the state directory
 _SIGKILL = 9  # signal imports enum
 
 
-class Refused(Exception):
+class KeeperRefusal(Exception):
     """A request cannot be fulfilled; the text is for people."""
 
 
-class Keeper:
+class KeeperState:
     """
     The holdings and the clients.
 
@@ -177,8 +177,8 @@ class Keeper:
             elif message.kind in handlers:
                 handlers[message.kind](client, message)
             else:
-                raise Refused(f"there is no request {message.kind[:40]}")
-        except Refused as why:
+                raise KeeperRefusal(f"there is no request {message.kind[:40]}")
+        except KeeperRefusal as why:
             client.answer = _error(str(why))
         except OSError as why:
             client.answer = _error(why.strerror or str(why))
@@ -189,15 +189,15 @@ class Keeper:
     def _new_name(self, message: Message) -> bytes:
         name = message.text("name")
         if not 0 < len(name) <= MAX_NAME_BYTES:
-            raise Refused(f"a name has between 1 and {MAX_NAME_BYTES} bytes")
+            raise KeeperRefusal(f"a name has between 1 and {MAX_NAME_BYTES} bytes")
         if name in self._held:
-            raise Refused("the name is in use")
+            raise KeeperRefusal("the name is in use")
         return name
 
     def _find(self, message: Message) -> Holding:
         holding = self._held.get(message.text("name"))
         if holding is None:
-            raise Refused("nothing is held under this name")
+            raise KeeperRefusal("nothing is held under this name")
         return holding
 
     def _store(self, client: Peer, message: Message, descriptor: int | None) -> None:
@@ -206,9 +206,9 @@ class Keeper:
         try:
             name, keep = self._new_name(message), message.number("keep", 0) == 1
             if descriptor >= self._descriptor_limit:
-                raise Refused("the keeper has no descriptors left")
+                raise KeeperRefusal("the keeper has no descriptors left")
             if not os.isatty(descriptor):
-                raise Refused("it is not a terminal")
+                raise KeeperRefusal("it is not a terminal")
         except BaseException:
             os.close(descriptor)
             raise
@@ -264,12 +264,12 @@ class Keeper:
     def _spawn(self, client: Peer, message: Message) -> None:
         name = self._new_name(message)
         keep = message.number("keep", 0) == 1
-        command = Command(message)
+        command = KeeperCommand(message)
         master, slave = os.openpty()
         pipe: list[int] = []
         try:
             if slave >= self._descriptor_limit:
-                raise Refused("the keeper has no descriptors left")
+                raise KeeperRefusal("the keeper has no descriptors left")
             command.prepare(master, slave)
             pipe += os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             pid = os.fork()
@@ -381,4 +381,4 @@ def main(path: str) -> None:
     devnull = os.open(os.devnull, os.O_RDWR)
     os.dup2(devnull, 0)
     os.close(devnull)
-    Keeper(listener, path).run()
+    KeeperState(listener, path).run()

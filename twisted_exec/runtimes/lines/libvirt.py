@@ -54,7 +54,7 @@ _OFF = ("shut off", "crashed")
 
 
 @dataclass(frozen=True)
-class Domain:
+class LibvirtDomain:
     """
     One domain.
 
@@ -71,15 +71,15 @@ class Domain:
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
     uri = reader.take("uri", str, "qemu:///system")
-    seconds = reader.number("shutdown_seconds", 0, 3600, Domain.shutdown_seconds)
-    domains: dict[str, Domain] = {}
+    seconds = reader.number("shutdown_seconds", 0, 3600, LibvirtDomain.shutdown_seconds)
+    domains: dict[str, LibvirtDomain] = {}
     for name, domain_reader in reader.mappings("domains").items():
         domain = domain_reader.take("domain", str, name.rpartition("/")[2])
         if not _PLAIN.fullmatch(domain):
             raise domain_reader.error(f"domain {domain!r} is not a valid name of a domain")
         if any(other.domain == domain for other in domains.values()):
             raise domain_reader.error(f"domain {domain!r} occurs more than once")
-        domains[name] = Domain(domain, uri, seconds)
+        domains[name] = LibvirtDomain(domain, uri, seconds)
         domain_reader.done()
     if not _PLAIN.fullmatch(uri):
         raise reader.error(f"uri {uri!r} is not of the form qemu:///system")
@@ -88,12 +88,14 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
 
 
 @implementer(IMachineDriver)
-class LibvirtDriver(LineDriver[Domain]):
+class LibvirtDriver(LineDriver[LibvirtDomain]):
     """Runs a class of domains."""
 
     name = "libvirt"
 
-    def __init__(self, domains: Mapping[str, Domain], reactor: Any, table: ProcessTable) -> None:
+    def __init__(
+        self, domains: Mapping[str, LibvirtDomain], reactor: Any, table: ProcessTable
+    ) -> None:
         super().__init__(domains, reactor)
 
     def missing(self) -> str:
@@ -101,17 +103,19 @@ class LibvirtDriver(LineDriver[Domain]):
             return f"this host has no {PROGRAM} (Debian package libvirt-clients)"
         return ""
 
-    def _has_break(self, line: Domain) -> bool:
+    def _has_break(self, line: LibvirtDomain) -> bool:
         return False
 
-    def _power(self, facts: MachineFacts, line: Domain) -> DomainPower:
+    def _power(self, facts: MachineFacts, line: LibvirtDomain) -> DomainPower:
         return DomainPower(self, facts, line)
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, domain = self.lines.claim(facts)
         return name, DomainConsoleEndpoint(self, facts, domain)
 
-    async def ask(self, facts: MachineFacts, domain: Domain, command: str, *words: str) -> str:
+    async def ask(
+        self, facts: MachineFacts, domain: LibvirtDomain, command: str, *words: str
+    ) -> str:
         """
         Run one command of virsh for a domain.
 
@@ -128,7 +132,7 @@ class LibvirtDriver(LineDriver[Domain]):
 class DomainPower:
     """The power of one domain; see :class:`~.lines.shared_line.Power`."""
 
-    def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: Domain) -> None:
+    def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: LibvirtDomain) -> None:
         self._driver, self._facts, self._domain = driver, facts, domain
 
     async def on(self) -> None:
@@ -179,7 +183,7 @@ class DomainPower:
 class DomainConsoleEndpoint:
     """Opens the console of a domain; libvirt assigns its terminal anew at each start."""
 
-    def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: Domain) -> None:
+    def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: LibvirtDomain) -> None:
         self._driver, self._facts, self._domain = driver, facts, domain
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:

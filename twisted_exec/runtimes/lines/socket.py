@@ -330,9 +330,9 @@ class TelnetLine(Protocol):
     def _port_changed(self, event: telnet.PortEvent | None) -> None:
         if isinstance(event, telnet.Suspended):
             self._input.suspend(event.on)
-        elif isinstance(event, telnet.Applied) and event.problem:
+        elif isinstance(event, telnet.ServerParameter) and event.problem:
             self._note_once("OtherSettings", event.problem, event.ask)
-        elif isinstance(event, telnet.Carrier):
+        elif isinstance(event, telnet.CarrierDetect):
             now = self._clock.seconds()
             if now - self._carrier_noted_at >= _SECONDS_BETWEEN_CARRIERS:
                 self._carrier_noted_at = now

@@ -44,7 +44,7 @@ from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.service import AsyncService
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.runtimes.machinebroker.objects import CachedMachine, Identity, Place
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, CachedMachine
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
 from twisted_exec.runtimes.machinebroker.streams import (
     HOP,
@@ -91,8 +91,8 @@ class Settings:
     :param token_key: path of the key that all replicas share; empty for a single broker.
     """
 
-    place: Place
-    identity: Identity
+    place: BrokerPlace
+    identity: BrokerIdentity
     state_directory: str
     iri_target: str
     streaming: Listening = Listening("")

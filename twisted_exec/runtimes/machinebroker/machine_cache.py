@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from twisted_exec.api.status import GatewayTimeout, NotFound, ServiceUnavailable
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.runtimes.machinebroker.objects import CachedMachine, Place, read
+from twisted_exec.runtimes.machinebroker.objects import BrokerPlace, CachedMachine, read
 
 CURRENT_SECONDS = 5.0
 """Time limit for this broker's changes to arrive by the watch."""
@@ -37,7 +37,7 @@ class MachineCache:
     def __init__(
         self,
         client: IKubeClient,
-        place: Place,
+        place: BrokerPlace,
         clock: Any,
         deleted: Callable[[CachedMachine], None] = lambda entry: None,
         trouble: Callable[[], str] = lambda: "",

@@ -45,7 +45,7 @@ from twisted_exec.iri.ironcore import IMAGE_DISK, image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.kube.kubeconfig.client_config import Impersonation
+from twisted_exec.kube.kubeconfig.client_config import ImpersonatedUser
 
 ID_CHARACTERS = 63
 IGNITION_KEY = "ignition.yaml"
@@ -68,7 +68,7 @@ STATES: Mapping[str, int] = {
 _POWERS: Mapping[int, str] = {pb.POWER_ON: "On", pb.POWER_OFF: "Off"}
 
 
-def new_id(labels: Mapping[str, str], place: Place) -> str:
+def new_id(labels: Mapping[str, str], place: BrokerPlace) -> str:
     """Return an id of 63 hexadecimal digits, the same for the same UID in the labels."""
     uid = owner_of(labels).uid
     if not uid:
@@ -77,7 +77,7 @@ def new_id(labels: Mapping[str, str], place: Place) -> str:
     return hashlib.sha256(text).hexdigest()[:ID_CHARACTERS]
 
 
-def to_object(machine: pb.Machine, machine_id: str, place: Place) -> Object:
+def to_object(machine: pb.Machine, machine_id: str, place: BrokerPlace) -> Object:
     """
     Build the object for a machine.
 
@@ -110,7 +110,7 @@ def to_object(machine: pb.Machine, machine_id: str, place: Place) -> Object:
     }
 
 
-def _spec(machine: pb.Machine, machine_id: str, place: Place) -> Object:
+def _spec(machine: pb.Machine, machine_id: str, place: BrokerPlace) -> Object:
     dialect, spec = place.dialect, machine.spec
     document: Object = {
         dialect.class_reference: {"name": str(getattr(spec, "class"))},
@@ -185,7 +185,7 @@ class CachedMachine:
         return bool(self.machine.spec.power == pb.POWER_ON)
 
 
-def read(obj: Object, place: Place) -> CachedMachine:
+def read(obj: Object, place: BrokerPlace) -> CachedMachine:
     """
     Convert an object of the target.
 
@@ -212,7 +212,7 @@ def read(obj: Object, place: Place) -> CachedMachine:
     )
 
 
-def _metadata(metadata: Object, place: Place) -> meta_pb2.ObjectMetadata:
+def _metadata(metadata: Object, place: BrokerPlace) -> meta_pb2.ObjectMetadata:
     annotations = metadata.get("annotations") or {}
     return meta_pb2.ObjectMetadata(
         id=metadata["name"],
@@ -241,7 +241,7 @@ def _moment(text: str | None) -> int:
     return int(seconds(text) * _NANOSECONDS) if text else 0
 
 
-def _read_spec(spec: Object, annotation: str, place: Place) -> pb.MachineSpec:
+def _read_spec(spec: Object, annotation: str, place: BrokerPlace) -> pb.MachineSpec:
     power = pb.POWER_OFF if spec.get("power") == "Off" else pb.POWER_ON
     result = pb.MachineSpec(power=power)
     setattr(result, "class", place.dialect.class_name({"spec": spec}))
@@ -312,7 +312,7 @@ def network_name(network_id: str) -> str:
     return f"net-{hashlib.sha256(network_id.encode()).hexdigest()[:40]}"
 
 
-def spec_of(spec: pb.MachineSpec, machine_id: str, place: Place) -> Object:
+def spec_of(spec: pb.MachineSpec, machine_id: str, place: BrokerPlace) -> Object:
     """
     Build the part of ``spec`` with volumes and interfaces.
 
@@ -334,12 +334,12 @@ def spec_of(spec: pb.MachineSpec, machine_id: str, place: Place) -> Object:
     return fields
 
 
-def _is_image(volume: pb.Volume, place: Place) -> bool:
+def _is_image(volume: pb.Volume, place: BrokerPlace) -> bool:
     """Return true if the dialect stores this disk as the image of the machine."""
     return bool(place.dialect.image_field) and volume.name == IMAGE_DISK
 
 
-def disk_of(volume: pb.Volume, machine_id: str, place: Place) -> Object:
+def disk_of(volume: pb.Volume, machine_id: str, place: BrokerPlace) -> Object:
     """
     Convert a volume to a disk of the target's machines.
 
@@ -364,7 +364,7 @@ def disk_of(volume: pb.Volume, machine_id: str, place: Place) -> Object:
     return {**fields, "localDisk" if dialect.local_disks else "emptyDisk": disk}
 
 
-def interface_of(interface: pb.NetworkInterface, machine_id: str, place: Place) -> Object:
+def interface_of(interface: pb.NetworkInterface, machine_id: str, place: BrokerPlace) -> Object:
     """
     Convert a network interface to one of the target's machines.
 
@@ -384,7 +384,7 @@ def interface_of(interface: pb.NetworkInterface, machine_id: str, place: Place) 
     return {**fields, "networkInterfaceRef": {"name": name}}
 
 
-def _need_kinds(problem: str, place: Place) -> None:
+def _need_kinds(problem: str, place: BrokerPlace) -> None:
     if not place.dialect.domain:
         raise NotImplementedByBackend(f"{problem}; the target cluster has no kinds for that")
 
@@ -429,7 +429,7 @@ def _parsed(annotation: str) -> pb.MachineSpec:
 
 
 def read_parts(
-    spec: Object, annotation: str, place: Place
+    spec: Object, annotation: str, place: BrokerPlace
 ) -> tuple[list[pb.Volume], list[pb.NetworkInterface]]:
     """
     Convert the parts of a machine in the target.
@@ -441,7 +441,7 @@ def read_parts(
     return list(_volumes(spec, stored, place)), list(_interfaces(spec, stored, place))
 
 
-def _volumes(spec: Object, stored: pb.MachineSpec, place: Place) -> Iterator[pb.Volume]:
+def _volumes(spec: Object, stored: pb.MachineSpec, place: BrokerPlace) -> Iterator[pb.Volume]:
     dialect, by_name = place.dialect, {each.name: each for each in stored.volumes}
     image = spec.get(dialect.image_field) if dialect.image_field else ""
     if image:
@@ -462,7 +462,7 @@ def _volumes(spec: Object, stored: pb.MachineSpec, place: Place) -> Iterator[pb.
 
 
 def _interfaces(
-    spec: Object, stored: pb.MachineSpec, place: Place
+    spec: Object, stored: pb.MachineSpec, place: BrokerPlace
 ) -> Iterator[pb.NetworkInterface]:
     by_name = {each.name: each for each in stored.network_interfaces}
     for part in spec.get(INTERFACES) or ():
@@ -504,7 +504,7 @@ def cluster_name(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Identity:
+class BrokerIdentity:
     """
     The identities for consoles in the target.
 
@@ -521,7 +521,7 @@ class Identity:
     source: str = ""
     own: bool = False
 
-    def acting_as(self, user: str) -> Impersonation:
+    def acting_as(self, user: str) -> ImpersonatedUser:
         """
         Return the impersonation for a user.
 
@@ -529,7 +529,7 @@ class Identity:
         :raises Forbidden: the user is unknown, a component, or has a name that HTTP cannot carry.
         """
         if self.own:
-            return Impersonation()
+            return ImpersonatedUser()
         if not user:
             raise Forbidden(
                 "the poollet does not pass the user's name on, which this broker needs for "
@@ -545,11 +545,11 @@ class Identity:
             raise Forbidden(
                 "your user name cannot be passed to another cluster: it is too long or not printable"
             )
-        return Impersonation(user=name)
+        return ImpersonatedUser(user=name)
 
 
 @dataclass(frozen=True)
-class Place:
+class BrokerPlace:
     """
     The namespace and the pools of a broker's machines, and their labels and annotations.
 

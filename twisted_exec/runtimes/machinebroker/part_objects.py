@@ -23,17 +23,22 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.runtimes.machinebroker.objects import INTERFACES, Place, network_name, part_name
+from twisted_exec.runtimes.machinebroker.objects import (
+    INTERFACES,
+    BrokerPlace,
+    network_name,
+    part_name,
+)
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 
 _VERSION = "v1alpha1"
 
 
-class Parts:
+class PartObjects:
     """Creates and deletes the objects of machines' parts."""
 
-    def __init__(self, client: IKubeClient, place: Place) -> None:
+    def __init__(self, client: IKubeClient, place: BrokerPlace) -> None:
         self._client, self._place = client, place
         storage, networking = (
             f"{each}.{place.dialect.domain}" for each in ("storage", "networking")

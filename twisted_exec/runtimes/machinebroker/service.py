@@ -2,7 +2,7 @@
 The broker as a machine runtime.
 
 Each method changes the target cluster or reads the cache of its machines.  Machines are created
-with the broker's identity, consoles opened with the user's (:class:`.objects.Identity`).  Creation
+with the broker's identity, consoles opened with the user's (:class:`.objects.BrokerIdentity`).  Creation
 is idempotent: a machine's name in the target is a hash of its owner's UID, so another broker, or
 this one after a lost answer, finds the existing object.
 """
@@ -44,10 +44,10 @@ from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
 from twisted_exec.runtimes.machinebroker.objects import (
     IGNITION_KEY,
     INTERFACES,
+    BrokerIdentity,
+    BrokerPlace,
     CachedMachine,
-    Identity,
     Part,
-    Place,
     disk_of,
     encode_texts,
     interface_of,
@@ -57,7 +57,7 @@ from twisted_exec.runtimes.machinebroker.objects import (
     to_object,
     with_part,
 )
-from twisted_exec.runtimes.machinebroker.part_objects import Parts
+from twisted_exec.runtimes.machinebroker.part_objects import PartObjects
 from twisted_exec.runtimes.machinebroker.streams import find
 from twisted_exec.runtimes.machinebroker.tokens import Tokens
 
@@ -102,8 +102,8 @@ class MachineBroker:
     def __init__(
         self,
         client: IKubeClient,
-        place: Place,
-        identity: Identity,
+        place: BrokerPlace,
+        identity: BrokerIdentity,
         tokens: Tokens,
         clock: Any,
         *,
@@ -115,7 +115,7 @@ class MachineBroker:
         self.cache = MachineCache(client, place, clock, deleted, trouble)
         self.capacity = TargetCapacity(client, place, clock, trouble)
         self._client, self._place, self._identity = client, place, identity
-        self._parts = Parts(client, place)
+        self._parts = PartObjects(client, place)
         self._tokens, self._exec_url, self._log_url = tokens, exec_url, log_url
 
     def start(self) -> None:
@@ -446,7 +446,7 @@ class TargetCapacity:
     def __init__(
         self,
         client: IKubeClient,
-        place: Place,
+        place: BrokerPlace,
         clock: Any,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
@@ -592,7 +592,7 @@ _NANOSECONDS = 10**9
 _LARGEST_SECONDS = 10**12
 
 
-def selector(place: Place) -> str:
+def selector(place: BrokerPlace) -> str:
     """Return the field selector of Events about machines."""
     return f"involvedObject.kind={place.machines.kind}"
 

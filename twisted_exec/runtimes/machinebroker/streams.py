@@ -36,8 +36,8 @@ from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.kube.upstream import Upstream as ServerWay
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
-from twisted_exec.runtimes.machinebroker.objects import CachedMachine, Identity, Place
-from twisted_exec.runtimes.machinebroker.tokens import Claim, Tokens
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, CachedMachine
+from twisted_exec.runtimes.machinebroker.tokens import TokenClaim, Tokens
 from twisted_exec.runtimes.serving.routes import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record
 from twisted_exec.streaming.http.responses import respond_json
@@ -116,8 +116,8 @@ class TargetUpstream:
     """
 
     config: Callable[[], ClientConfig]
-    place: Place
-    identity: Identity
+    place: BrokerPlace
+    identity: BrokerIdentity
     reactor: Any
     ends_here: bool = False
 
@@ -159,7 +159,7 @@ class BrokerLocator:
     cache: MachineCache
     tokens: Tokens
     allowed_origins: Collection[bytes] = ()
-    claims: dict[RequestContext, Claim] = field(default_factory=dict)
+    claims: dict[RequestContext, TokenClaim] = field(default_factory=dict)
 
     @as_deferred
     async def locate(self, context: RequestContext) -> Location:

@@ -25,7 +25,7 @@ from twisted_exec.program.options import Required
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings, SpaceTarget
-from twisted_exec.runtimes.machinebroker.objects import Identity, Place, cluster_name
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, cluster_name
 from twisted_exec.runtimes.serving.options import FILES, ServingOptions
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.tls.errors import TLSConfigError
@@ -230,14 +230,14 @@ def settings(options: Options) -> Settings:
     :raises TargetError: an address is wrong.
     """
     return Settings(
-        place=Place(
+        place=BrokerPlace(
             options["dialect"],
             options["namespace"],
             options["source-cluster-name"],
             options["machine-pool-name"],
             options["machine-pool-selector"],
         ),
-        identity=Identity(options["source-cluster-name"], bool(options["own-identity"])),
+        identity=BrokerIdentity(options["source-cluster-name"], bool(options["own-identity"])),
         state_directory=options["state-dir"],
         iri_target=options["iri-listen"],
         streaming=options.listening(),

@@ -144,7 +144,7 @@ def key_of(content: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Claim:
+class TokenClaim:
     """One request's claim of a token, which is used up unless the claim is returned."""
 
     grant: Grant
@@ -209,7 +209,7 @@ class Tokens:
 
     async def claim(
         self, token: str, *, user: str = "", machine_uid: str = "", purpose: str = EXEC
-    ) -> Claim:
+    ) -> TokenClaim:
         """
         Claim a token for one request.  Cancelling may leave the token used.
 
@@ -233,7 +233,7 @@ class Tokens:
         digest = hashlib.sha256(sealed).hexdigest()
         if not await self._ledger.take(digest, expires):
             raise _unknown()
-        return Claim(grant, self._ledger, digest)
+        return TokenClaim(grant, self._ledger, digest)
 
     def _sealing(self) -> AESGCM:
         material = self._key()

@@ -94,7 +94,7 @@ def node_name(volume: str) -> str:
 
 
 @dataclass(frozen=True)
-class Parts:
+class QemuParts:
     """
     The parts of one machine that do not come from its class.
 
@@ -130,7 +130,7 @@ class Board:
 
 
 @dataclass(frozen=True)
-class Sockets:
+class SocketPaths:
     """
     Paths of the UNIX sockets for the serial port and for QMP.
 
@@ -144,8 +144,8 @@ class Sockets:
 def arguments(
     program: str,
     board: Board,
-    sockets: Sockets,
-    parts: Parts = Parts(),
+    sockets: SocketPaths,
+    parts: QemuParts = QemuParts(),
     *,
     accelerator: str = ICOUNT,
     sandbox: bool = True,
@@ -187,7 +187,7 @@ def _disks(disks: Sequence[Disk]) -> list[str]:
     return words
 
 
-def _network(board: Board, parts: Parts) -> list[str]:
+def _network(board: Board, parts: QemuParts) -> list[str]:
     """Cards on QEMU's user-mode network; no guest port is reachable from outside."""
     words = []
     hostname = f",hostname={parts.hostname}" if _HOSTNAME.fullmatch(parts.hostname) else ""
@@ -200,7 +200,7 @@ def _network(board: Board, parts: Parts) -> list[str]:
     return words
 
 
-def _identity(parts: Parts) -> list[str]:
+def _identity(parts: QemuParts) -> list[str]:
     """
     Ignition, hostname and UUID, at the places where guests look for them.
 

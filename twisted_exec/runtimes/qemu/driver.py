@@ -50,21 +50,21 @@ from twisted_exec.runtimes.qemu.command_line import (
     TCG,
     Accelerator,
     Board,
-    Parts,
-    Sockets,
+    QemuParts,
+    SocketPaths,
     arguments,
     has_kvm,
 )
 from twisted_exec.runtimes.qemu.disks import DiskOptions, Disks, HotPlugSlots, check
 from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess, ProcessExit
-from twisted_exec.runtimes.qemu.qmp import QMP, Health, IdlePause, QMPError
+from twisted_exec.runtimes.qemu.qmp import QMP, GuestHealth, IdlePause, QMPError
 from twisted_exec.runtimes.qemu.serial import (
     READ_BYTES,
     LogPort,
     LogWatcher,
-    SerialLine,
+    QemuSerialLine,
+    QemuSerialPort,
     SerialLog,
-    SerialPort,
 )
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
@@ -240,7 +240,7 @@ class QemuRun:
         self._exit = ProcessExit()
         self._process: ChildProcess | DetachedProcess | None = None
         self._control: QMP | None = None
-        self._line: SerialLine | None = None
+        self._line: QemuSerialLine | None = None
         self._accelerator = Accelerator(driver.options.accelerator, facts)
         self._released = False
         variable, value = facts.marker
@@ -263,7 +263,7 @@ class QemuRun:
             self._ask, self._disks, machine, driver.reactor, driver.unplug_seconds
         )
         self._idle = IdlePause(self._ask, driver.reactor, 0)  # until it boots
-        self._health = Health(
+        self._health = GuestHealth(
             self._ask,
             facts,
             driver.reactor,
@@ -307,7 +307,7 @@ class QemuRun:
         self._accelerator.record_failure(f"KVM cannot run this machine; it is emulated ({why})")
         return protocol
 
-    async def _attempt(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
+    async def _attempt(self, factory: IProtocolFactory, parts: QemuParts | None) -> Any:
         try:
             return await self._boot(factory, parts)
         except _LOST:
@@ -315,11 +315,11 @@ class QemuRun:
             await self._wait_for_exit(_QUIT_SECONDS)
             raise ServiceUnavailable(f"QEMU ended during its start{self._complaint()}") from None
 
-    async def _boot(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
+    async def _boot(self, factory: IProtocolFactory, parts: QemuParts | None) -> Any:
         sockets = self._sockets()
         driver = self._driver
         self._idle = IdlePause(self._ask, driver.reactor, driver.options.idle_seconds)
-        line = self._line = SerialLine(self._port_lost, self._idle.active)
+        line = self._line = QemuSerialLine(self._port_lost, self._idle.active)
         inner = factory.buildProtocol(None)  # type: ignore[arg-type]
         line.begin(inner)
         self.is_complete = await self._serial.catch_up(line, sockets.serial)
@@ -345,12 +345,12 @@ class QemuRun:
         self._health.start(self._driver.watch_seconds)
         return inner
 
-    async def _parts(self) -> Parts:
+    async def _parts(self) -> QemuParts:
         facts = self._facts
         ignition = os.path.join(facts.directory, "ignition") if facts.ignition_data else ""
         if ignition:
             _write_secret(ignition, facts.ignition_data)
-        return Parts(
+        return QemuParts(
             disks=await self._disks.prepare(facts.volumes),
             interfaces=facts.network_interfaces,
             hostname=facts.hostname,
@@ -359,7 +359,7 @@ class QemuRun:
             id=facts.id,
         )
 
-    def _sockets(self) -> Sockets:
+    def _sockets(self) -> SocketPaths:
         """Return the paths of the sockets; delete stale sockets unless the machine is adopted."""
         sockets = self._socket_paths()
         if not self._adopted:
@@ -375,7 +375,7 @@ class QemuRun:
     def _log_file(self) -> str:
         return os.path.join(self._facts.directory, "qemu.log")
 
-    def _spawn(self, sockets: Sockets, parts: Parts) -> None:
+    def _spawn(self, sockets: SocketPaths, parts: QemuParts) -> None:
         driver, program = self._driver, self._driver.program()
         assert program is not None
         files = self._serial.create_log()
@@ -552,9 +552,9 @@ class QemuRun:
         while self._control is not None and not self._control.is_lost and clock.seconds() < end:
             await deferLater(clock, _POLL_SECONDS)
 
-    def _socket_paths(self) -> Sockets:
+    def _socket_paths(self) -> SocketPaths:
         directory = self._facts.directory
-        return Sockets(os.path.join(directory, "serial"), os.path.join(directory, "control"))
+        return SocketPaths(os.path.join(directory, "serial"), os.path.join(directory, "control"))
 
     def _ending(self) -> Ending:
         if self._exit.by_guest:
@@ -720,7 +720,7 @@ class SerialConnection:
         log = self._log
         return log if log is not None and log.exists and not os.path.lexists(socket) else None
 
-    async def catch_up(self, line: SerialLine, socket: str) -> bool:
+    async def catch_up(self, line: QemuSerialLine, socket: str) -> bool:
         """
         Read what the machine printed since the journal's end, while no runtime was connected.
 
@@ -742,7 +742,7 @@ class SerialConnection:
             position += len(data)
         return not skipped
 
-    async def connect(self, line: SerialLine, socket: str) -> None:
+    async def connect(self, line: QemuSerialLine, socket: str) -> None:
         """
         Connect the line.
 
@@ -751,7 +751,7 @@ class SerialConnection:
         """
         log = self._log_without(socket)
         if log is None:
-            line.join(await self._reach(socket, lambda: SerialPort(line)))
+            line.join(await self._reach(socket, lambda: QemuSerialPort(line)))
             await self._wait_for_socket()
             return
         try:

@@ -132,7 +132,7 @@ _MESSAGES = {
 }
 
 
-class Health:
+class GuestHealth:
     """
     Watches one machine and reports changes to its facts.
 

@@ -1,7 +1,7 @@
 """
 The serial port of a virtual machine: one line, over a socket, or over a file and a FIFO.
 
-The line goes on across reconnections of QEMU's socket (:class:`SerialLine`), which may be closed
+The line goes on across reconnections of QEMU's socket (:class:`QemuSerialLine`), which may be closed
 while the machine runs.  The owner then reconnects; until it has, input is paused.  The line ends
 when the machine does.
 
@@ -33,18 +33,18 @@ from twisted.python.filepath import FilePath
 from zope.interface import implementer
 
 from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.journal.interfaces import Kind
+from twisted_exec.journal.interfaces import EventKind
 
 if TYPE_CHECKING:
     from twisted.internet.inotify import INotify
 
 
-class SerialPort(Protocol):
+class QemuSerialPort(Protocol):
     """One connection to the socket."""
 
     transport: Any
 
-    def __init__(self, line: SerialLine) -> None:
+    def __init__(self, line: QemuSerialLine) -> None:
         self._line = line
 
     def dataReceived(self, data: bytes) -> None:
@@ -55,7 +55,7 @@ class SerialPort(Protocol):
 
 
 @implementer(ILineTransport, ITransport, IConsumer)
-class SerialLine:
+class QemuSerialLine:
     """
     The transport of a line's protocol.
 
@@ -313,7 +313,7 @@ class SerialLog:
             # Another journal, which has nothing of this machine.
             return 0 if base is None else int(base["punched"])
         read: int = journal.end - base["journal"]
-        for event in journal.events(base["journal"], journal.end, Kind.GAP):
+        for event in journal.events(base["journal"], journal.end, EventKind.GAP):
             if event.data["bytes"] is None:
                 read -= event.data["end"] - event.offset  # offsets that no byte has
         return max(int(base["punched"]), int(base["log"]) + read)

@@ -19,22 +19,22 @@ from twisted.logger import Logger
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
-from twisted_exec.journal.interfaces import Kind
+from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import Files
 from twisted_exec.program.tasks import ShortTurns, SingleRun
 from twisted_exec.recording.chain import InvalidRecording
-from twisted_exec.recording.ranges import MissingOutput, Position, RangeReader
-from twisted_exec.recording.signatures import Signer, UnusableCertificate
+from twisted_exec.recording.ranges import JournalPosition, MissingOutput, RangeReader
+from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.runtimes.recordings.recording import (
     FAILED,
-    Facts,
     Recording,
+    RecordingFacts,
     RecordingFiles,
     RetainedSegments,
-    Stored,
+    StoredRecording,
     changed,
 )
 
@@ -56,7 +56,7 @@ class HeadParts:
     journal: Callable[[str], Journal | None]
     files: RecordingFiles
     retained: RetainedSegments
-    signer: Callable[[], Signer]
+    signer: Callable[[], HeadSigner]
     in_thread: Callable[[Callable[[], Any]], Deferred[Any]]
     clock: Any
     now: Callable[[], int]
@@ -72,7 +72,7 @@ class _Target:
     :param is_last: the recording ends there.
     """
 
-    position: Position
+    position: JournalPosition
     covered: tuple[int, int]
     is_last: bool
 
@@ -213,7 +213,7 @@ class Heads:
         if had_trouble:
             self._needs_changed(recording)
 
-    def reader(self, facts: Facts, position: Position) -> RangeReader:
+    def reader(self, facts: RecordingFacts, position: JournalPosition) -> RangeReader:
         """Return a reader of the journal, and of what only recordings retain."""
         snapshot = Snapshot(
             self._parts.journals.directory(facts.key),
@@ -264,10 +264,10 @@ def _unsigned(recording: Recording, target: _Target) -> int:
     return target.position.offset - recording.last.position.offset
 
 
-def here(journal: Journal) -> Position:
+def here(journal: Journal) -> JournalPosition:
     """Return the end of a journal."""
     end = journal.end
-    return Position(end, sum(1 for _ in journal.events(end, end)))
+    return JournalPosition(end, sum(1 for _ in journal.events(end, end)))
 
 
 LOOK_SECONDS = 1.0
@@ -313,7 +313,7 @@ class Beginning:
     def __init__(
         self,
         files: RecordingFiles,
-        signer: Callable[[], Signer],
+        signer: Callable[[], HeadSigner],
         now: Callable[[], int],
         clock: Any,
         count: Callable[[], int],
@@ -353,7 +353,7 @@ class Beginning:
             position, size = self._first(journal, machine, desired.since)
             if journal.files is None or journal.failure:
                 raise OSError(journal.failure or "its output is not on disk")
-            facts = Facts(
+            facts = RecordingFacts(
                 uid=desired.uid,
                 key=machine.key,
                 machine=machine.names,
@@ -374,11 +374,11 @@ class Beginning:
             why = getattr(error, "strerror", None) or str(error)
             self.refusals += 1
             raise ServiceUnavailable(f"the console {CANNOT_BE_RECORDED}: {why}") from None
-        return Recording(Stored(facts, head, head.certificate))
+        return Recording(StoredRecording(facts, head, head.certificate))
 
     def _first(
         self, journal: Journal, machine: RecordedMachine, since: int
-    ) -> tuple[Position, tuple[int, int]]:
+    ) -> tuple[JournalPosition, tuple[int, int]]:
         """Return where a recording begins, and columns and rows of the terminal there."""
         if not since or since >= self._now():
             return here(journal), machine.size() or (80, 24)
@@ -386,6 +386,6 @@ class Beginning:
         before = sum(1 for each in journal.events(offset, offset) if each.time_ns < since)
         size = machine.size() or (80, 24)
         first = max(journal.start, offset - _SIZE_BYTES)
-        for event in journal.events(first, offset - 1, Kind.SIZE):
+        for event in journal.events(first, offset - 1, EventKind.SIZE):
             size = event.data["columns"], event.data["rows"]
-        return Position(offset, before), size
+        return JournalPosition(offset, before), size

@@ -38,8 +38,8 @@ class Recording:
     :ivar is_due: a head is to be signed soon.
     """
 
-    def __init__(self, stored: Stored) -> None:
-        self.facts: Facts = stored.facts
+    def __init__(self, stored: StoredRecording) -> None:
+        self.facts: RecordingFacts = stored.facts
         self.last, self.certificate = stored.last, stored.certificate
         self._is_closed = stored.last.is_closed
         self.trouble = self.waiting = ""
@@ -102,7 +102,7 @@ _READ_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
-class Facts:
+class RecordingFacts:
     """
     The facts about one recording.
 
@@ -149,7 +149,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRecording:
     """
     A recording on disk.
 
@@ -157,7 +157,7 @@ class Stored:
     :param certificate: of that head, in DER.
     """
 
-    facts: Facts
+    facts: RecordingFacts
     last: SignedHead
     certificate: bytes
 
@@ -184,7 +184,7 @@ class RecordingFiles:
         """The line of the newest head of each recording."""
         self.unreadable: dict[str, str] = {}
 
-    def open(self) -> list[Stored]:
+    def open(self) -> list[StoredRecording]:
         """
         Create the directory if it is missing, and read it.
 
@@ -207,9 +207,9 @@ class RecordingFiles:
                 self._log.error("recording {uid} cannot be read: {why}", uid=uid, why=why)
         return stored
 
-    def _read(self, uid: str) -> Stored:
+    def _read(self, uid: str) -> StoredRecording:
         with opened(self._layer, self._file(uid, "facts")) as descriptor:
-            facts = Facts(**json.loads(self._layer.pread(descriptor, _MAX_FACTS_BYTES, 0)))
+            facts = RecordingFacts(**json.loads(self._layer.pread(descriptor, _MAX_FACTS_BYTES, 0)))
         size, lines, with_certificate = 0, deque[bytes](maxlen=2), deque[bytes](maxlen=2)
         for line in self._lines(uid):
             size += len(line)
@@ -220,9 +220,9 @@ class RecordingFiles:
         if decode_head(f"{last.progress.head}\n".encode())[0].recording != uid:
             raise ValueError("its heads are those of another recording")
         self._sizes[uid], self._newest[uid] = size - damaged_bytes, last.encode()
-        return Stored(facts, last, _newest(with_certificate)[0].certificate)
+        return StoredRecording(facts, last, _newest(with_certificate)[0].certificate)
 
-    def create(self, facts: Facts, first: SignedHead) -> None:
+    def create(self, facts: RecordingFacts, first: SignedHead) -> None:
         """
         Store a new recording; it exists from when the file with the facts does.
 
@@ -232,7 +232,7 @@ class RecordingFiles:
         self.append(facts.uid, first)
         self.save(facts)
 
-    def save(self, facts: Facts) -> None:
+    def save(self, facts: RecordingFacts) -> None:
         """
         Replace the facts about a recording.
 
@@ -312,7 +312,7 @@ class RecordingFiles:
             pass
 
 
-def changed(facts: Facts, **fields: Any) -> Facts:
+def changed(facts: RecordingFacts, **fields: Any) -> RecordingFacts:
     """Return facts with some of them changed."""
     return replace(facts, **fields)
 

@@ -40,7 +40,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.tasks import ShortTurns, SingleRun
 from twisted_exec.recording.ranges import Range, render
-from twisted_exec.recording.signatures import Signer
+from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.recording.stores.option import MakeStore
 from twisted_exec.recording.writer import EchoedInput
 from twisted_exec.runtimes.recordings.heads import Beginning, HeadParts, Heads, RecordedMachine
@@ -48,8 +48,8 @@ from twisted_exec.runtimes.recordings.recording import (
     CLOSED,
     FAILED,
     RECORDING,
-    Facts,
     Recording,
+    RecordingFacts,
     RecordingFiles,
     RetainedSegments,
     changed,
@@ -86,7 +86,7 @@ class ConsoleRecordings:
         path: str,
         journals: JournalStore,
         reactor: Any,
-        signer: Callable[[], Signer],
+        signer: Callable[[], HeadSigner],
         now_nanoseconds: Callable[[], int],
         *,
         limit_bytes: int = 0,
@@ -241,7 +241,7 @@ class ConsoleRecordings:
         if recording is not None and recording.is_open and self._is_running:
             self._heads.sign(recording)
 
-    def open_of(self, key: str) -> list[Facts]:
+    def open_of(self, key: str) -> list[RecordingFacts]:
         """Return the open recordings of a machine, in the order in which they began."""
         return [each.facts for each in self._of_machine(key) if each.is_open]
 
@@ -377,7 +377,7 @@ class ConsoleRecordings:
             why and f"the files of the recording were changed on the runtime's host: {why}"
         ) or ""
 
-    def _save(self, recording: Recording, facts: Facts) -> None:
+    def _save(self, recording: Recording, facts: RecordingFacts) -> None:
         """
         Store changed facts of a recording that needs its journal no longer.
 
@@ -429,7 +429,7 @@ class ConsoleRecordings:
 
     # Reading.
 
-    def facts(self, uid: str) -> Facts:
+    def facts(self, uid: str) -> RecordingFacts:
         """:raises NotFound: there is no such recording."""
         recording = self._recordings.get(uid)
         if recording is None or recording.facts.is_released:

@@ -26,7 +26,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.tasks import ShortTurns, as_deferred
 from twisted_exec.recording.stores.interfaces import ReadText, Stored, reader
 from twisted_exec.recording.stores.uploads import Uploads
-from twisted_exec.runtimes.recordings.recording import CLOSED, Facts, Recording, changed
+from twisted_exec.runtimes.recordings.recording import CLOSED, Recording, RecordingFacts, changed
 
 AGAIN_SECONDS = 60.0
 """When the location could not be noted."""
@@ -53,7 +53,7 @@ class Storing:
         uploads: Uploads | None,
         recordings: Mapping[str, Recording],
         content: Callable[[str], Iterator[bytes]],
-        save: Callable[[Recording, Facts], None],
+        save: Callable[[Recording, RecordingFacts], None],
         report: Callable[[Recording], None],
         reactor: Any,
     ) -> None:
@@ -111,7 +111,7 @@ class Storing:
             self._save(recording, changed(recording.facts, is_released=True))
         return self._uploads.delete(recording.uid)
 
-    def text(self, facts: Facts) -> ReadText | None:
+    def text(self, facts: RecordingFacts) -> ReadText | None:
         """
         Return the function that reads a recording in the store; ``None`` if it is not there.
 

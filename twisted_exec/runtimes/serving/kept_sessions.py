@@ -26,7 +26,7 @@ from twisted_exec.iri.request_cache import Grant, LiveStream, RequestCache, gran
 from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys
 from twisted_exec.runtimes.serving.resume_keys import digest as digest_of
-from twisted_exec.streaming.enduring import Owner
+from twisted_exec.streaming.enduring import StreamOwner
 from twisted_exec.streaming.interfaces import (
     RESUMED,
     USER_LEFT,
@@ -81,7 +81,7 @@ class KeptSession:
         self.user, self.machine, self.subject = user, machine, subject
         self.attachment = attachment
         self.bridged: Bridged | None = None
-        self.connection: Connection | None = None
+        self.connection: KeptStream | None = None
         self._sessions, self._earlier = sessions, earlier
         self._last_input = LastInput(sessions.clock.seconds())
         self._settled = None if earlier else 0
@@ -120,7 +120,7 @@ class KeptSession:
         ended: Callable[[], None],
         resume: Resume | None = None,
         credit: int = 0,
-    ) -> tuple[Connection, Resumption]:
+    ) -> tuple[KeptStream, Resumption]:
         """
         Create the attachment for a stream.
 
@@ -136,7 +136,7 @@ class KeptSession:
         if resume is not None:
             keys[digest_of(resume.key)] = resume.session
             position = resume.position
-        connection = Connection(self, keys, key, settled, live, ended)
+        connection = KeptStream(self, keys, key, settled, live, ended)
         return connection, Resumption(answer, position, settled, credit, self._last_input)
 
     def give_up(self, reason: str) -> None:
@@ -149,7 +149,7 @@ class KeptSession:
 
     # Called by connections.
 
-    def connected(self, connection: Connection, *, is_resumed: bool) -> None:
+    def connected(self, connection: KeptStream, *, is_resumed: bool) -> None:
         """
         A stream is up; it takes the place of an older one.
 
@@ -168,7 +168,7 @@ class KeptSession:
         self._sessions.replace_keys(self, self._keys, keys)
         self._keys = keys
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: KeptStream) -> None:
         """The present stream is lost."""
         self._settled, self.connection = connection.settled, None
         self.attachment.away()
@@ -417,7 +417,7 @@ class NotifyingAttachment:
         self._inner.detached(reason)
 
 
-class Connection:
+class KeptStream:
     """
     One stream of a kept session, for which it is the attachment.
 
@@ -730,9 +730,9 @@ class Bridged:
         self._cache.expect(digest, grant, self)
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> StreamOwner:
         """The session, user and machine of the stream."""
-        return Owner(self.subject.session, self.subject.user, self.subject.uid)
+        return StreamOwner(self.subject.session, self.subject.user, self.subject.uid)
 
     def over(self) -> None:
         """The session is over."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twisted_exec.api.status import NotFound
-from twisted_exec.iri.request_cache import Reservation
-from twisted_exec.streaming.enduring import EnduringStreams, Owner
+from twisted_exec.iri.request_cache import TokenReservation
+from twisted_exec.streaming.enduring import EnduringStreams, StreamOwner
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import Subject
@@ -31,7 +31,7 @@ class Rejoining:
         request: Request,
         subject: Subject,
         rejoin: Rejoin,
-        reservation: Reservation,
+        reservation: TokenReservation,
         terms: Terms,
     ) -> None:
         """
@@ -43,7 +43,7 @@ class Rejoining:
         :raises Conflict: the lost bytes are no longer kept.
         :raises ConnectionDone: the hop has left.
         """
-        owner = Owner(subject.session, subject.user, subject.uid)
+        owner = StreamOwner(subject.session, subject.user, subject.uid)
         stream = self._streams.find(owner, rejoin)
         live = self._live(subject)
         live.limit_to(terms)

@@ -50,7 +50,7 @@ from twisted_exec.iri.request_cache import (
     Grant,
     LiveStream,
     RequestCache,
-    Reservation,
+    TokenReservation,
 )
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.program.metrics import CONTENT_TYPE
@@ -63,7 +63,7 @@ from twisted_exec.runtimes.serving.kept_sessions import (
 )
 from twisted_exec.runtimes.serving.rejoining import Rejoining
 from twisted_exec.screens.history import Screens
-from twisted_exec.streaming.enduring import Offer, Owner
+from twisted_exec.streaming.enduring import Offer, StreamOwner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
 from twisted_exec.streaming.http.responses import (
     CLIENT_LEFT,
@@ -88,7 +88,7 @@ from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.sessions.hop_messages import (
-    Resumption,
+    RequestedResumption,
     forwarded_session_id,
     forwarded_terms,
     parse_ending,
@@ -239,7 +239,7 @@ class OrdinaryStream:
     offer: Offer | None
 
 
-RejoinElsewhere = Callable[[Request, Subject, Rejoin, Reservation, Terms], Awaitable[bool]]
+RejoinElsewhere = Callable[[Request, Subject, Rejoin, TokenReservation, Terms], Awaitable[bool]]
 """Rejoins a stream that another process of the runtime serves; returns false if there is none."""
 
 ReadLog = Callable[[Grant], "tuple[Subject, IJournal]"]
@@ -289,7 +289,7 @@ class StreamRoutes(ServerRoutes):
             await self._wait(request, reservation)
             self._open(request, reservation, terms, resumption, is_offered)
 
-    async def _wait(self, request: Request, reservation: Reservation) -> None:
+    async def _wait(self, request: Request, reservation: TokenReservation) -> None:
         """
         Wait until it is the user's turn to open a console; release the token if that fails.
 
@@ -307,7 +307,7 @@ class StreamRoutes(ServerRoutes):
         clock.callLater(0, self._turns.end, "", user)
 
     async def _rejoin(
-        self, request: Request, reservation: Reservation, rejoin: Rejoin, terms: Terms
+        self, request: Request, reservation: TokenReservation, rejoin: Rejoin, terms: Terms
     ) -> None:
         """Give an open stream another connection; release the token if that fails."""
         grant = reservation.grant
@@ -410,7 +410,7 @@ class StreamRoutes(ServerRoutes):
         subresource: str,
         prepare: Callable[[Grant], tuple[Subject, _Prepared]],
         purpose: str = LOG,
-    ) -> tuple[Reservation, LiveSession, _Prepared]:
+    ) -> tuple[TokenReservation, LiveSession, _Prepared]:
         """
         Open a session that reads what a machine has printed, and use its token up.
 
@@ -447,7 +447,7 @@ class StreamRoutes(ServerRoutes):
             self._sessions.refused(request.subject, error.code, error.message)
             raise
 
-    def _reserve(self, request: Request, token: str, purpose: str) -> Reservation:
+    def _reserve(self, request: Request, token: str, purpose: str) -> TokenReservation:
         """
         Reserve the request's token.
 
@@ -463,9 +463,9 @@ class StreamRoutes(ServerRoutes):
     def _open(
         self,
         request: Request,
-        reservation: Reservation,
+        reservation: TokenReservation,
         terms: Terms,
-        resumption: Resumption | None,
+        resumption: RequestedResumption | None,
         is_offered: bool,
     ) -> None:
         """Serve the console; release the token if that fails."""
@@ -496,14 +496,14 @@ class StreamRoutes(ServerRoutes):
             return
         ordinary = self._server.ordinary
         notifying: Any = NotifyingAttachment(attachment, partial(_over, ordinary, reservation))
-        owner = Owner(subject.session, subject.user, subject.uid)
+        owner = StreamOwner(subject.session, subject.user, subject.uid)
         offer = self._server.streams.offered(owner) if is_offered and subject.user else None
         ordinary[reservation] = OrdinaryStream(notifying, live, offer)
         self._serve_for(reservation, request, notifying, live, offer=offer)
 
     def _serve_for(
         self,
-        reservation: Reservation,
+        reservation: TokenReservation,
         request: Request,
         attachment: IAttachment,
         live: LiveSession,
@@ -547,7 +547,7 @@ class StreamRoutes(ServerRoutes):
         )
 
 
-def _over(ordinary: dict[Reservation, OrdinaryStream], reservation: Reservation) -> None:
+def _over(ordinary: dict[TokenReservation, OrdinaryStream], reservation: TokenReservation) -> None:
     """Take note of the end of an ordinary stream."""
     ordinary.pop(reservation, None)
     reservation.ended()
@@ -581,7 +581,7 @@ def _subject(claimed: Subject, grant: Grant, machine: Subject) -> Subject:
 _PROTOCOLS = (V5, V4)
 
 
-def resumption_of(request: Request, protocol: str) -> Resumption | None:
+def resumption_of(request: Request, protocol: str) -> RequestedResumption | None:
     """
     Read what the client says about resuming sessions.
 
@@ -610,7 +610,7 @@ class Resuming:
         self._kept_sessions, self._attach = kept_sessions, attach
 
     def find(
-        self, claimed: Subject, grant: Grant, resumption: Resumption | None
+        self, claimed: Subject, grant: Grant, resumption: RequestedResumption | None
     ) -> tuple[Subject, IAttachment | KeptSession]:
         """
         Find the machine and the attachment for a request.

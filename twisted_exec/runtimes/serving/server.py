@@ -22,8 +22,8 @@ from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Protocol
 
-from twisted_exec.iri.request_cache import RequestCache, Reservation
-from twisted_exec.iri.target import Target, TargetError
+from twisted_exec.iri.request_cache import RequestCache, TokenReservation
+from twisted_exec.iri.target import RuntimeAddress, TargetError
 from twisted_exec.iri.unix_gate import prepare_directory, remove_stale
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
@@ -116,7 +116,7 @@ class TokenServer(Service):
         self.listening = listening
         self.streams = EnduringStreams(reactor, rejoin_seconds)
         self.health = Health(reactor)
-        self.ordinary: dict[Reservation, OrdinaryStream] = {}
+        self.ordinary: dict[TokenReservation, OrdinaryStream] = {}
         self.registry = new_registry(reactor)
         self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry), limits)
         RoundTripMetrics(self.registry, self.sessions)
@@ -317,7 +317,7 @@ def _is_loopback(host: str) -> bool:
     return ipaddress.ip_address(host).is_loopback
 
 
-async def probe_iri(target: Target, reactor: Any) -> object:
+async def probe_iri(target: RuntimeAddress, reactor: Any) -> object:
     """
     Connect to the address where this program serves the runtime interface.
 

@@ -75,7 +75,7 @@ class Watchers:
         return self._stopping.over()
 
 
-class Watches:
+class ProviderWatches:
     """
     The watchers of one provider, each with :class:`Hints` of its own.
 

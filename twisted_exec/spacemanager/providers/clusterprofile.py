@@ -71,7 +71,7 @@ from twisted_exec.spacemanager.providers.base import (
     Changed,
     CoroutineProvider,
     Hints,
-    Watches,
+    ProviderWatches,
     bare,
     unmanaged,
 )
@@ -116,7 +116,9 @@ class ClusterProfiles(CoroutineProvider):
         self._cluster, self._name = cluster, name
         self._places = chosen = places or Places()
         self.default_parent = self._places.default
-        self._watches = Watches(cluster.client, clock, lambda hints: _Watched(hints, chosen))
+        self._watches = ProviderWatches(
+            cluster.client, clock, lambda hints: _Watched(hints, chosen)
+        )
         self._verdicts = KubeconfigVerdicts()
 
     def watch(self, changed: Changed) -> Callable[[], None]:
@@ -159,7 +161,7 @@ class ClusterProfiles(CoroutineProvider):
         credentials = await self._credentials(reading)
         return self._verdicts.note(with_access(info_of(reading, credentials), credentials))
 
-    async def _credentials(self, reading: Reading) -> Credentials:
+    async def _credentials(self, reading: ProfileFields) -> ProfileCredentials:
         """Read the Secret with the credentials of one profile."""
         secrets: dict[SecretName, Object] = {}
         for way in reading.ways:
@@ -194,12 +196,12 @@ class ClusterProfiles(CoroutineProvider):
     async def _list_names(self) -> Sequence[Physical]:
         return sorted(reading.physical for reading in await self._readings())
 
-    async def _readings(self) -> Sequence[Reading]:
+    async def _readings(self) -> Sequence[ProfileFields]:
         place = self._places.default if self._places.only else ""
         listed = await self._cluster.list(PROFILES, place, trim=unmanaged)
         return [read(each, self._places) for each in listed if not is_ours(each)]
 
-    async def _secrets(self, readings: Sequence[Reading]) -> Mapping[SecretName, Object]:
+    async def _secrets(self, readings: Sequence[ProfileFields]) -> Mapping[SecretName, Object]:
         """Return the Secrets that profiles may use, without their values."""
         places = _secret_places(readings)
         secrets = {}
@@ -237,14 +239,14 @@ class _Watched:
                 self._follow(place)
         return {each.physical for each in (was, now) if each is not None}
 
-    def _forget(self, reading: Reading) -> None:
+    def _forget(self, reading: ProfileFields) -> None:
         for way in reading.ways:
             users = self._secrets.get(way.secret, set())
             users.discard(reading.physical)
             if not users:
                 self._secrets.pop(way.secret, None)
 
-    def _read(self, profile: Object | None) -> Reading | None:
+    def _read(self, profile: Object | None) -> ProfileFields | None:
         return None if profile is None or is_ours(profile) else read(profile, self._places)
 
     def _follow(self, place: str) -> None:
@@ -263,17 +265,17 @@ class _Watched:
         return changed
 
 
-def _secret_places(readings: Iterable[Reading]) -> list[str]:
+def _secret_places(readings: Iterable[ProfileFields]) -> list[str]:
     places = {reading.namespace for reading in readings if reading.state != GOING}
     places |= {way.secret[0] for reading in readings for way in reading.ways}
     return sorted(places)
 
 
 def _chosen(
-    reading: Reading,
+    reading: ProfileFields,
     secrets: Mapping[SecretName, Object],
     pushed: Mapping[SecretName, Sequence[Object]],
-) -> Credentials:
+) -> ProfileCredentials:
     labelled = pushed.get((reading.namespace, reading.physical.name), ())
     return by_ways(reading, secrets) or by_push(reading, labelled)
 
@@ -358,7 +360,7 @@ class AccessWay:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ProfileFields:
     """
     The relevant fields of a ClusterProfile, comparable by value.
 
@@ -408,12 +410,12 @@ def is_ours(profile: Object) -> bool:
     return MANAGER in (manager, _labels(profile).get(MANAGER_LABEL))
 
 
-def read(profile: Object, places: Places) -> Reading:
+def read(profile: Object, places: Places) -> ProfileFields:
     """Read a ClusterProfile, without its Secrets."""
     metadata, status = profile["metadata"], mapping(profile.get("status"))
     namespace = str(metadata.get("namespace") or "")
     physical = places.physical(namespace, metadata["name"])
-    reading = Reading(physical, namespace, str(metadata.get("uid") or ""), USABLE)
+    reading = ProfileFields(physical, namespace, str(metadata.get("uid") or ""), USABLE)
     if metadata.get("deletionTimestamp"):
         return replace(reading, state=GOING, reason="Deleting")
     ways, problems = _ways(namespace, status, {namespace, *places.secrets})
@@ -504,7 +506,7 @@ def pushed_for(secret: Object) -> str:
 
 
 @dataclass(frozen=True)
-class Credentials:
+class ProfileCredentials:
     """
     The Secret with the credentials for a profile.
 
@@ -518,14 +520,16 @@ class Credentials:
     problem: str = ""
 
 
-def by_ways(reading: Reading, secrets: Mapping[SecretName, Object]) -> Credentials | None:
+def by_ways(
+    reading: ProfileFields, secrets: Mapping[SecretName, Object]
+) -> ProfileCredentials | None:
     """Return the first usable Secret of the access providers."""
     for way in reading.ways:
         secret = secrets.get(way.secret)
         if secret is None or is_withheld(secret):
             continue
         if mapping(secret.get("data")).get(way.key):
-            return Credentials(secret, way.key, way)
+            return ProfileCredentials(secret, way.key, way)
     return None
 
 
@@ -534,24 +538,24 @@ def is_withheld(secret: Object) -> bool:
     return secret.get("type") == ACCOUNT_TOKEN or _labels(secret).get(MANAGED_BY) == MANAGER
 
 
-def by_push(reading: Reading, pushed: Iterable[Object]) -> Credentials:
+def by_push(reading: ProfileFields, pushed: Iterable[Object]) -> ProfileCredentials:
     """Return the Secret labelled for a profile: one for this manager, or the only one."""
     for_it = [each for each in pushed if pushed_for(each) == reading.physical.name]
     for_us = [each for each in for_it if _labels(each).get(PUSHED_TO) == MANAGER]
     chosen = for_us or for_it
     if len(chosen) > 1:
-        return Credentials(
+        return ProfileCredentials(
             problem=f"{len(chosen)} Secrets are labelled {PUSHED_FOR}={reading.physical.name};"
             f" label one of them {PUSHED_TO}={MANAGER}"
         )
     for secret in chosen:
         for key in PUSHED_KEYS:
             if mapping(secret.get("data")).get(key):
-                return Credentials(secret, key)
-    return Credentials(problem=_missing_problem(reading))
+                return ProfileCredentials(secret, key)
+    return ProfileCredentials(problem=_missing_problem(reading))
 
 
-def _missing_problem(reading: Reading) -> str:
+def _missing_problem(reading: ProfileFields) -> str:
     missing = [
         f'secret {"/".join(way.secret)} has no value for "{way.key}", or belongs to a ServiceAccount or a Space,'
         " whose tokens are not sent to other clusters"
@@ -564,7 +568,7 @@ def _missing_problem(reading: Reading) -> str:
     )
 
 
-def info_of(reading: Reading, credentials: Credentials) -> SpaceInfo:
+def info_of(reading: ProfileFields, credentials: ProfileCredentials) -> SpaceInfo:
     """Return the state of a profile, without access; see :func:`with_access`."""
     if credentials.secret is None and reading.state == USABLE:
         reading = replace(
@@ -583,7 +587,7 @@ def info_of(reading: Reading, credentials: Credentials) -> SpaceInfo:
     )
 
 
-def with_access(info: SpaceInfo, credentials: Credentials) -> SpaceInfo:
+def with_access(info: SpaceInfo, credentials: ProfileCredentials) -> SpaceInfo:
     """Add the kubeconfig, the same for all viewpoints."""
     if credentials.secret is None or info.state != USABLE:
         return info
@@ -594,7 +598,7 @@ def with_access(info: SpaceInfo, credentials: Credentials) -> SpaceInfo:
     return replace(info, access=dict.fromkeys(VIEWPOINTS, access))
 
 
-def _access(name: str, credentials: Credentials, secret: Object) -> Access:
+def _access(name: str, credentials: ProfileCredentials, secret: Object) -> Access:
     metadata = secret["metadata"]
     source = f'secret {metadata["namespace"]}/{metadata["name"]}, key "{credentials.key}"'
     content = value_of(secret, credentials.key) or b""

@@ -250,7 +250,7 @@ async def request_token(
     return Token(secret, issued, expires)
 
 
-class Tokens:
+class CachedTokens:
     """
     Cached tokens, by key.
 

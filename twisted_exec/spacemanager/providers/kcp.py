@@ -66,8 +66,8 @@ from twisted_exec.spacemanager.providers.base import (
 )
 from twisted_exec.spacemanager.providers.cluster import MAX_LIST_BYTES, ProviderCluster, owner_of
 from twisted_exec.spacemanager.providers.credentials import (
+    CachedTokens,
     Token,
-    Tokens,
     account_name,
     ensure_account,
     request_token,
@@ -140,7 +140,7 @@ class KcpProvider(CoroutineProvider):
         )
         self._kcp = ProviderCluster(client, self._here, remedy)
         self._account = account_name(spec.name)
-        self._tokens = Tokens(self._request_token, now)
+        self._tokens = CachedTokens(self._request_token, now)
         self._hints = WorkspaceHints(client, clock, self._due)
         self._parents: set[str] = set()
         self._reviews_work = True

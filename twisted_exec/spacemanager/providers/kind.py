@@ -82,12 +82,12 @@ from twisted_exec.spacemanager.providers.kind_clusters import (
     LOG,
     MADE,
     OTHERS,
-    Attempt,
+    ClusterCreation,
+    ClusterRecord,
     ClusterState,
     CompletedRun,
     KindCli,
     KindSettings,
-    Record,
     Records,
     check_name,
     config_of,
@@ -103,7 +103,7 @@ _MAX_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class Identity:
+class ClusterIdentity:
     """
     Identity of a cluster.
 
@@ -115,7 +115,7 @@ class Identity:
     owner: str
 
 
-class Server:
+class ClusterServer:
     """One API server, with persistent connections."""
 
     def __init__(self, config: ClientConfig, reactor: Any) -> None:
@@ -129,7 +129,7 @@ class Server:
         """
         await self._body("/readyz")
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> ClusterIdentity:
         """
         Read the identity of the cluster.
 
@@ -142,7 +142,7 @@ class Server:
         if not uid or not isinstance(uid, str) or not owners:
             raise BadGateway("the API server knows no Nodes yet")
         # All nodes must have the label, because anyone may join nodes to a cluster.
-        return Identity(uid, owners.pop() if len(owners) == 1 else "")
+        return ClusterIdentity(uid, owners.pop() if len(owners) == 1 else "")
 
     def close(self) -> Deferred[None]:
         """Close the connections; fires when they are closed."""
@@ -264,8 +264,8 @@ class _Check:
 
     access: Mapping[str, Access]
     stamp: str
-    server: Server | None = None
-    identity: Identity | None = None
+    server: ClusterServer | None = None
+    identity: ClusterIdentity | None = None
     problem: str = ""
 
 
@@ -274,7 +274,7 @@ class _Cluster:
     """One cluster: its record, whether kind lists it, and its state."""
 
     name: str
-    record: Record | None
+    record: ClusterRecord | None
     listed: bool
     standing: ClusterState
 
@@ -352,10 +352,12 @@ class KindProvider(CoroutineProvider):
             self._learned(name, None)
         return self._judged(name, *before, listed)
 
-    def _read(self, name: str) -> tuple[Attempt, Record | None]:
+    def _read(self, name: str) -> tuple[ClusterCreation, ClusterRecord | None]:
         return self._records.attempt(name), self._records.read(name)
 
-    def _judged(self, name: str, attempt: Attempt, record: Record | None, listed: bool) -> _Cluster:
+    def _judged(
+        self, name: str, attempt: ClusterCreation, record: ClusterRecord | None, listed: bool
+    ) -> _Cluster:
         stands = standing(record, attempt, listed, self._now())
         if stands.forget:
             self._forget(name, record)
@@ -364,7 +366,7 @@ class KindProvider(CoroutineProvider):
             kill_group(record.group)
         return _Cluster(name, record, listed, stands)
 
-    def _forget(self, name: str, record: Record | None) -> None:
+    def _forget(self, name: str, record: ClusterRecord | None) -> None:
         """Remove a record unless another process has replaced it."""
         if name not in self._records.names():
             return
@@ -418,7 +420,7 @@ class KindProvider(CoroutineProvider):
         if server is not None and (check is None or check.server is not server):
             self._closing.add(server.close())
 
-    def _complete(self, name: str, before: Record, uid: str) -> Record:
+    def _complete(self, name: str, before: ClusterRecord, uid: str) -> ClusterRecord:
         """Complete the record of a finished cluster.  :return: the current record."""
         lock = self._records.lock(name)
         if lock is None:
@@ -449,7 +451,7 @@ class KindProvider(CoroutineProvider):
                 raise BadGateway(f"{problem}; see which program is called kind") from None
             stamp.update(access[viewpoint].kubeconfig)
         config = load_inline(access[EXTERNAL].kubeconfig, f'cluster "{name}"')
-        return _Check(access, stamp.hexdigest()[:16], Server(config, self._reactor))
+        return _Check(access, stamp.hexdigest()[:16], ClusterServer(config, self._reactor))
 
     async def _ask(self, check: _Check) -> _Check:
         """Check the API server."""
@@ -527,7 +529,7 @@ class KindProvider(CoroutineProvider):
             raise AlreadyExists("clusters", cluster.name)
         lock = self._locked(cluster.name)
         try:
-            self._records.write(cluster.name, Record(owner, MADE, self._now(), uid=who.uid))
+            self._records.write(cluster.name, ClusterRecord(owner, MADE, self._now(), uid=who.uid))
         finally:
             os.close(lock)
 
@@ -550,7 +552,7 @@ class KindProvider(CoroutineProvider):
         self._learned(name, None)
         self._records.clear(name)
         self._records.put(name, CONFIG, config_of(self._settings, owner))
-        record = Record(owner, CREATING, self._now())
+        record = ClusterRecord(owner, CREATING, self._now())
         self._records.write(name, record)
         words = [
             "create",
@@ -587,7 +589,7 @@ class KindProvider(CoroutineProvider):
             )
         lock = await self._broken_off(cluster)
         try:
-            record = cluster.record or Record(owner, DELETING, self._now())
+            record = cluster.record or ClusterRecord(owner, DELETING, self._now())
             self._records.write(name, replace(record, state=DELETING))
             await self._removed(name)
             self._learned(name, None)

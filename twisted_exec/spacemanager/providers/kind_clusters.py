@@ -465,7 +465,7 @@ LOG_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
-class Record:
+class ClusterRecord:
     """
     The record of one cluster.
 
@@ -484,7 +484,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class ClusterCreation:
     """
     The run that creates a cluster.
 
@@ -530,12 +530,12 @@ class Records:
         except FileNotFoundError:
             return []
 
-    def read(self, name: str) -> Record | None:
+    def read(self, name: str) -> ClusterRecord | None:
         """Return a record; ``None`` if it is missing or invalid."""
         try:
             with open(self.path(name, _RECORD), encoding="utf-8") as file:
                 document = json.load(file)
-            record = Record(**document)
+            record = ClusterRecord(**document)
         except (OSError, ValueError, TypeError):
             return None
         texts = (record.owner, record.state, record.uid)
@@ -545,7 +545,7 @@ class Records:
         )
         return record if sound and record.state in _STATES else None
 
-    def write(self, name: str, record: Record) -> None:
+    def write(self, name: str, record: ClusterRecord) -> None:
         """Write a record atomically."""
         self._step()
         self.put(name, _RECORD, json.dumps(asdict(record)).encode())
@@ -561,19 +561,19 @@ class Records:
         except TLSConfigError as problem:
             raise ServiceUnavailable(f"clusters of kind: {problem}; repair it") from None
 
-    def attempt(self, name: str) -> Attempt:
+    def attempt(self, name: str) -> ClusterCreation:
         """Return the state of the creating run."""
         try:
             descriptor = os.open(self.path(name, _LOCK), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return Attempt(False)
+            return ClusterCreation(False)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return Attempt(True)
+            return ClusterCreation(True)
         finally:
             os.close(descriptor)
-        return Attempt(False, self._code(name), self._log(name))
+        return ClusterCreation(False, self._code(name), self._log(name))
 
     def lock(self, name: str) -> int | None:
         """
@@ -687,7 +687,9 @@ class ClusterState:
     late: bool = False
 
 
-def standing(record: Record | None, attempt: Attempt, listed: bool, now: float) -> ClusterState:
+def standing(
+    record: ClusterRecord | None, attempt: ClusterCreation, listed: bool, now: float
+) -> ClusterState:
     """
     Return the state of a cluster.
 
@@ -709,7 +711,7 @@ def standing(record: Record | None, attempt: Attempt, listed: bool, now: float) 
     return ClusterState(COMPLETE)
 
 
-def _not_made(attempt: Attempt, listed: bool) -> ClusterState:
+def _not_made(attempt: ClusterCreation, listed: bool) -> ClusterState:
     if attempt.code is None:
         detail = "the creation was interrupted"
         return ClusterState(FAILED, "Interrupted", f"{detail}; create the Space again to retry")

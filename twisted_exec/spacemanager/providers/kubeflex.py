@@ -58,7 +58,7 @@ from twisted_exec.spacemanager.providers.base import (
     Changed,
     CoroutineProvider,
     Hints,
-    Watches,
+    ProviderWatches,
     bare,
     unmanaged,
 )
@@ -85,7 +85,7 @@ LONGEST_NAME = 63 - len(SUFFIX)
 
 
 @dataclass(frozen=True)
-class Reading:
+class ControlPlaneFields:
     """
     The relevant fields of a ControlPlane, comparable by value.
 
@@ -121,11 +121,11 @@ def name_problem(name: str) -> str:
     return ""
 
 
-def read(controlplane: Object) -> Reading:
+def read(controlplane: Object) -> ControlPlaneFields:
     """Read a ControlPlane, without its namespace and its Secret."""
     metadata, status = controlplane["metadata"], mapping(controlplane.get("status"))
     spec = mapping(controlplane.get("spec"))
-    reading = Reading(
+    reading = ControlPlaneFields(
         metadata["name"],
         str(metadata.get("uid") or ""),
         owner_of(controlplane),
@@ -148,7 +148,7 @@ def _held_by(metadata: Mapping[str, Any]) -> str:
     )
 
 
-def _with_conditions(reading: Reading, status: Mapping[str, Any]) -> Reading:
+def _with_conditions(reading: ControlPlaneFields, status: Mapping[str, Any]) -> ControlPlaneFields:
     ready, synced = condition(status, "Ready"), condition(status, "Synced")
     if not ready and not synced:
         message = "KubeFlex has not set any conditions yet; if that lasts, check that its manager is running"
@@ -160,7 +160,7 @@ def _with_conditions(reading: Reading, status: Mapping[str, Any]) -> Reading:
     return replace(reading, reason=reason_of(worst, "NotReady"))
 
 
-def _with_secret(reading: Reading, reference: Mapping[str, Any]) -> Reading:
+def _with_secret(reading: ControlPlaneFields, reference: Mapping[str, Any]) -> ControlPlaneFields:
     name, namespace = str(reference.get("name") or ""), str(reference.get("namespace") or "")
     if not name:
         return _not_yet(reading, "status.secretRef names no Secret yet")
@@ -176,13 +176,15 @@ def _with_secret(reading: Reading, reference: Mapping[str, Any]) -> Reading:
     return replace(reading, secret=name, keys=keys)
 
 
-def _not_yet(reading: Reading, message: str) -> Reading:
+def _not_yet(reading: ControlPlaneFields, message: str) -> ControlPlaneFields:
     if reading.state != USABLE:
         return reading
     return replace(reading, state=BUILDING, reason="CredentialsMissing", message=message)
 
 
-def info_of(reading: Reading, namespace: Object | None, secret: Object | None) -> SpaceInfo:
+def info_of(
+    reading: ControlPlaneFields, namespace: Object | None, secret: Object | None
+) -> SpaceInfo:
     """
     Return the state of a ControlPlane, without access; see :func:`with_access`.
 
@@ -206,7 +208,7 @@ def info_of(reading: Reading, namespace: Object | None, secret: Object | None) -
     )
 
 
-def _in_namespace(reading: Reading, namespace: Object | None) -> Reading:
+def _in_namespace(reading: ControlPlaneFields, namespace: Object | None) -> ControlPlaneFields:
     if namespace is None or reading.state in (GOING, BROKEN):
         return reading
     name, owner = namespace_of(reading.name), maker_of(namespace)
@@ -244,7 +246,7 @@ def left_of(namespace: Object) -> SpaceInfo | None:
     )
 
 
-def present(reading: Reading, secret: Object | None) -> dict[str, str]:
+def present(reading: ControlPlaneFields, secret: Object | None) -> dict[str, str]:
     """Return the keys with a value, by viewpoint."""
     data = mapping((secret or {}).get("data"))
     keys = {viewpoint: key for viewpoint, key in reading.keys if data.get(key)}
@@ -254,7 +256,7 @@ def present(reading: Reading, secret: Object | None) -> dict[str, str]:
     return keys
 
 
-def with_access(info: SpaceInfo, reading: Reading, secret: Object | None) -> SpaceInfo:
+def with_access(info: SpaceInfo, reading: ControlPlaneFields, secret: Object | None) -> SpaceInfo:
     """Add single-user kubeconfigs; :data:`BROKEN` if none is acceptable."""
     if secret is None or info.state != USABLE:
         return info
@@ -272,14 +274,14 @@ def with_access(info: SpaceInfo, reading: Reading, secret: Object | None) -> Spa
     return replace(info, access=access, message=message or info.message)
 
 
-def _missing_secret(reading: Reading, secret: Object | None) -> str:
+def _missing_secret(reading: ControlPlaneFields, secret: Object | None) -> str:
     source = f"secret {namespace_of(reading.name)}/{reading.secret}"
     if secret is None:
         return f"{source} does not exist"
     return f"{source} has no value yet under {' or '.join(key for _, key in reading.keys)}"
 
 
-def _digest(reading: Reading, version: str) -> str:
+def _digest(reading: ControlPlaneFields, version: str) -> str:
     return hashlib.sha256(repr((reading, version)).encode()).hexdigest()[:16]
 
 
@@ -432,7 +434,7 @@ class KubeFlex(CoroutineProvider):
     ) -> None:
         self._cluster = cluster
         self._allowed, self._allowing = allowed, allowing
-        self._watches = Watches(cluster.client, clock, _Watched)
+        self._watches = ProviderWatches(cluster.client, clock, _Watched)
         self._verdicts = KubeconfigVerdicts()
 
     def watch(self, changed: Changed) -> Callable[[], None]:
@@ -493,7 +495,9 @@ class KubeFlex(CoroutineProvider):
             return left
         return await self._with_secret(read(controlplane), namespace)
 
-    async def _with_secret(self, reading: Reading, namespace: Object | None) -> SpaceInfo:
+    async def _with_secret(
+        self, reading: ControlPlaneFields, namespace: Object | None
+    ) -> SpaceInfo:
         secret, info = None, info_of(reading, namespace, None)
         if reading.secret and info.state not in (BROKEN, GOING):
             place = namespace_of(reading.name)
@@ -524,7 +528,9 @@ class KubeFlex(CoroutineProvider):
         namespaces = await self._list(NAMESPACES.resource, bare)
         return [each for each in namespaces if each["metadata"]["name"].endswith(SUFFIX)]
 
-    async def _secrets(self, readings: Sequence[Reading]) -> dict[tuple[str, str], Object]:
+    async def _secrets(
+        self, readings: Sequence[ControlPlaneFields]
+    ) -> dict[tuple[str, str], Object]:
         """Return the Secrets of control planes by namespace and name, without their values."""
         keys = dict.fromkeys((namespace_of(each.name), each.secret) for each in readings)
         listed = _secret_names(readings)
@@ -571,7 +577,7 @@ class _Watched:
         )
 
 
-def _read(controlplane: Object | None) -> Reading | None:
+def _read(controlplane: Object | None) -> ControlPlaneFields | None:
     return None if controlplane is None else read(controlplane)
 
 
@@ -588,7 +594,7 @@ def _of_secret(before: Object | None, after: Object | None) -> Iterable[Physical
     return [Physical(place.removesuffix(SUFFIX))] if place.endswith(SUFFIX) else []
 
 
-def _secret_names(readings: Iterable[Reading]) -> Sequence[str]:
+def _secret_names(readings: Iterable[ControlPlaneFields]) -> Sequence[str]:
     secret_names = dict.fromkeys(reading.secret for reading in readings if reading.secret)
     return list(secret_names)[:MAX_SECRET_NAMES]
 
@@ -614,7 +620,7 @@ def _check_namespace(name: str, namespace: Object | None) -> None:
     )
 
 
-def _check_ours(reading: Reading, owner: str) -> None:
+def _check_ours(reading: ControlPlaneFields, owner: str) -> None:
     if reading.owner != owner:
         error = AlreadyExists(CONTROLPLANES.plural, reading.name, CONTROLPLANES.group)
         error.message += ", and was not created for this Space; choose another name, or delete it"

@@ -69,8 +69,8 @@ from twisted_exec.spacemanager.providers.credentials import (
 )
 from twisted_exec.spacemanager.providers.local_processes import (
     NoFreePort,
-    Record,
-    Run,
+    ProcessRun,
+    SpaceRecord,
     Store,
     argv,
     checked,
@@ -198,7 +198,7 @@ class LocalProvider:
 
     # Observing.
 
-    def _known(self) -> dict[str, Record]:
+    def _known(self) -> dict[str, SpaceRecord]:
         """Return all records, and start a LocalSpace for each."""
         if self._closed:
             raise ServiceUnavailable("local spaces: this provider instance was closed; retry")
@@ -210,7 +210,7 @@ class LocalProvider:
         self._see_to(records)
         return records
 
-    def _records(self) -> dict[str, Record]:
+    def _records(self) -> dict[str, SpaceRecord]:
         records = self._store.records()
         self._going.intersection_update(record.uid for record in records.values())
         return {
@@ -218,7 +218,7 @@ class LocalProvider:
             for name, record in records.items()
         }
 
-    def _see_to(self, records: dict[str, Record]) -> None:
+    def _see_to(self, records: dict[str, SpaceRecord]) -> None:
         for name in [name for name in self._spaces if name not in records]:
             self._leaving.add(self._spaces.pop(name).stop())
         for name, record in records.items():
@@ -232,7 +232,7 @@ class LocalProvider:
             elif (space.record.uid, space.record.going) != (record.uid, record.going):
                 self._leaving.add(space.become(record))
 
-    def _find(self, physical: Physical) -> Record:
+    def _find(self, physical: Physical) -> SpaceRecord:
         name = checked(physical)
         record = self._known().get(name)
         if record is None:
@@ -245,7 +245,7 @@ class LocalProvider:
             raise ServiceUnavailable(record.damaged)
         return self._spaces[record.name]
 
-    def _info(self, record: Record, *, whole: bool = True) -> SpaceInfo:
+    def _info(self, record: SpaceRecord, *, whole: bool = True) -> SpaceInfo:
         if record.damaged:
             return SpaceInfo(record.physical, BROKEN, "Damaged", record.damaged, None)
         return self._spaces[record.name].info(whole=whole)
@@ -316,7 +316,7 @@ class LocalProvider:
             self._known()
             self._tell(physical)
 
-    def _mark_going(self, record: Record) -> None:
+    def _mark_going(self, record: SpaceRecord) -> None:
         """
         Mark a space as deleted.  On a full disk nothing can be written, and the deletion is what
         frees it, so it proceeds without a record.  If we die meanwhile, the caller retries.
@@ -412,7 +412,7 @@ class LocalSpace:
 
     def __init__(
         self,
-        record: Record,
+        record: SpaceRecord,
         store: Store,
         environment: SpaceEnvironment,
         changed: Callable[[Physical], None],
@@ -422,7 +422,7 @@ class LocalSpace:
         self._state, self._reason = BUILDING, ""
         self._message = "it is being started" if record.made else ""
         self._ready = False
-        self._run: Run | None = None
+        self._run: ProcessRun | None = None
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         self._working: Deferred[None] | None = None
         self._enrolling: Deferred[None] | None = None
@@ -500,7 +500,7 @@ class LocalSpace:
             self._log.failure("local space {name}", failure, name=self.record.name)
 
     @as_deferred
-    async def become(self, record: Record) -> None:
+    async def become(self, record: SpaceRecord) -> None:
         """Switch to a new record; fires when the work for it has started."""
         if record.going:
             self._tell(GOING)
@@ -566,7 +566,7 @@ class LocalSpace:
             return f"it was not ready within {START_SECONDS:g} seconds, see {self._file(LOG)}"
         return run.how
 
-    async def _started(self) -> Run:
+    async def _started(self) -> ProcessRun:
         if not self.record.made:
             # The port is not published yet, and may be in use by now.
             used = [record.port for record in self._store.records().values()]
@@ -575,7 +575,7 @@ class LocalSpace:
         self._store.make_home(self.record)
         self._store.remove_file(self._file(STATE, KUBECONFIG))
         self._store.step()
-        run = self._run = Run(self._file(LOG), self._environment.reactor)
+        run = self._run = ProcessRun(self._file(LOG), self._environment.reactor)
         argv = self._environment.argv(self._file(STATE), self.record.port)
         run.start(argv, self._environment.environment)
         return run
@@ -592,7 +592,7 @@ class LocalSpace:
         self._tell(USABLE)
         self.look()
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: SpaceRecord) -> None:
         self._store.write(record)
         self.record = record
 

@@ -1,7 +1,7 @@
 """
 Processes of local spaces, and their state on disk.
 
-A process (:class:`Run`) ends together with its children.  It stops when its standard input ends.
+A process (:class:`ProcessRun`) ends together with its children.  It stops when its standard input ends.
 So it ends with its manager, however that ends: the kernel closes the pipe.
 
 Ports are chosen outside the range that the kernel assigns automatically.
@@ -140,7 +140,7 @@ def environment(ours: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {**variables, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, path))}
 
 
-class Run(ProcessProtocol):
+class ProcessRun(ProcessProtocol):
     """
     One run of a process.
 
@@ -307,7 +307,7 @@ _LONGEST_RECORD = 64 << 10
 
 
 @dataclass(frozen=True)
-class Record:
+class SpaceRecord:
     """
     One space that is to be, or is to go.
 
@@ -333,9 +333,9 @@ class Record:
         return Physical(self.name)
 
 
-def new_record(name: str, owner: str, port: int = 0) -> Record:
+def new_record(name: str, owner: str, port: int = 0) -> SpaceRecord:
     """Return the record of a new space."""
-    return Record(name, str(uuid.uuid4()), owner, port)
+    return SpaceRecord(name, str(uuid.uuid4()), owner, port)
 
 
 def checked(physical: Physical) -> str:
@@ -366,7 +366,7 @@ class Store:
     def __init__(self, path: str) -> None:
         self.path = path
         self._lock = -1
-        self._seen: dict[str, tuple[tuple[int, int, int], Record]] = {}
+        self._seen: dict[str, tuple[tuple[int, int, int], SpaceRecord]] = {}
 
     # Ownership.
 
@@ -448,13 +448,13 @@ class Store:
 
     # Reading.
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, SpaceRecord]:
         """
         Return all records by name, sorted.
 
         :raises ServiceUnavailable: they cannot be read.
         """
-        records: dict[str, tuple[tuple[int, int, int], Record]] = {}
+        records: dict[str, tuple[tuple[int, int, int], SpaceRecord]] = {}
         try:
             with os.scandir(os.path.join(self.path, RECORDS)) as entries:
                 for entry in entries:
@@ -480,7 +480,7 @@ class Store:
         except OSError as error:
             raise ServiceUnavailable(f"local spaces: {self.path}: {error.strerror}") from None
 
-    def _read(self, name: str, entry: os.DirEntry[str]) -> tuple[tuple[int, int, int], Record]:
+    def _read(self, name: str, entry: os.DirEntry[str]) -> tuple[tuple[int, int, int], SpaceRecord]:
         status = entry.stat(follow_symlinks=False)
         stamp = status.st_ino, status.st_mtime_ns, status.st_size
         cached = self._seen.get(name)
@@ -488,20 +488,20 @@ class Store:
             return cached
         return stamp, _parse(name, entry.path)
 
-    def home(self, record: Record, *parts: str) -> str:
+    def home(self, record: SpaceRecord, *parts: str) -> str:
         """Return the path of a space's directory, or of an entry in it."""
         assert record.uid, (
             record
         )  # a damaged record has no UID, and must not mean the parent directory
         return os.path.join(self.path, SPACES, record.uid, *parts)
 
-    def has_home(self, record: Record) -> bool:
+    def has_home(self, record: SpaceRecord) -> bool:
         """Return whether a space's directory exists."""
         return os.path.isdir(self.home(record))
 
     # Changing.  Each method raises ServiceUnavailable on failure.
 
-    def write(self, record: Record) -> None:
+    def write(self, record: SpaceRecord) -> None:
         """Write a record."""
         value = {
             key: item for key, item in asdict(record).items() if key not in ("name", "damaged")
@@ -510,15 +510,15 @@ class Store:
             os.path.join(self.path, RECORDS, record.name + _SUFFIX), json.dumps(value).encode()
         )
 
-    def remove(self, record: Record) -> None:
+    def remove(self, record: SpaceRecord) -> None:
         """Remove a record."""
         self._change(_unlink, os.path.join(self.path, RECORDS, record.name + _SUFFIX))
 
-    def make_home(self, record: Record) -> None:
+    def make_home(self, record: SpaceRecord) -> None:
         """Create a space's directory."""
         self._change(private_directory, self.home(record))
 
-    def remove_home(self, record: Record) -> None:
+    def remove_home(self, record: SpaceRecord) -> None:
         """Remove a space's directory."""
         self._change(_remove_tree, self.home(record))
 
@@ -559,21 +559,23 @@ def _remove_tree(path: str) -> None:
         shutil.rmtree(removed)
 
 
-def _parse(name: str, path: str) -> Record:
+def _parse(name: str, path: str) -> SpaceRecord:
     try:
         with open(path, "rb") as file:
             document = json.loads(file.read(_LONGEST_RECORD))
         return _read_record(name, document)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, APIError):
-        return Record(name, "", damaged=f"{path} cannot be read; put it right, or take it away")
+        return SpaceRecord(
+            name, "", damaged=f"{path} cannot be read; put it right, or take it away"
+        )
 
 
-def _read_record(name: str, document: Mapping[str, Any]) -> Record:
+def _read_record(name: str, document: Mapping[str, Any]) -> SpaceRecord:
     checked(Physical(name))
     uid, owner, port = document["uid"], document.get("owner", ""), document.get("port", 0)
     is_valid = isinstance(owner, str) and isinstance(port, int) and 0 <= port < 65536
     if not is_valid or str(uuid.UUID(uid)) != uid:  # it names a directory
         raise ValueError
-    return Record(
+    return SpaceRecord(
         name, uid, owner, port, document.get("made") is True, document.get("going") is True
     )

@@ -1,7 +1,7 @@
 """
 Values around the plan for one Space, without I/O: observations, verdicts of probes, and steps.
 
-An :class:`Observation` is what a Space is planned from.  Of the steps, :mod:`.plan` decides which
+An :class:`SpaceObservation` is what a Space is planned from.  Of the steps, :mod:`.plan` decides which
 are due, and :mod:`.worker` carries them out.
 
 Verdicts on a kubeconfig come from an API server's answers.  Only a request that requires
@@ -63,7 +63,7 @@ Answer = SpaceInfo | Absent | None
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedStep:
     """A step that failed."""
 
     step: Step
@@ -71,7 +71,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Observation:
+class SpaceObservation:
     """
     All observations of a Space.
 
@@ -87,7 +87,7 @@ class Observation:
     answer: Answer = None
     secrets: Mapping[str, Object | None] = field(default_factory=dict)
     probed: ProbeResult | None = None
-    refused: Refused | None = None
+    refused: RefusedStep | None = None
     done: frozenset[type] = frozenset()
     is_settled: bool = True
     rival: str = ""

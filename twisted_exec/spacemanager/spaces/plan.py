@@ -54,10 +54,10 @@ from twisted_exec.spacemanager.spaces.observation import (
     DeleteSpace,
     Intend,
     LookAgain,
-    Observation,
     Provider,
     Rotate,
     SetFinalizers,
+    SpaceObservation,
     Step,
     Tell,
     WriteSecret,
@@ -65,7 +65,7 @@ from twisted_exec.spacemanager.spaces.observation import (
 
 
 @dataclass(frozen=True)
-class Plan:
+class SpacePlan:
     """
     The plan for a Space.
 
@@ -92,14 +92,14 @@ def asks(space: Mapping[str, Any], provider: Provider) -> bool:
     return not misplaced(space) and provider.is_there and provider.is_usable
 
 
-def plan(observation: Observation) -> Plan:
+def plan(observation: SpaceObservation) -> SpacePlan:
     """Return the next plan for a provider's Space."""
     if observation.is_going:
         planned = _going(observation)
     elif steps := _finalizers(observation):
-        planned = Plan(steps)
+        planned = SpacePlan(steps)
     elif problem := misplaced(observation.space):
-        planned = Plan(physical=("Unknown", "NotKept", problem[1]), synced=("False", *problem))
+        planned = SpacePlan(physical=("Unknown", "NotKept", problem[1]), synced=("False", *problem))
     else:
         planned = _wanted(observation)
     if planned.intended is None:  # only a step clears the record
@@ -107,7 +107,7 @@ def plan(observation: Observation) -> Plan:
     return planned if observation.refused is None else _after_refusal(observation, planned)
 
 
-def _after_refusal(observation: Observation, planned: Plan) -> Plan:
+def _after_refusal(observation: SpaceObservation, planned: SpacePlan) -> SpacePlan:
     """Report a failed step, and take no further ones."""
     assert observation.refused is not None
     error = observation.refused.error
@@ -123,7 +123,7 @@ def _after_refusal(observation: Observation, planned: Plan) -> Plan:
 # Existing Spaces.
 
 
-def _finalizers(observation: Observation) -> list[Step]:
+def _finalizers(observation: SpaceObservation) -> list[Step]:
     """Add our finalizer before anything is created; remove upstream's in any case."""
     current = list(observation.space["metadata"].get("finalizers") or ())
     desired = [each for each in current if each != spaces.OLD_FINALIZER]
@@ -135,7 +135,7 @@ def _finalizers(observation: Observation) -> list[Step]:
     return [] if desired == current else [SetFinalizers(desired)]
 
 
-def _wanted(observation: Observation) -> Plan:
+def _wanted(observation: SpaceObservation) -> SpacePlan:
     if not observation.provider.is_there:
         return _without_provider(observation)
     if observation.rival:
@@ -143,13 +143,13 @@ def _wanted(observation: Observation) -> Plan:
     if not observation.is_managed and not observation.provider.passes:
         return _not_discovered(observation)
     if observation.answer is None:
-        return Plan(synced=_unknown(observation))
+        return SpacePlan(synced=_unknown(observation))
     if isinstance(observation.answer, Absent):
         return _absent(observation)
     return _there(observation, observation.answer)
 
 
-def _without_provider(observation: Observation) -> Plan:
+def _without_provider(observation: SpaceObservation) -> SpacePlan:
     """
     Report the last probe.  Spaces of some providers run without them, others stop with them.
 
@@ -159,10 +159,10 @@ def _without_provider(observation: Observation) -> Plan:
     physical, synced = _as_probed(observation), no_provider(observation.provider.name)
     if physical is not None and physical[1] == "Unreachable" and _is_on_loopback(observation):
         physical = ("False", physical[1], f"{physical[2]}; {synced[2]}")
-    return Plan(physical=physical, synced=synced)
+    return SpacePlan(physical=physical, synced=synced)
 
 
-def _is_on_loopback(observation: Observation) -> bool:
+def _is_on_loopback(observation: SpaceObservation) -> bool:
     """Return whether all addresses of the API server are on loopback."""
     secrets = [secret for secret in observation.secrets.values() if secret is not None]
     endpoints = [space_secrets.endpoint_in(secret) or {} for secret in secrets]
@@ -182,7 +182,7 @@ def no_provider(name: str) -> ConditionValue:
     return ("False", "NoProvider", message)
 
 
-def _unknown(observation: Observation) -> ConditionValue:
+def _unknown(observation: SpaceObservation) -> ConditionValue:
     if observation.provider.refusal:
         return ("False", "Refused", observation.provider.refusal)
     look = observation.provider.reachable
@@ -190,15 +190,15 @@ def _unknown(observation: Observation) -> ConditionValue:
     return ("Unknown", "ProviderNotAsked", f'provider "{observation.provider.name}": {why}')
 
 
-def _second(observation: Observation) -> Plan:
+def _second(observation: SpaceObservation) -> SpacePlan:
     message = f'Space "{observation.rival}" stands for physical space {physical_of(observation.space)} already'
     if is_discovered(observation.space):
         return _drop(observation, "Duplicate", message)
     synced = ("False", "Duplicate", f"{message}: delete one of them")
-    return Plan(physical=("Unknown", "NotKept", message), synced=synced)
+    return SpacePlan(physical=("Unknown", "NotKept", message), synced=synced)
 
 
-def _not_discovered(observation: Observation) -> Plan:
+def _not_discovered(observation: SpaceObservation) -> SpacePlan:
     """Refuse credentials for physical spaces that the provider's owner has excluded."""
     if is_discovered(observation.space):
         message = "discovery does not take it any more: spec.SpacePrefixForDiscovery has changed"
@@ -208,7 +208,7 @@ def _not_discovered(observation: Observation) -> Plan:
         " have that changed, or delete this Space"
     )
     left_out = ("NotDiscovered", message)
-    return Plan(
+    return SpacePlan(
         deletions(observation),
         physical=("Unknown", *left_out),
         synced=("False", *left_out),
@@ -216,20 +216,20 @@ def _not_discovered(observation: Observation) -> Plan:
     )
 
 
-def _drop(observation: Observation, reason: str, why: str) -> Plan:
+def _drop(observation: SpaceObservation, reason: str, why: str) -> SpacePlan:
     """Delete a discovered Space, its credentials first."""
     if away := deletions(observation):
-        return Plan(away)
+        return SpacePlan(away)
     if DeleteSpace in observation.done:
-        return Plan(is_over=True)
-    return Plan([DeleteSpace(), Tell("Normal", reason, f"the Space is deleted: {why}")])
+        return SpacePlan(is_over=True)
+    return SpacePlan([DeleteSpace(), Tell("Normal", reason, f"the Space is deleted: {why}")])
 
 
-def _absent(observation: Observation) -> Plan:
+def _absent(observation: SpaceObservation) -> SpacePlan:
     physical, was_observed = physical_of(observation.space), was_found(observation.space)
     if was_observed and not observation.provider.is_gone:
         message = f"{physical} is not there just now; it is looked for again"
-        return Plan(
+        return SpacePlan(
             [] if LookAgain in observation.done else [LookAgain()],
             physical=("Unknown", "Missing", message),
             synced=("Unknown", "Missing", message),
@@ -240,17 +240,17 @@ def _absent(observation: Observation) -> Plan:
         return _vanished(observation)
     if Create in observation.done:
         making: ConditionValue = ("False", "Creating", f"{physical} is being made")
-        return Plan(
+        return SpacePlan(
             physical=making,
             synced=("Unknown", "Creating", making[2]),
             again_seconds=SOON_SECONDS,
         )
     if observation.has_failed(Create) or observation.has_failed(Intend):
-        return Plan(intended=recorded(observation.space))
-    return Plan(_creation(observation, was_observed))
+        return SpacePlan(intended=recorded(observation.space))
+    return SpacePlan(_creation(observation, was_observed))
 
 
-def _creation(observation: Observation, was_observed: bool) -> list[Step]:
+def _creation(observation: SpaceObservation, was_observed: bool) -> list[Step]:
     """Delete old credentials, record the physical space, then create it."""
     steps = deletions(observation)
     physical = recorded(observation.space) or said(observation.space)
@@ -262,11 +262,11 @@ def _creation(observation: Observation, was_observed: bool) -> list[Step]:
     return [*steps, Create()]
 
 
-def _vanished(observation: Observation) -> Plan:
+def _vanished(observation: SpaceObservation) -> SpacePlan:
     physical = physical_of(observation.space)
     if is_discovered(observation.space):
         if not observation.provider.is_gone:
-            return Plan(
+            return SpacePlan(
                 [] if LookAgain in observation.done else [LookAgain()],
                 physical=("Unknown", "Missing", f"{physical} is not there just now"),
                 again_seconds=GONE_SECONDS,
@@ -274,14 +274,14 @@ def _vanished(observation: Observation) -> Plan:
         return _drop(observation, "Vanished", f"{physical} is there no more")
     message = f"{physical} is not there: make it, or delete this Space"
     vanished = ("False", "Vanished", message)
-    return Plan(deletions(observation), physical=vanished)
+    return SpacePlan(deletions(observation), physical=vanished)
 
 
-def _there(observation: Observation, info: SpaceInfo) -> Plan:
+def _there(observation: SpaceObservation, info: SpaceInfo) -> SpacePlan:
     if observation.is_managed and info.owner is None:
         why = f": {info.message}" if info.message else ""
         message = f"whose {info.physical} is cannot be told just now{why}"
-        return Plan(
+        return SpacePlan(
             synced=("Unknown", "OwnerUnknown", message),
             intended=info.physical,
             again_seconds=GONE_SECONDS,
@@ -290,12 +290,12 @@ def _there(observation: Observation, info: SpaceInfo) -> Plan:
         return _foreign(observation, info)
     tried = Create in observation.done or observation.has_failed(Create)
     if observation.is_managed and info.state == BROKEN and not tried:
-        return Plan([Create()])
+        return SpacePlan([Create()])
     if not observation.is_going and renews(observation, info):
-        return Plan([Rotate()])
-    return Plan(
+        return SpacePlan([Rotate()])
+    return SpacePlan(
         secret_steps(observation, info),
-        synced=problem(observation, info) or Plan.synced,
+        synced=problem(observation, info) or SpacePlan.synced,
         physical=_state(observation, info),
         physical_space=info,
         intended=info.physical,
@@ -303,7 +303,7 @@ def _there(observation: Observation, info: SpaceInfo) -> Plan:
     )
 
 
-def _foreign(observation: Observation, info: SpaceInfo) -> Plan:
+def _foreign(observation: SpaceObservation, info: SpaceInfo) -> SpacePlan:
     why, again_seconds = (
         f"there is a physical space {info.physical} that was not made for this Space; it is left alone: "
         f"delete this Space and make one of another name, or with the annotation {spaces.PHYSICAL_NAME}",
@@ -319,10 +319,10 @@ def _foreign(observation: Observation, info: SpaceInfo) -> Plan:
     steps: list[Step] = deletions(observation)
     if recorded(observation.space) is not None and not observation.has_failed(Intend):
         steps.append(Intend(None))  # it is not ours, so there is nothing to delete later
-    return Plan(steps, physical=conflict, synced=conflict, again_seconds=again_seconds)
+    return SpacePlan(steps, physical=conflict, synced=conflict, again_seconds=again_seconds)
 
 
-def _state(observation: Observation, info: SpaceInfo) -> ConditionValue | None:
+def _state(observation: SpaceObservation, info: SpaceInfo) -> ConditionValue | None:
     """Return PhysicalSpaceReady: the provider's word counts only if it is negative."""
     if info.state == BUILDING:
         return (
@@ -342,26 +342,26 @@ def _state(observation: Observation, info: SpaceInfo) -> ConditionValue | None:
     return _as_probed(observation)
 
 
-def _as_probed(observation: Observation) -> ConditionValue | None:
+def _as_probed(observation: SpaceObservation) -> ConditionValue | None:
     return observation.probed.ready if observation.probed is not None else None
 
 
 # Deleted Spaces.
 
 
-def _going(observation: Observation) -> Plan:
+def _going(observation: SpaceObservation) -> SpacePlan:
     """Plan for a deleted Space that finalizers hold."""
     current = list(observation.space["metadata"].get("finalizers") or ())
     ours = {spaces.FINALIZER, spaces.OLD_FINALIZER}
     if not ours & set(current):
-        return Plan(is_over=True)
+        return SpacePlan(is_over=True)
     if not observation.is_managed or recorded(observation.space) is None:
         return _let_go(observation, None)
     if not observation.provider.is_there:
         return _kept(observation)
     if observation.answer is None:
         message = f'it waits for provider "{observation.provider.name}": {_unknown(observation)[2]}'
-        return Plan(synced=("Unknown", "ProviderNotAsked", message))
+        return SpacePlan(synced=("Unknown", "ProviderNotAsked", message))
     if isinstance(observation.answer, Absent):
         event = Tell(
             "Normal", "Deleted", f"physical space {recorded(observation.space)} was deleted"
@@ -370,12 +370,12 @@ def _going(observation: Observation) -> Plan:
     return _delete(observation, observation.answer)
 
 
-def _delete(observation: Observation, info: SpaceInfo) -> Plan:
+def _delete(observation: SpaceObservation, info: SpaceInfo) -> SpacePlan:
     if info.owner is not None and info.owner != observation.uid:
         message = f"physical space {info.physical} was not made for this Space: it is left alone"
         return _let_go(observation, Tell("Normal", "NotDeleted", message))
     going = ("False", "Deleting", info.message or f"{info.physical} is being deleted")
-    return Plan(
+    return SpacePlan(
         [] if Delete in observation.done else [Delete()],
         physical=going,
         synced=("Unknown", "Deleting", going[2]),
@@ -383,26 +383,26 @@ def _delete(observation: Observation, info: SpaceInfo) -> Plan:
     )
 
 
-def _let_go(observation: Observation, event: Step | None) -> Plan:
+def _let_go(observation: SpaceObservation, event: Step | None) -> SpacePlan:
     """Delete the Secrets, then remove the finalizers."""
     if away := deletions(observation):
-        return Plan(away)
+        return SpacePlan(away)
     if SetFinalizers in observation.done:
-        return Plan(is_over=True)
+        return SpacePlan(is_over=True)
     current = list(observation.space["metadata"].get("finalizers") or ())
     ours = (spaces.FINALIZER, spaces.OLD_FINALIZER)
     off = SetFinalizers([each for each in current if each not in ours])
-    return Plan([off] if event is None else [off, event])
+    return SpacePlan([off] if event is None else [off, event])
 
 
-def _kept(observation: Observation) -> Plan:
+def _kept(observation: SpaceObservation) -> SpacePlan:
     """Keep a Space without a provider: its physical space may still exist."""
     name, physical = observation.provider.name, recorded(observation.space)
     message = (
         f'physical space {physical} may still be there, and its provider is not: make the SpaceProviderDesc "{name}" '
         f"anew and it is deleted, or take the finalizer {spaces.FINALIZER} off this Space to leave it there"
     )
-    return Plan(
+    return SpacePlan(
         physical=("Unknown", "NoProvider", message),
         synced=("False", "NoProvider", message),
         intended=physical,
@@ -415,7 +415,7 @@ EXPIRING_SECONDS = 60.0
 """... or this many seconds, whatever their lifetime."""
 
 
-def secret_steps(observation: Observation, info: SpaceInfo) -> list[Step]:
+def secret_steps(observation: SpaceObservation, info: SpaceInfo) -> list[Step]:
     """Return the steps to the Secrets for the Space's viewpoints; none after a refused step."""
     if observation.refused is not None:
         return []
@@ -433,7 +433,7 @@ def secret_steps(observation: Observation, info: SpaceInfo) -> list[Step]:
     return steps
 
 
-def problem(observation: Observation, info: SpaceInfo) -> ConditionValue | None:
+def problem(observation: SpaceObservation, info: SpaceInfo) -> ConditionValue | None:
     """Return why the Space has not all credentials that it asks for, or ``None``."""
     taken = [
         viewpoint
@@ -444,7 +444,7 @@ def problem(observation: Observation, info: SpaceInfo) -> ConditionValue | None:
     return _taken(observation, taken[-1]) if taken else _missing(observation, info)
 
 
-def _owner(observation: Observation, secret: Object | None) -> str | None:
+def _owner(observation: SpaceObservation, secret: Object | None) -> str | None:
     if secret is None:
         return None
     return space_secrets.claim(secret, observation.space["metadata"]["name"], observation.uid)
@@ -454,7 +454,7 @@ def _holds(secret: Object | None, access: Access, space: Object) -> bool:
     return secret is not None and space_secrets.is_current(secret, access, space)
 
 
-def _taken(observation: Observation, viewpoint: str) -> ConditionValue:
+def _taken(observation: SpaceObservation, viewpoint: str) -> ConditionValue:
     name = spaces.secret_name(observation.space["metadata"]["name"], viewpoint)
     message = (
         f"Secret {name} exists and was not created for this Space, so it is left alone: delete it,"
@@ -463,7 +463,7 @@ def _taken(observation: Observation, viewpoint: str) -> ConditionValue:
     return ("False", "SecretTaken", message)
 
 
-def _missing(observation: Observation, info: SpaceInfo) -> ConditionValue | None:
+def _missing(observation: SpaceObservation, info: SpaceInfo) -> ConditionValue | None:
     """Return the problem if the provider has no kubeconfig for the Space's viewpoints."""
     if not info.access or any(each in info.access for each in viewpoints_of(observation.space)):
         return None
@@ -480,7 +480,7 @@ def asked_to_rotate(space: Mapping[str, Any]) -> str:
     return "" if value == (space.get("status") or {}).get("rotated") else str(value)
 
 
-def renews(observation: Observation, info: SpaceInfo) -> bool:
+def renews(observation: SpaceObservation, info: SpaceInfo) -> bool:
     """Return whether to rotate credentials: on request, or because they expire soon or were rejected."""
     if not observation.provider.rotates or not info.access:
         return False
@@ -495,14 +495,14 @@ def renews(observation: Observation, info: SpaceInfo) -> bool:
     )
 
 
-def _is_refused(observation: Observation, info: SpaceInfo) -> bool:
+def _is_refused(observation: SpaceObservation, info: SpaceInfo) -> bool:
     """Return whether the provider's current credentials were rejected."""
     if observation.probed is None or not observation.probed.is_refused:
         return False
     return not any(isinstance(step, WriteSecret) for step in secret_steps(observation, info))
 
 
-def _ends_soon(observation: Observation, viewpoint: str, access: Access) -> bool:
+def _ends_soon(observation: SpaceObservation, viewpoint: str, access: Access) -> bool:
     if access.expires is None:
         return False
     secret = observation.secrets.get(viewpoint)
@@ -511,7 +511,7 @@ def _ends_soon(observation: Observation, viewpoint: str, access: Access) -> bool
     return access.expires - observation.now < max(whole * EXPIRING, EXPIRING_SECONDS)
 
 
-def renewal_seconds(observation: Observation, info: SpaceInfo) -> float | None:
+def renewal_seconds(observation: SpaceObservation, info: SpaceInfo) -> float | None:
     """Return the seconds until the next rotation; ``None`` for never."""
     times = []
     for viewpoint, access in info.access.items():
@@ -524,7 +524,7 @@ def renewal_seconds(observation: Observation, info: SpaceInfo) -> float | None:
     return min(times, default=None)
 
 
-def deletions(observation: Observation) -> list[Step]:
+def deletions(observation: SpaceObservation) -> list[Step]:
     """Return the steps that delete our Secrets, because they are useless now."""
     return [
         DeleteSecret(viewpoint)

@@ -25,20 +25,20 @@ from twisted_exec.spacemanager.interfaces import BUILDING, Physical, SpaceInfo
 from twisted_exec.spacemanager.spaces import secrets
 from twisted_exec.spacemanager.spaces.naming import PHYSICAL_SPACE, viewpoints_of, was_found
 from twisted_exec.spacemanager.spaces.observation import (
-    Observation,
     ProbeResult,
     Rotate,
+    SpaceObservation,
     Tell,
     WriteSecret,
 )
-from twisted_exec.spacemanager.spaces.plan import Plan, asked_to_rotate, no_provider
+from twisted_exec.spacemanager.spaces.plan import SpacePlan, asked_to_rotate, no_provider
 
 _MAKING = ("Creating", "CreateFailed")
 _NOT_PROBED: ConditionValue = ("Unknown", "NotProbed", "not probed yet")
 _NONE: ConditionValue = ("Unknown", "NoCredentials", "there are no credentials yet")
 
 
-def status_of(observation: Observation, planned: Plan) -> Object:
+def status_of(observation: SpaceObservation, planned: SpacePlan) -> Object:
     """Return the desired status of a provider's Space."""
     current: Object = observation.space.get("status") or {}
     status = dict(current)
@@ -138,7 +138,7 @@ _QUIET = ("Creating", "Building", "Deleting", "Going")
 """Reasons that only confirm the user's own request."""
 
 
-def processed_rotation(observation: Observation) -> str:
+def processed_rotation(observation: SpaceObservation) -> str:
     """Return the rotation request that has just been processed, or empty."""
     value = asked_to_rotate(observation.space)
     if not value or not (Rotate in observation.done or _cannot_rotate(observation)):
@@ -146,7 +146,7 @@ def processed_rotation(observation: Observation) -> str:
     return value
 
 
-def cannot_rotate(observation: Observation) -> Tell | None:
+def cannot_rotate(observation: SpaceObservation) -> Tell | None:
     """Return the Event for a rotation request that the provider does not support."""
     if not asked_to_rotate(observation.space) or not _cannot_rotate(observation):
         return None
@@ -155,18 +155,18 @@ def cannot_rotate(observation: Observation) -> Tell | None:
     return Tell("Warning", "CannotRotate", message)
 
 
-def _cannot_rotate(observation: Observation) -> bool:
+def _cannot_rotate(observation: SpaceObservation) -> bool:
     return observation.answer is not None and not observation.provider.rotates
 
 
-def _reachable(observation: Observation) -> ConditionValue:
+def _reachable(observation: SpaceObservation) -> ConditionValue:
     provider = observation.provider
     if not provider.is_there:
         return no_provider(provider.name)
     return (provider.reachable.status, provider.reachable.reason, provider.reachable.message)
 
 
-def _valid(observation: Observation, planned: Plan, current: Object) -> ConditionValue:
+def _valid(observation: SpaceObservation, planned: SpacePlan, current: Object) -> ConditionValue:
     if (
         observation.has_failed(WriteSecret)
         and observation.refused is not None
@@ -184,7 +184,7 @@ def _valid(observation: Observation, planned: Plan, current: Object) -> Conditio
     )
 
 
-def _remedy(observation: Observation) -> str:
+def _remedy(observation: SpaceObservation) -> str:
     if observation.provider.rotates:
         return "new ones are being asked for"
     if isinstance(observation.answer, SpaceInfo):
@@ -214,7 +214,7 @@ def kept_condition(current: Object, type: str) -> ConditionValue:
     return _NOT_PROBED
 
 
-def _mine(observation: Observation) -> dict[str, Object]:
+def _mine(observation: SpaceObservation) -> dict[str, Object]:
     """Return our Secrets for the Space's viewpoints."""
     name = observation.space["metadata"]["name"]
     return {
@@ -226,7 +226,7 @@ def _mine(observation: Observation) -> dict[str, Object]:
     }
 
 
-def _references(observation: Observation) -> Object:
+def _references(observation: SpaceObservation) -> Object:
     mine = _mine(observation)
     references: Object = {}
     for viewpoint, key in spaces.REFERENCES.items():
@@ -242,7 +242,7 @@ def reference(secret: Mapping[str, Any]) -> Object:
     return {"name": metadata["name"], "namespace": metadata["namespace"]}
 
 
-def _physical(observation: Observation, planned: Plan) -> Object | None:
+def _physical(observation: SpaceObservation, planned: SpacePlan) -> Object | None:
     if planned.intended is None:
         return None
     is_found = planned.physical_space is not None or was_found(observation.space)
@@ -258,7 +258,7 @@ def _named(physical: Physical, is_found: bool) -> Object:
     return record
 
 
-def _physical_uid(current: Object, planned: Plan) -> str:
+def _physical_uid(current: Object, planned: SpacePlan) -> str:
     if planned.intended is None:
         return ""
     if planned.physical_space is None:
@@ -266,7 +266,7 @@ def _physical_uid(current: Object, planned: Plan) -> str:
     return planned.physical_space.uid
 
 
-def _expires(observation: Observation, current: Object) -> str:
+def _expires(observation: SpaceObservation, current: Object) -> str:
     """Return the earliest expiry of the credentials; without an answer the old value."""
     if not isinstance(observation.answer, SpaceInfo):
         return str(current.get("credentialsExpireTime") or "") if _mine(observation) else ""

@@ -34,12 +34,18 @@ from twisted_exec.spacemanager.spaces.observation import (
     ABSENT,
     SOON_SECONDS,
     Answer,
-    Observation,
     ProbeResult,
     Provider,
-    Refused,
+    RefusedStep,
+    SpaceObservation,
 )
-from twisted_exec.spacemanager.spaces.plan import Plan, asked_to_rotate, asks, plan, renewal_seconds
+from twisted_exec.spacemanager.spaces.plan import (
+    SpacePlan,
+    asked_to_rotate,
+    asks,
+    plan,
+    renewal_seconds,
+)
 from twisted_exec.spacemanager.spaces.probes import ProbeSchedule
 from twisted_exec.spacemanager.spaces.status import cannot_rotate, events, intended, status_of
 
@@ -131,7 +137,7 @@ class SpaceWorker:
         self._answer: Answer = None
         self._is_asked = False
         self._trouble: APIError | None = None
-        self._refused: Refused | None = None
+        self._refused: RefusedStep | None = None
         self._done: set[type] = set()
         self._events: list[acts.Tell] = []
 
@@ -181,14 +187,14 @@ class SpaceWorker:
             return False
         return True
 
-    async def _look(self) -> Observation:
+    async def _look(self) -> SpaceObservation:
         provider = self._provider()
         if not self._is_asked and asks(self.space, provider):
             await self._ask()
             provider = self._provider()
         self.probed = self._probe(provider)
         rotated = self._memory.rotated_at
-        return Observation(
+        return SpaceObservation(
             space=self.space,
             provider=provider,
             answer=self._answer,
@@ -295,7 +301,7 @@ class SpaceWorker:
                 await self._read()  # another writer was faster: observe again
                 return
             except APIError as error:
-                self._refused = Refused(step, error)
+                self._refused = RefusedStep(step, error)
                 return
             self._done.add(type(step))
 
@@ -437,7 +443,7 @@ class SpaceWorker:
 
     # Reporting.
 
-    async def _write(self, observation: Observation, planned: Plan) -> bool:
+    async def _write(self, observation: SpaceObservation, planned: SpacePlan) -> bool:
         """Write the status.  :return: false after a conflict, which needs another turn."""
         before, after = self.space.get("status") or {}, status_of(observation, planned)
         if after != before:
@@ -459,7 +465,7 @@ class SpaceWorker:
             self._context.hub.update(spaces.SPACES, update, self._namespace, subresource="status")
         )
 
-    def _again(self, observation: Observation, planned: Plan) -> float | None:
+    def _again(self, observation: SpaceObservation, planned: SpacePlan) -> float | None:
         times: list[float | None] = []
         if planned.again_seconds is not None:
             times.append(max(planned.again_seconds, self._memory.backoff.pause()))

@@ -42,7 +42,7 @@ class ForeignKey(StorageError):
 
 
 @dataclass(frozen=True)
-class Place:
+class HistoryPlace:
     """The place of an object in a history: its table and its key there."""
 
     table: str
@@ -87,7 +87,7 @@ class Keys:
         plural, _, group = table.partition(".")
         return "/".join(filter(None, (self.prefix, group, plural, *key))).encode()
 
-    def place(self, key: bytes) -> Place:
+    def place(self, key: bytes) -> HistoryPlace:
         """
         Return the place that a key stands for.
 
@@ -101,9 +101,9 @@ class Keys:
             parts[:2] = [f"{parts[1]}.{parts[0]}"]
         if not all(parts) or parts[0].startswith(".") or not 2 <= len(parts) <= 3:
             raise self._foreign(key)
-        return Place(parts[0], ("", parts[1]) if len(parts) == 2 else (parts[1], parts[2]))
+        return HistoryPlace(parts[0], ("", parts[1]) if len(parts) == 2 else (parts[1], parts[2]))
 
-    def read(self, key: bytes, value: bytes, revision: int) -> tuple[Place, Encoded]:
+    def read(self, key: bytes, value: bytes, revision: int) -> tuple[HistoryPlace, Encoded]:
         """
         Decode an object.
 
@@ -162,9 +162,9 @@ def with_version(obj: Object, text: str, version: int) -> Encoded:
     return Encoded(whole, f'{head[0]}"resourceVersion":"{version}"{comma}{rest}')
 
 
-def place_of(resource: Resource, obj: Object) -> Place:
+def place_of(resource: Resource, obj: Object) -> HistoryPlace:
     """Return the place of an object in a history."""
-    return Place(table_of(resource), key_of(obj))
+    return HistoryPlace(table_of(resource), key_of(obj))
 
 
 @dataclass(frozen=True)

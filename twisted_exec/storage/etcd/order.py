@@ -23,8 +23,8 @@ from twisted.logger import Logger
 
 from twisted_exec.storage.etcd.keys import (
     ForeignKey,
+    HistoryPlace,
     Keys,
-    Place,
     read_marker,
     with_version,
     without_version,
@@ -38,7 +38,7 @@ _TURN_TELLS = 1000
 
 
 @dataclass
-class Write:
+class OrderedWrite:
     """
     A write of this server.
 
@@ -50,7 +50,7 @@ class Write:
     """
 
     write: str
-    place: Place
+    place: HistoryPlace
     change: str
     obj: Object
     text: str
@@ -84,8 +84,8 @@ class Order:
         self._history, self._keys, self._clock, self._doubt = history, keys, clock, on_doubt
         self.seen = 0
         self.marker = ""
-        self._writes: dict[str, Write] = {}
-        self._early: dict[int, tuple[Write, int]] = {}
+        self._writes: dict[str, OrderedWrite] = {}
+        self._early: dict[int, tuple[OrderedWrite, int]] = {}
         self._revisions: deque[_Revision] = deque()
         self._turn: IDelayedCall | None = None
         self._waiting: list[tuple[int, int, Deferred[None]]] = []
@@ -109,15 +109,15 @@ class Order:
             self._turn.cancel()
             self._turn = None
 
-    def expect(self, write: Write) -> None:
+    def expect(self, write: OrderedWrite) -> None:
         """Register a write before it is sent."""
         self._writes[write.write] = write
 
-    def dismiss(self, write: Write) -> None:
+    def dismiss(self, write: OrderedWrite) -> None:
         """Remove a write that failed or has an unknown outcome."""
         self._writes.pop(write.write, None)
 
-    def confirmed(self, write: Write, revision: int, after: int) -> None:
+    def confirmed(self, write: OrderedWrite, revision: int, after: int) -> None:
         """
         Handle etcd's confirmation of a write.
 
@@ -131,7 +131,7 @@ class Order:
         self._early[after] = write, revision
         self._show_early()
 
-    def waiting(self) -> Sequence[Write]:
+    def waiting(self) -> Sequence[OrderedWrite]:
         """The writes that were sent and are not visible."""
         return list(self._writes.values())
 
@@ -216,7 +216,9 @@ class Order:
             count += self._history.apply(place.table, event)
         return count
 
-    def _read(self, events: Sequence[pb.Event], revision: int) -> Iterator[tuple[Place, Event]]:
+    def _read(
+        self, events: Sequence[pb.Event], revision: int
+    ) -> Iterator[tuple[HistoryPlace, Event]]:
         version = self._keys.version(revision)
         for event in events:
             try:
@@ -246,7 +248,7 @@ class Order:
             if not write.done.called:
                 self._show_own(write, revision)
 
-    def _show_own(self, write: Write, revision: int) -> int:
+    def _show_own(self, write: OrderedWrite, revision: int) -> int:
         obj = self.as_shown(write, revision)
         previous = self._history.at(write.place.table, write.place.key)
         event = Event(write.change, obj, previous, self._keys.version(revision))
@@ -255,14 +257,14 @@ class Order:
         self._settle(write, obj)
         return changes
 
-    def as_shown(self, write: Write, revision: int) -> Object:
+    def as_shown(self, write: OrderedWrite, revision: int) -> Object:
         """Return the object of a confirmed write."""
         version = self._keys.version(revision)
         if write.change == DELETED:
             return versioned(write.obj, version)
         return with_version(without_version(write.obj), write.text, version)
 
-    def _settle(self, write: Write, obj: Object) -> None:
+    def _settle(self, write: OrderedWrite, obj: Object) -> None:
         self._writes.pop(write.write, None)
         if not write.done.called:
             write.done.callback(obj)

@@ -42,7 +42,7 @@ from twisted_exec.storage.etcd.client import (
     write_refusal,
 )
 from twisted_exec.storage.etcd.keys import Keys, MarkerValue, is_marker_of, place_of, value_of
-from twisted_exec.storage.etcd.order import Write
+from twisted_exec.storage.etcd.order import OrderedWrite
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.reflector import CATCH_UP_SECONDS, EtcdReflector
 from twisted_exec.storage.etcd.target import EtcdTarget
@@ -55,7 +55,7 @@ from twisted_exec.storage.interfaces import (
     Object,
 )
 from twisted_exec.storage.memory import HistoryStorage
-from twisted_exec.storage.quota import NO_LIMITS, Limits
+from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 
 
 @implementer(IStorage)
@@ -83,7 +83,7 @@ class EtcdStorage(HistoryStorage):
         remembered_bytes: int = history.REMEMBERED_BYTES,
         read_seconds: float = READ_SECONDS,
         write_seconds: float = WRITE_SECONDS,
-        limits: Limits = NO_LIMITS,
+        limits: QuotaLimits = NO_LIMITS,
     ) -> None:
         super().__init__(limits)
         self._reactor, self._keys = reactor, Keys(target.prefix)
@@ -332,7 +332,9 @@ class Writes:
         else:
             text = value_of(obj)
             put = pb.RequestOp(request_put=pb.PutRequest(key=key, value=text.encode("ascii")))
-        write = Write(self._following.next_write(), place_of(resource, obj), change, obj, text)
+        write = OrderedWrite(
+            self._following.next_write(), place_of(resource, obj), change, obj, text
+        )
         await self._send(resource, write, compare, put)
         return await write.done
 
@@ -357,7 +359,7 @@ class Writes:
         return stored
 
     async def _send(
-        self, resource: Resource, write: Write, compare: pb.Compare, put: pb.RequestOp
+        self, resource: Resource, write: OrderedWrite, compare: pb.Compare, put: pb.RequestOp
     ) -> None:
         marker = self._keys.marker
         ours = pb.Compare(
@@ -390,13 +392,13 @@ class Writes:
             obj = self._order.as_shown(write, answer.header.revision)
             write.done.addTimeout(CATCH_UP_SECONDS, self._reactor, lambda *_: obj)
 
-    def _dismiss(self, write: Write, refusal: APIError) -> None:
+    def _dismiss(self, write: OrderedWrite, refusal: APIError) -> None:
         """Fail a write, unless the watch has reported it as executed."""
         self._order.dismiss(write)
         if not write.done.called:
             write.done.errback(refusal)
 
-    def _refuse(self, resource: Resource, write: Write, answer: pb.TxnResponse) -> NoReturn:
+    def _refuse(self, resource: Resource, write: OrderedWrite, answer: pb.TxnResponse) -> NoReturn:
         """
         Fail a write whose condition did not hold.
 

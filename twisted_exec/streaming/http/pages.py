@@ -91,10 +91,10 @@ def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) ->
         check_websocket(request.method, headers)
         if V5.encode("ascii") in tokens(values(headers, _PROTOCOLS)):
             is_foreign = is_cross_site(headers, secure=request.isSecure(), allowed=allowed_origins)
-            request.page = Page(reads_refusals=not is_foreign)
+            request.page = PageHandshake(reads_refusals=not is_foreign)
 
 
-class Page:
+class PageHandshake:
     """
     The answers to a page's handshake.
 

@@ -40,7 +40,7 @@ class _Node(Generic[Endpoint]):
 
 
 @dataclass(frozen=True)
-class Match(Generic[Endpoint]):
+class RouteMatch(Generic[Endpoint]):
     """
     The route of a request.
 
@@ -129,7 +129,7 @@ class RouteTable(Generic[Endpoint]):
         """Yield the method, the pattern and the endpoint of each route."""
         yield from _routes(self._root, "")
 
-    def match(self, method: bytes, path: bytes) -> Match[Endpoint]:
+    def match(self, method: bytes, path: bytes) -> RouteMatch[Endpoint]:
         """
         Find the route of a request.
 
@@ -141,7 +141,7 @@ class RouteTable(Generic[Endpoint]):
         for node, values in nodes:
             if method in node.endpoints:
                 endpoint, names = node.endpoints[method]
-                return Match(endpoint, dict(zip(names, values, strict=True)), segments)
+                return RouteMatch(endpoint, dict(zip(names, values, strict=True)), segments)
         allowed = [each for node, _ in nodes for each in node.endpoints]
         if not allowed:
             raise not_found()

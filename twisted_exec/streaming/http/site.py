@@ -9,7 +9,7 @@ It is a session, limited by :mod:`twisted_exec.streaming.sessions.registry`.
 
 twisted.web trusts its clients in three ways that this module does not.  Its timeout restarts with
 every byte, so a client that sends one byte a minute keeps its connection for ever; it reads bodies
-of any size; and it answers bad requests with text that kubectl cannot display.  :class:`Channel`
+of any size; and it answers bad requests with text that kubectl cannot display.  :class:`HTTPChannel`
 gives each stage of a request an *absolute* deadline, refuses a body that is too large before
 buffering it, and answers with JSON ``Status`` documents.  It handles one pipelined request in a
 turn of the reactor.
@@ -52,7 +52,7 @@ from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.http.pages import Page
+    from twisted_exec.streaming.http.pages import PageHandshake
 
 
 MAX_HEAD_BYTES = 64 << 10
@@ -91,7 +91,7 @@ class RequestHeaderFieldsTooLarge(APIError):
 
 
 @implementer(IFramed)
-class Channel(http.HTTPChannel):
+class HTTPChannel(http.HTTPChannel):
     """
     One connection, with one deadline at a time.
 
@@ -421,14 +421,14 @@ class Request(server.Request):
         ``None`` for other clients.
     """
 
-    channel: Channel
+    channel: HTTPChannel
     content: Any
     credentials: Any = None
     is_forwarded = False
-    page: Page | None = None
+    page: PageHandshake | None = None
     gone = False
 
-    def __init__(self, channel: Channel, *args: Any, **more: Any) -> None:
+    def __init__(self, channel: HTTPChannel, *args: Any, **more: Any) -> None:
         super().__init__(channel, *args, parsePOSTFormSubmission=False, **more)
         self.subject = Subject(session=str(uuid.uuid4()))
         self._chunks = 0
@@ -526,7 +526,7 @@ class Site(server.Site):
     :ivar turns: of responses with much to do.
     """
 
-    protocol = Channel  # type: ignore[assignment]
+    protocol = HTTPChannel  # type: ignore[assignment]
     noisy = False
     closing = False
     requestFactory = Request
@@ -554,9 +554,9 @@ class Site(server.Site):
         self.max_body_bytes = max_body_bytes
         self._max_connections = max_connections
         self._fitting = fitting or partial(SessionLimits.fitting().connections_beside, 0)
-        self.connections: dict[Channel, None] = {}  # the oldest first
+        self.connections: dict[HTTPChannel, None] = {}  # the oldest first
         self.turns = SharedTurns(reactor)
-        self.receiving: Budget[Channel] = Budget(receiving_bytes, Channel.too_long)
+        self.receiving: Budget[HTTPChannel] = Budget(receiving_bytes, HTTPChannel.too_long)
         self.unread: Budget[SlowReader] = Budget(unread_bytes, lambda slow: slow.evict())
 
     def buildProtocol(self, addr: IAddress | None) -> Any:

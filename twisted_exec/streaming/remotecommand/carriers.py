@@ -80,7 +80,7 @@ MESSAGE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
-class Limits:
+class StreamLimits:
     """
     Limits of one session.
 
@@ -104,7 +104,7 @@ class Limits:
     ping_seconds: float = 30
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = StreamLimits()
 
 
 class ServerUser(CarrierUser, Typing):
@@ -125,7 +125,7 @@ def accept(
     resumable: Resumable | None = None,
     offer: Offer | None = None,
     clock: IReactorTime,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: StreamLimits = DEFAULT_LIMITS,
 ) -> None:
     """
     Answer an upgrade request with a 101, and start its carrier.
@@ -161,7 +161,7 @@ def _accept_websocket(
     user: ServerUser,
     headers: dict[str, str],
     clock: IReactorTime,
-    limits: Limits,
+    limits: StreamLimits,
     offer: Offer | None,
 ) -> None:
     (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
@@ -189,7 +189,7 @@ def _accept_spdy(
     user: ServerUser,
     headers: dict[str, str],
     clock: IReactorTime,
-    limits: Limits,
+    limits: StreamLimits,
     offer: Offer | None,
 ) -> None:
     from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY

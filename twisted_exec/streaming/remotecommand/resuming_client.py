@@ -541,7 +541,7 @@ class ResumingClient:
         self._user.detached(reason)
 
 
-class Session(Protocol):
+class ResumableSession(Protocol):
     """
     The session, which has one connection after another.
 
@@ -576,8 +576,8 @@ class SessionConnection:
     stream: ConsoleClient | None = None
     is_placed = False
 
-    def __init__(self, client: Session) -> None:
-        self.client: Session | None = client
+    def __init__(self, client: ResumableSession) -> None:
+        self.client: ResumableSession | None = client
         self.synced: Deferred[None] = Deferred()
 
     def attached(self, stream: Any) -> None:

@@ -47,7 +47,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import (
     DEFAULT_LIMITS,
-    Limits,
+    StreamLimits,
     accept,
     choose_protocol,
 )
@@ -89,7 +89,7 @@ def serve(
     session: str,
     user: str,
     clock: IReactorTime,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: StreamLimits = DEFAULT_LIMITS,
     record: Session | None = None,
     terms: Terms = FULL,
     now: Callable[[], float] = time.time,
@@ -186,7 +186,7 @@ class ConsoleServer:
         user: str,
         options: StreamOptions,
         clock: IReactorTime,
-        limits: Limits,
+        limits: StreamLimits,
         record: Session | None,
         terms: Terms = FULL,
         now: Callable[[], float] = time.time,

@@ -36,8 +36,8 @@ from twisted_exec.streaming.remotecommand.carriers import (
     DEFAULT_LIMITS,
     OVER_SPDY,
     Attempt,
-    Limits,
     OtherProtocol,
+    StreamLimits,
     accept,
     choose_protocol,
     of_the_protocol,
@@ -139,7 +139,7 @@ class Translation:
         on_end: Callable[[str], None],
         *,
         session: str,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: StreamLimits = DEFAULT_LIMITS,
         terms: Callable[[], Terms] = lambda: FULL,
         recorder: IStreamRecorder | None = None,
     ) -> None:

@@ -192,7 +192,7 @@ _Parsed = TypeVar("_Parsed")
 
 
 @dataclass(frozen=True)
-class Resumption:
+class RequestedResumption:
     """
     The header of a client that can resume sessions.
 
@@ -217,7 +217,7 @@ def resume_headers(request: IRequest) -> Sequence[bytes]:
     return _values(request, RESUME)
 
 
-def requested_resumption(values: Sequence[bytes]) -> Resumption | None:
+def requested_resumption(values: Sequence[bytes]) -> RequestedResumption | None:
     """
     Read the header of a request that can resume sessions.
 
@@ -228,7 +228,7 @@ def requested_resumption(values: Sequence[bytes]) -> Resumption | None:
     if not values:
         return None
     resume = _only(RESUME_HEADER, values, parse_request)
-    return Resumption(values[0], resume, _only(RESUME_HEADER, values, parse_credit))
+    return RequestedResumption(values[0], resume, _only(RESUME_HEADER, values, parse_credit))
 
 
 def confirmed_resumption(headers: Headers) -> Resumable | None:

@@ -55,7 +55,7 @@ _UNRESUMABLE = 1000
 _Key = TypeVar("_Key")
 
 
-class Watcher(Typing):
+class StreamWatcher(Typing):
     """Observer of the streams of :class:`Sessions`."""
 
     def began(self, session: Session) -> None:
@@ -92,7 +92,7 @@ class Sessions:
         limits: SessionLimits | None = None,
     ) -> None:
         self.trail = trail
-        self.watcher: Watcher | None = None
+        self.watcher: StreamWatcher | None = None
         self.metrics = metrics or SessionMetrics(new_registry(process=False))
         self.latency: LatencyMetrics | None = None
         self.limits = limits or SessionLimits.fitting()
@@ -377,7 +377,7 @@ class Session:
     :ivar waits_for_machine: the machine's end lets the session wait while the machine is off, or ends
         it.
     :ivar is_lost: the connection was lost, and the session waits for its user; for
-        :meth:`Watcher.ended`.
+        :meth:`StreamWatcher.ended`.
     :ivar is_superseded: the user has resumed the session over another connection.
     """
 

@@ -34,7 +34,7 @@ from twisted_exec.api.times import stamp
 from twisted_exec.streaming.interfaces import INTERNAL, LINE_LOST, REVOKED, Ending
 from twisted_exec.streaming.text.download import Download
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.log_frames import Frame, FrameDecoder, Framing
+from twisted_exec.wire.log_frames import FrameDecoder, Framing, LogFrame
 from twisted_exec.wire.resume import Position
 
 OUTAGE_SECONDS = 60.0
@@ -96,7 +96,7 @@ class ResumedLog:
         self._options, self._again, self._clock = options, again, clock
         self._has_frames, self._final, self._report = has_frames, final, lost
         self._download, self._framing = first
-        self._last = Frame(b"", self._framing.start, 0, options.state or 0)
+        self._last = LogFrame(b"", self._framing.start, 0, options.state or 0)
         self._decoder = FrameDecoder()
         self._received = 0  # bytes of text
         self._paused = False

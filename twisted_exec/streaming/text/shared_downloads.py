@@ -81,7 +81,7 @@ WINDOW = 65535
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class Shared(TypingProtocol):
+class StreamsConnection(TypingProtocol):
     """The connection, as its streams see it."""
 
     def open(self, stream: SharedStream, headers: Headers) -> bool:
@@ -124,7 +124,7 @@ class SharedStream:
         "number",
     )
 
-    def __init__(self, connection: Shared) -> None:
+    def __init__(self, connection: StreamsConnection) -> None:
         self._connection = connection
         self.number = 0
         self._answered: Deferred[Download] | None = None
@@ -442,7 +442,7 @@ class SharedConnection(TwistedProtocol):
         return stream
 
     def open(self, stream: SharedStream, headers: Headers) -> bool:
-        """See :meth:`Shared.open`."""
+        """See :meth:`StreamsConnection.open`."""
         if self._lost:
             return False
         try:
@@ -459,14 +459,14 @@ class SharedConnection(TwistedProtocol):
         return True
 
     def widen(self, stream: SharedStream, size: int) -> None:
-        """See :meth:`Shared.widen`."""
+        """See :meth:`StreamsConnection.widen`."""
         if stream.number in self._streams:
             with suppress(StreamClosedError):  # its end was received, and is about to be handled
                 self._http.increment_flow_control_window(size, stream.number)
             self._flush()
 
     def leave(self, stream: SharedStream) -> None:
-        """See :meth:`Shared.leave`."""
+        """See :meth:`StreamsConnection.leave`."""
         if self._streams.pop(stream.number, None) is not None and not self._lost:
             with suppress(StreamClosedError):
                 self._http.reset_stream(stream.number, ErrorCodes.CANCEL)
