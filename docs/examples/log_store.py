@@ -74,7 +74,6 @@ class LogStorage(HistoryStorage):
         return self._queue(DELETED, resource, obj)
 
     def probe(self) -> Deferred[object]:
-        # An empty line would do for a real log, if lines() skips it.
         return self._log.append("") if self.running else fail(_busy("the store is closed"))
 
     def _queue(self, change: str, resource: Resource, obj: Object) -> Deferred[Object]:
@@ -92,7 +91,7 @@ class LogStorage(HistoryStorage):
             await self._log.append(json.dumps([table, change, event.obj]))
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                message = "the disk of the store is full: free space on it, or delete objects"
+                message = "the disk of the store is full: free space on it"
                 raise InsufficientStorage(message, retry_after_seconds=10) from error
             raise ServiceUnavailable(f"the store cannot write: {error}") from error
         self._history.apply(table, event)  # now readers and watchers see it, then the writer
