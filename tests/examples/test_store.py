@@ -92,7 +92,10 @@ class LogStorageTests(StorageContract, TestCase):
         storage = await self.make_storage()
         events: list[object] = []
         storage.watch(MACHINES, None, events.append)
-        for code, refusal in ((errno.ENOSPC, InsufficientStorage), (errno.EROFS, ServiceUnavailable)):
+        for code, refusal in (
+            (errno.ENOSPC, InsufficientStorage),
+            (errno.EROFS, ServiceUnavailable),
+        ):
             self.log.problem = OSError(code, "no")
             with self.assertRaises(refusal):
                 await storage.create(MACHINES, machine("a"))
