@@ -18,7 +18,7 @@ from twisted_exec.storage import history
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage, Object
 from twisted_exec.storage.memory import HistoryStorage
-from twisted_exec.storage.quota import NO_LIMITS, Limits
+from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 
 _WAITING_WRITES = 10_000
 
@@ -39,7 +39,7 @@ class LogStorage(HistoryStorage):
         *,
         remembered: int = history.REMEMBERED_CHANGES,
         remembered_bytes: int = history.REMEMBERED_BYTES,
-        limits: Limits = NO_LIMITS,
+        limits: QuotaLimits = NO_LIMITS,
     ) -> None:
         super().__init__(limits)
         self._log, self._turns = log, DeferredLock()
