@@ -110,7 +110,7 @@ class ConsoleFaultTests(ChainTestCase):
     pools_named = False
 
     async def setUp(self) -> None:
-        self.patch(assembly, "Limits", partial(RequestLimits, short=2))
+        self.patch(assembly, "RequestLimits", partial(RequestLimits, short=2))
         await super().setUp()
 
     def settings(self, **more: Any) -> Settings:
