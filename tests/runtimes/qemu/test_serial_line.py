@@ -64,12 +64,12 @@ class SerialLineTests(SynchronousTestCase):
         self.line.break_begins()
         self.line.break_begins()
         self.line.write(b"a")
-        self.line.break_ends()
+        self.assertEqual(self.line.break_ends("answer"), "answer")
         self.line.write(b"b")
         self.assertEqual(
             (self.port.value(), self.line.unsent(), typist.flows[-1]), (b"", b"ab", False)
         )
-        self.line.break_ends()
+        self.line.break_ends(None)
         self.line.write(b"c")
         self.assertEqual(
             (self.port.value(), self.line.unsent(), typist.flows[-1]), (b"abc", b"", True)

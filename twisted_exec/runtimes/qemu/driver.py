@@ -516,9 +516,9 @@ class QemuRun:
             if line is not None:
                 line.break_begins()
             sending = self._control.execute("chardev-send-break", id="serial0")
-            sending.addErrback(lambda failure: failure.trap(QMPError))
             if line is not None:
-                sending.addBoth(lambda _: line.break_ends())
+                sending.addBoth(line.break_ends)
+            sending.addErrback(lambda failure: failure.trap(QMPError))
 
     def _port_lost(self) -> None:
         """Find out if the machine has ended or only the socket was closed."""

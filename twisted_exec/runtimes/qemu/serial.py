@@ -135,26 +135,28 @@ class QemuSerialLine:
         """
         Hold input back until :meth:`break_ends`.
 
-        BREAK takes another way than input (QMP), so QEMU could read a key that follows it first.  That
-        would be a wrong command where BREAK and the key are one, as Linux' SysRq, and a UART without a
-        FIFO even loses the key.
+        BREAK is a command of QMP, so QEMU could read a key that the user typed after it from the serial
+        socket first.  BREAK and the key together may be one command (SysRq of Linux), and a UART without
+        a FIFO loses a key that BREAK overtakes.
         """
         self._breaks += 1
         if self._producer is not None:
             self._producer.pauseProducing()
 
-    def break_ends(self) -> None:
-        """QEMU has carried out a BREAK, or refused it."""
+    def break_ends(self, result: Any) -> Any:
+        """
+        Send the input that was held back, unless another BREAK is under way.
+
+        :param result: QEMU's answer to the BREAK, or a failure; it is returned.
+        """
         self._breaks -= 1
-        if self._breaks:
-            return
-        held, self._held = self._held, b""
-        if self._port is None:
-            return  # input is lost with the connection
-        if held:
-            self._port.transport.write(held)
-        if self._producer is not None:
-            self._producer.resumeProducing()
+        if not self._breaks:
+            held, self._held = self._held, b""
+            if self._port is not None:  # otherwise input is lost with the connection
+                self._port.transport.write(held)
+                if self._producer is not None:
+                    self._producer.resumeProducing()
+        return result
 
     def drop(self) -> None:
         """Abort the connection."""
