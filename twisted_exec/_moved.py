@@ -74,7 +74,7 @@ class _Moved(ModuleType):
 
 
 class _Finder:
-    """Finds old paths; it is asked last, so it costs modules that exist nothing."""
+    """Finds old paths.  It is the last finder, so imports of existing modules cost no more."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -88,7 +88,7 @@ class _Finder:
         return _Moved(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: a name is looked up when it is asked for."""
+        """Do nothing: :class:`_Moved` looks a name up when a program uses it."""
 
 
 def install() -> None:

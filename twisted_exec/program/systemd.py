@@ -1,5 +1,5 @@
 """
-What a program and systemd tell each other: notifications, and sockets that systemd opened.
+The interface between a program and systemd: notifications, and sockets that systemd opened.
 
 systemd considers a service of ``Type=notify`` started when it sends ``READY=1``, so units ordered
 after it find it listening.  Source: sd_notify(3): one datagram to the socket in ``NOTIFY_SOCKET``,
