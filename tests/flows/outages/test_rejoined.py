@@ -34,9 +34,10 @@ class RejoinedTests(PodsTestCase):
     async def attached(self, name: str) -> Program:
         program = self.in_terminal(name, "attach", "-it", "sh")
         await program.until(rb"press enter|[$#] ")
-        # Earlier output is shown again, so each kubectl waits for words of its own.
+        # Earlier output is shown again, with its prompts: each kubectl waits for words of its own, which may
+        # follow the prompt of a shell that has just started.
         program.type(b"stty -echo; PS1=; echo re''ady-%b\n" % name.encode())
-        await program.until(rb"\nready-%b\r\n" % re.escape(name.encode()))
+        await program.until(rb"ready-%b\r\n" % re.escape(name.encode()))
         return program
 
     async def lose_poollet(self, number: int) -> None:
