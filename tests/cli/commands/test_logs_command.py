@@ -5,6 +5,7 @@ Tests for ``twisted-exec logs`` against a real server.
 from __future__ import annotations
 
 import io
+import sys
 import time
 from contextlib import redirect_stderr
 from typing import Any
@@ -112,7 +113,8 @@ class LogsTests(ConsolesCase):
         self.patch(logs_command, "_LOUD_SECONDS", 0)
         journal = self.logs.journal
         reading = Deferred.fromCoroutine(self.typed("--follow"))
-        while not self.logs.sessions.live():
+        printed: Any = sys.stdout
+        while not printed.buffer.getvalue():
             await self._settle()
         self.logs.problem = ServiceUnavailable("starting")
         self.logs.cut()

@@ -19,7 +19,7 @@ from tests.flows.kubectl.test_pods_view import PodsTestCase
 from tests.flows.resuming import CabledDeployment, Typist
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Conflict
-from twisted_exec.console.floor import LINE_AGAIN, WAITS
+from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, WAITS
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF
 
 reactor: Any = _reactor
@@ -47,10 +47,24 @@ class RestartedCase(TestCase):
         return user
 
     async def answers(self, word: str) -> None:
-        """Wait until the shell answers the user."""
-        start = self.user.printed_bytes
-        self.user.type(b"echo %s''\n" % word.encode())
-        await self.user.until_printed(rb"%s\r\n" % word.encode(), start)
+        """
+        Wait until the shell answers the user.
+
+        Keys are refused that arrive before the client's word that it knows of the machine's new start: then the
+        user types again.
+        """
+        start, answer = self.user.printed_bytes, b"%s\r\n" % word.encode()
+        while answer not in self.user.printed[start:]:
+            refused = self.refusals()
+            self.user.type(b"echo %s''\n" % word.encode())
+            await self.user.until(
+                lambda before=refused: (
+                    answer in self.user.printed[start:] or self.refusals() > before
+                )
+            )
+
+    def refusals(self) -> int:
+        return sum(TYPED_BEFORE in notice for notice in self.user.notices)
 
     async def set_power(self, power: str, state: str) -> None:
         """Switch the machine."""

@@ -254,8 +254,8 @@ class ManyLogsTests(TestCase):
         follower = start(argv, env={"KUBECONFIG": deployment.admin})
         self.addCleanup(follower.stop)
         for word in ("here", "there"):
-            printed = [Deferred.fromCoroutine(self.say(deployment, each, word)) for each in names]
-            await gatherResults(printed, consumeErrors=True)
+            for name in names:
+                await self.say(deployment, name, word)
             for name in names:
                 line = rb"(?m)^\[pod/%b/console\] %b\r$" % (name.encode(), word.encode())
                 await follower.until(line)

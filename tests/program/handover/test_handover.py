@@ -95,7 +95,7 @@ class ServiceState(Program):
 class HandOverCase(TestCase):
     """A program in a directory of its own."""
 
-    timeout = 60
+    timeout = 170
 
     def setUp(self) -> None:
         # Paths of sockets are short; a test's own directory may not be.
