@@ -14,7 +14,6 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 from twisted_exec.storage.database import (
@@ -96,33 +95,6 @@ def restore(backup: str, path: str, *, force: bool = False, accept_loss: bool = 
         return summary
     finally:
         record.close()
-
-
-async def restore_into(
-    storage: str, backup: str, reactor: Any, *, force: bool = False, accept_loss: bool = False
-) -> tuple[str, Summary]:
-    """
-    Copy all objects of a backup into a store that is no SQLite file.
-
-    :param storage: as ``--storage``.
-    :param backup: a backup, or the database of a stopped server.
-    :return: the location of the store, and its content.
-    :raises StorageError: ``storage`` names no etcd; or as
-        :func:`~twisted_exec.storage.etcd.restore.restore_to_etcd`.
-    """
-    kind, _, address = storage.partition(":")
-    if kind != "etcd":
-        raise StorageError("--storage is for etcd:...; give the file of SQLite as DATABASE")
-    # Imported here: backups of SQLite do not need grpcio.
-    from twisted_exec.storage.etcd.restore import restore_to_etcd
-    from twisted_exec.storage.etcd.target import parse_target
-
-    try:
-        target = parse_target(address)
-    except ValueError as problem:
-        raise StorageError(f"--storage: {problem}") from None
-    summary = await restore_to_etcd(backup, target, reactor, force=force, accept_loss=accept_loss)
-    return target.location, summary
 
 
 def _create(

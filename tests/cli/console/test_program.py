@@ -16,7 +16,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     TooManyRequests,
 )
-from twisted_exec.cli.console.program import patiently
+from twisted_exec.cli.console.session import patiently
 
 
 class PatienceTests(SynchronousTestCase):

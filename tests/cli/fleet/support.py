@@ -17,7 +17,7 @@ from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.console import space
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.console.space import Visit
-from twisted_exec.cli.fleet import command, targets
+from twisted_exec.cli.fleet import targets, task
 from twisted_exec.cli.options import config_of
 from twisted_exec.console.log import LogStream
 from twisted_exec.journal.journal import Journal
@@ -135,7 +135,7 @@ class FleetCase(ConsolesCase):
         serving = super().setUp()
         self.fleet = self.site.resource = Fleet()
         self.messages: list[str] = []
-        self.patch(command, "say", self.messages.append)
+        self.patch(task, "say", self.messages.append)
         return serving
 
     def options(self, *words: str) -> Any:

@@ -17,9 +17,9 @@ from tests.storage.etcd import test_client
 from tests.storage.etcds import EtcdCase, Etcds, Gate, any_prefix, shared
 from tests.tls.support import authority
 from twisted_exec.api.status import Conflict, Expired, ServiceUnavailable
-from twisted_exec.storage.backup import SKIPPED_VERSIONS, Summary, back_up, restore_into
+from twisted_exec.storage.backup import SKIPPED_VERSIONS, Summary, back_up
 from twisted_exec.storage.etcd.client import EtcdClient
-from twisted_exec.storage.etcd.restore import restore_to_etcd
+from twisted_exec.storage.etcd.restore import restore_into, restore_to_etcd
 from twisted_exec.storage.etcd.target import EtcdTarget
 from twisted_exec.storage.interfaces import Event, Object, StorageError
 from twisted_exec.storage.sqlite import SQLiteStorage

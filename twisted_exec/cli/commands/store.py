@@ -83,7 +83,7 @@ def _restore(options: argparse.Namespace) -> int:
 
 def _restore_into(options: argparse.Namespace) -> int:
     async def asking(reactor: Any) -> int:
-        from twisted_exec.storage.backup import restore_into
+        from twisted_exec.storage.etcd.restore import restore_into
         from twisted_exec.storage.interfaces import StorageError
 
         try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import random
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -43,17 +42,14 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Sink
     from twisted_exec.cli.console.script import Script
     from twisted_exec.cli.console.session import Outcome
+    from twisted_exec.cli.console.terminal import Terminal
+    from twisted_exec.cli.fleet.task import Task
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
     from twisted_exec.wire.escape_sequences import QueryFilter
     from twisted_exec.wire.stream_options import StreamOptions
 
-PATIENCE_SECONDS = 60.0
-"""Time for which the program obeys ``Retry-After`` before it gives up."""
-
 _SILENT_SECONDS = 1.0
-
-_BUSY = (429, 503)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,9 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Parser.failure_code = failure_code(arguments)
         options = parse_options(arguments)
         if is_fleet(options):
-            from twisted_exec.cli.fleet.command import run
-
-            return run(options)
+            return _run_fleet(options)
         if options.web:
             return _run_web(options)
         return conclude(*_run(options))
@@ -115,6 +109,73 @@ def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
     except KubeConfigError as error:
         return Outcome(Parser.failure_code, str(error)), False
     return _Console(options, config).run()
+
+
+def _run_fleet(options: argparse.Namespace) -> int:
+    """Run the sessions of many machines until their task ends or a signal comes; return the exit code."""
+    from twisted.internet.defer import Deferred
+
+    from twisted_exec.cli.console.terminal import Signals, Terminal
+    from twisted_exec.cli.fleet.targets import MOST_SPACES
+    from twisted_exec.cli.fleet.task import FAILED, complain
+    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+    from twisted_exec.program.clock import use_monotonic_clock
+    from twisted_exec.program.descriptors import raise_descriptor_limit
+
+    try:
+        config = config_of(options)
+    except KubeConfigError as error:
+        return complain(str(error))
+    start_log()
+    reactor = the_reactor()
+    use_monotonic_clock(reactor)
+    # Threads look names up: one whose DNS is silent must not hold up the others.
+    reactor.suggestThreadPoolSize(MOST_SPACES)
+    raise_descriptor_limit()
+    gc.enable()
+    with Terminal(0) as terminal:
+        task = _fleet_task(options, config, reactor, terminal)
+        codes: list[int] = []
+
+        def begin() -> None:
+            running = Deferred.fromCoroutine(task.run())
+            running.addErrback(crashed).addCallback(codes.append)
+            running.addBoth(lambda _: reactor.stop())
+
+        def crashed(failure: Failure) -> int:
+            error = failure.value
+            return complain(f"internal error: {type(error).__name__}: {failure.getErrorMessage()}")
+
+        def deadly(number: int) -> None:
+            reactor.callFromThread(task.interrupted, number)
+
+        def resized() -> None:
+            reactor.callFromThread(task.resized)
+
+        with Signals(terminal, resized, deadly):
+            reactor.callWhenRunning(begin)
+            try:
+                reactor.run(installSignalHandlers=False)
+            finally:
+                terminal.restore()
+                task.restore()
+    return codes[0] if codes else FAILED
+
+
+def _fleet_task(
+    options: argparse.Namespace, config: ClientConfig, reactor: Any, terminal: Terminal
+) -> Task:
+    if options.tiled:
+        from twisted_exec.cli.fleet.tiled import Tiled
+
+        return Tiled(options, config, reactor, terminal)
+    if options.script_command is not None:
+        from twisted_exec.cli.fleet.run import RunTask
+
+        return RunTask(options, config, reactor)
+    from twisted_exec.cli.fleet.prefixed import Prefixed
+
+    return Prefixed(options, config, reactor)
 
 
 def conclude(outcome: Outcome, mid_line: bool) -> int:
@@ -245,6 +306,7 @@ class ConsoleProgram:
         self._open(source, sink, self._timeout_seconds)
 
     def _open(self, source: int, sink: int, timeout: float | None) -> None:
+        from twisted_exec.cli.console.session import patiently
         from twisted_exec.cli.console.terminal import TerminalInput, TerminalOutput
         from twisted_exec.wire.stream_options import CONSOLE
 
@@ -461,38 +523,6 @@ class _Console(ConsoleProgram):
         looking = hint_after(failure.value, config, self._options.name, reactor)
         # The user reads the refusal in any case.
         return looking.addCallback(found).addBoth(lambda _: failure)
-
-
-def patiently(
-    attempt: Callable[[], Deferred[ConsoleStream]], clock: Any, say: Callable[[str], None]
-) -> Deferred[ConsoleStream]:
-    """
-    Open the console, again for as long as a busy server names a time to come again.
-
-    :param say: receives the reason for each wait.
-    :return: fails with the last error after :data:`PATIENCE_SECONDS`; cancelling ends the wait.
-    """
-    from twisted.internet.defer import Deferred
-    from twisted.internet.task import deferLater
-
-    from twisted_exec.api.status import APIError
-
-    async def opened() -> ConsoleStream:
-        left = PATIENCE_SECONDS
-        while True:
-            try:
-                return await attempt()
-            except APIError as error:
-                seconds = error.retry_after_seconds or 0
-                if error.code not in _BUSY or not 0 < seconds <= left:
-                    raise
-                say(f"{one_line(error.message)}; trying again in {seconds} s")
-            # Not all at the same time, or the server would refuse the same number again.
-            pause = seconds + random.uniform(0, 1)
-            left -= pause
-            await deferLater(clock, pause)
-
-    return Deferred.fromCoroutine(opened())
 
 
 def _query_filter() -> QueryFilter:

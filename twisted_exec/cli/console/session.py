@@ -41,6 +41,7 @@ The user sees the machine's output, notices, and messages of this program (:clas
 
 from __future__ import annotations
 
+import random
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,8 +49,10 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.task import deferLater
 from zope.interface import implementer
 
+from twisted_exec.api.status import APIError
 from twisted_exec.cli.console.escape import EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import one_line
@@ -60,6 +63,7 @@ from twisted_exec.wire.control_messages import Break, Ending, Role, TerminalSize
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import MachineStream, SessionScript, Sink, Source
     from twisted_exec.cli.console.status import Outage
+    from twisted_exec.streaming.remotecommand.client import ConsoleStream
     from twisted_exec.wire.escape_sequences import QueryFilter
     from twisted_exec.wire.resume import Attendance
 
@@ -92,6 +96,11 @@ _WISHES: dict[EscapeCommand, Break | Role] = {
     EscapeCommand.TAKE_OVER: Role.WRITER,
     EscapeCommand.RELEASE: Role.OBSERVER,
 }
+
+PATIENCE_SECONDS = 60.0
+"""Time for which a program obeys ``Retry-After`` before it gives up."""
+
+_BUSY = (429, 503)
 
 # Time limit for the last bytes after the user has left.
 _FAREWELL_SECONDS = 1.0
@@ -707,3 +716,31 @@ class Timers:
 
     def _due(self, name: str) -> None:
         self._timers.pop(name).call()
+
+
+def patiently(
+    attempt: Callable[[], Deferred[ConsoleStream]], clock: Any, say: Callable[[str], None]
+) -> Deferred[ConsoleStream]:
+    """
+    Open the console, again for as long as a busy server names a time to come again.
+
+    :param say: receives the reason for each wait.
+    :return: fails with the last error after :data:`PATIENCE_SECONDS`; cancelling ends the wait.
+    """
+
+    async def opened() -> ConsoleStream:
+        left = PATIENCE_SECONDS
+        while True:
+            try:
+                return await attempt()
+            except APIError as error:
+                seconds = error.retry_after_seconds or 0
+                if error.code not in _BUSY or not 0 < seconds <= left:
+                    raise
+                say(f"{one_line(error.message)}; trying again in {seconds} s")
+            # Not all at the same time, or the server would refuse the same number again.
+            pause = seconds + random.uniform(0, 1)
+            left -= pause
+            await deferLater(clock, pause)
+
+    return Deferred.fromCoroutine(opened())

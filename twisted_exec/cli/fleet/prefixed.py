@@ -29,11 +29,11 @@ from twisted.internet.threads import deferToThread
 
 from twisted_exec.cli.console.options import DEFAULT_TAIL
 from twisted_exec.cli.console.terminal import TerminalOutput, nonblocking
-from twisted_exec.cli.fleet.command import FAILED, Task, complain
 from twisted_exec.cli.fleet.follower import Follower, Lost, start
 from twisted_exec.cli.fleet.output import FairOutput, PrefixedLines
 from twisted_exec.cli.fleet.progress import FleetProgress
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError
+from twisted_exec.cli.fleet.task import FAILED, Task, complain
 from twisted_exec.kube.console import TIMEOUT_SECONDS
 from twisted_exec.kube.logs import MachineLog
 from twisted_exec.wire.resume import Position

@@ -26,13 +26,12 @@ from twisted.internet.defer import (
 )
 
 from twisted_exec.cli.console.options import scripted_outcome
-from twisted_exec.cli.console.program import patiently
 from twisted_exec.cli.console.script import ScriptSink, ShellRun
-from twisted_exec.cli.console.session import ConsoleSession, Outcome
-from twisted_exec.cli.fleet.command import Task, complain
+from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
 from twisted_exec.cli.fleet.output import PrefixedLines
 from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
+from twisted_exec.cli.fleet.task import Task, complain
 from twisted_exec.cli.messages import explain, one_line
 
 CONCURRENT_RUNS = 50

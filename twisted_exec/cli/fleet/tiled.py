@@ -25,8 +25,8 @@ from twisted.python.failure import Failure
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import APIError
 from twisted_exec.cli.console.terminal import Terminal, TerminalInput, TerminalOutput, nonblocking
-from twisted_exec.cli.fleet.command import Task, complain
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
+from twisted_exec.cli.fleet.task import Task, complain
 from twisted_exec.cli.fleet.tiles import (
     HELP,
     Key,

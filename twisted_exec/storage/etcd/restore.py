@@ -32,7 +32,7 @@ from twisted_exec.storage.etcd.keys import (
 )
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.reflector import check_free, list_all
-from twisted_exec.storage.etcd.target import EtcdTarget
+from twisted_exec.storage.etcd.target import EtcdTarget, parse_target
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import StorageError
 
@@ -50,6 +50,29 @@ _Objects = Mapping[tuple[str, Key], tuple[str, bytes]]
 class _Source:
     objects: _Objects
     version: int
+
+
+async def restore_into(
+    storage: str, backup: str, reactor: Any, *, force: bool = False, accept_loss: bool = False
+) -> tuple[str, Summary]:
+    """
+    Copy all objects of a backup into a store that is no SQLite file.
+
+    :param storage: as ``--storage``.
+    :param backup: a backup, or the database of a stopped server.
+    :return: the location of the store, and its content.
+    :raises StorageError: ``storage`` names no etcd; or as
+        :func:`restore_to_etcd`.
+    """
+    kind, _, address = storage.partition(":")
+    if kind != "etcd":
+        raise StorageError("--storage is for etcd:...; give the file of SQLite as DATABASE")
+    try:
+        target = parse_target(address)
+    except ValueError as problem:
+        raise StorageError(f"--storage: {problem}") from None
+    summary = await restore_to_etcd(backup, target, reactor, force=force, accept_loss=accept_loss)
+    return target.location, summary
 
 
 async def restore_to_etcd(

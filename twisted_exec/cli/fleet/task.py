@@ -1,89 +1,27 @@
 """
-``kubectl console`` for many machines: the reactor and the signals around a task.
+The work of ``kubectl console`` for many machines: stop, time limits, and messages to the user.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, gatherResults
-from twisted.python.failure import Failure
 
-from twisted_exec.cli.console.terminal import Signals, Terminal
 from twisted_exec.cli.fleet.progress import listed
-from twisted_exec.cli.fleet.targets import MOST_SPACES, FleetTarget, Selection
+from twisted_exec.cli.fleet.targets import FleetTarget, Selection
 from twisted_exec.cli.messages import one_line
-from twisted_exec.cli.options import config_of
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 FAILED = 1
 WAITING_SECONDS = 1.0
 """Clusters that have not answered after this time are named."""
 
 T = TypeVar("T")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Run until the task ends or a signal comes; return the exit code."""
-    from twisted_exec.cli.console.program import start_log, the_reactor
-    from twisted_exec.program.clock import use_monotonic_clock
-    from twisted_exec.program.descriptors import raise_descriptor_limit
-
-    try:
-        config = config_of(options)
-    except KubeConfigError as error:
-        return complain(str(error))
-    start_log()
-    reactor = the_reactor()
-    use_monotonic_clock(reactor)
-    # Threads look names up: one whose DNS is silent must not hold up the others.
-    reactor.suggestThreadPoolSize(MOST_SPACES)
-    raise_descriptor_limit()
-    gc.enable()
-    with Terminal(0) as terminal:
-        task = _task(options, config, reactor, terminal)
-        codes: list[int] = []
-
-        def begin() -> None:
-            running = Deferred.fromCoroutine(task.run())
-            running.addErrback(_crashed).addCallback(codes.append)
-            running.addBoth(lambda _: reactor.stop())
-
-        def deadly(number: int) -> None:
-            reactor.callFromThread(task.interrupted, number)
-
-        def resized() -> None:
-            reactor.callFromThread(task.resized)
-
-        with Signals(terminal, resized, deadly):
-            reactor.callWhenRunning(begin)
-            try:
-                reactor.run(installSignalHandlers=False)
-            finally:
-                terminal.restore()
-                task.restore()
-    return codes[0] if codes else FAILED
-
-
-def _task(
-    options: argparse.Namespace, config: ClientConfig, reactor: Any, terminal: Terminal
-) -> Task:
-    if options.tiled:
-        from twisted_exec.cli.fleet.tiled import Tiled
-
-        return Tiled(options, config, reactor, terminal)
-    if options.script_command is not None:
-        from twisted_exec.cli.fleet.run import RunTask
-
-        return RunTask(options, config, reactor)
-    from twisted_exec.cli.fleet.prefixed import Prefixed
-
-    return Prefixed(options, config, reactor)
 
 
 class Stopped(Exception):
@@ -206,10 +144,6 @@ class Task:
     def say(self, line: str) -> None:
         """Print a message that the user needs."""
         say(line)
-
-
-def _crashed(failure: Failure) -> int:
-    return complain(f"internal error: {type(failure.value).__name__}: {failure.getErrorMessage()}")
 
 
 def complain(line: str) -> int:

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.fleet.command`: the program in a process and on a terminal."""
+"""Tests for :mod:`twisted_exec.cli.fleet.task`: the program in a process and on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase
 from tests.cli.fleet.support import FleetCase
-from twisted_exec.cli.fleet.command import say
+from twisted_exec.cli.fleet.task import say
 from twisted_exec.testing.console import EchoAttachment
 
 reactor: Any = _reactor
