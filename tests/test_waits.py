@@ -44,7 +44,7 @@ EXCEPTIONS = {
     "tests/runtimes/keeper/test_client.py LifeTests.test_restart_race": "a race, begun at various moments",
     "tests/runtimes/keeper/test_process.py MisbehaviourTests.test_other_user": _ENDS_ITSELF,
     "tests/runtimes/qemu/test_run.py BootTests.test_u_boot": "the processor time of an idle second is the subject",
-    "tests/runtimes/serving/test_routes.py ReadTests.test_slow": "room for what a server might do for its paused reader",
+    "tests/runtimes/serving/test_stream_server.py ReadTests.test_slow": "room for what a server might do for its paused reader",
     "tests/runtimes/test_processes.py ReadTests.test_zombie": _ENDS_ITSELF,
     "tests/runtimes/test_pty.py ReleaseTests.test_input_in_flight": "however much the terminal has accepted by then",
     "tests/shared.py _end": "a bounded poll when the reactor does not run any more",

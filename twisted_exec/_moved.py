@@ -36,7 +36,7 @@ _MOVED = {
     "runtimes.lines.claims": "runtimes.lines.shared_line",
     "runtimes.lines.serial_port": "runtimes.lines.serial",
     "runtimes.serial_port": "runtimes.lines.serial",
-    "runtimes.stream_server": "runtimes.serving.server",
+    "runtimes.stream_server": "runtimes.serving.stream_server",
     "testing.attachment": "testing.console",
     "testing.flow": "testing.console",
     "testing.http": "testing.network",

@@ -24,8 +24,8 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.runtimes.handover import BridgeRoutes, SessionsHandOver
-from twisted_exec.runtimes.serving.routes import StreamRoutes
-from twisted_exec.runtimes.serving.server import Listening, StreamServer
+from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Ending, IAttachment, Subject

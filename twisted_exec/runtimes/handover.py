@@ -43,13 +43,8 @@ from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.serving.kept_sessions import MOVING_SECONDS, Bridged, values_of
 from twisted_exec.runtimes.serving.rejoining import response_head
 from twisted_exec.runtimes.serving.resume_keys import digest
-from twisted_exec.runtimes.serving.routes import (
-    OrdinaryStream,
-    SocketRoutes,
-    header_text,
-    resumption_of,
-)
-from twisted_exec.runtimes.serving.server import StreamServer
+from twisted_exec.runtimes.serving.server import OrdinaryStream, SocketRoutes, header_text
+from twisted_exec.runtimes.serving.stream_server import StreamServer, resumption_of
 from twisted_exec.streaming.enduring import StreamOwner
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
@@ -86,7 +81,8 @@ from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import switching_protocols
 
 if TYPE_CHECKING:
-    from twisted_exec.runtimes.serving.server import StreamServer, TokenServer
+    from twisted_exec.runtimes.serving.server import TokenServer
+    from twisted_exec.runtimes.serving.stream_server import StreamServer
 
 
 SOCKET = "sessions.sock"

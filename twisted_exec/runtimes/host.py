@@ -56,9 +56,9 @@ from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
     RESUME_SECONDS,
     Listening,
-    StreamServer,
     probe_iri,
 )
+from twisted_exec.runtimes.serving.stream_server import StreamServer
 from twisted_exec.screens.history import Screens
 from twisted_exec.screens.pool import ScreenProcesses
 from twisted_exec.shipping.config import ShippingConfig

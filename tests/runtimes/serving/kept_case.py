@@ -16,8 +16,8 @@ from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import metrics_text
-from twisted_exec.runtimes.serving.routes import StreamRoutes
-from twisted_exec.runtimes.serving.server import Listening, StreamServer
+from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
 from twisted_exec.streaming.interfaces import IAttachment, Subject
 from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.testing.network import MemoryServer

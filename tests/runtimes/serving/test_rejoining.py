@@ -10,7 +10,8 @@ from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
 from tests.retained import entries
 from tests.runtimes.serving.test_server import UPGRADE, Raw, StreamCase
 from tests.streaming.frames import masked
-from twisted_exec.runtimes.serving.server import Listening, StreamServer
+from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.stream_server import StreamServer
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 from twisted_exec.wire.resume import Rejoin, parse_offer_answer, parse_received
 

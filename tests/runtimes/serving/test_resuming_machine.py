@@ -25,8 +25,8 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.runtimes.serving.routes import StreamRoutes
-from twisted_exec.runtimes.serving.server import Listening, StreamServer
+from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import (

@@ -30,8 +30,9 @@ from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.target import TargetError
 from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.runtimes.serving import routes
-from twisted_exec.runtimes.serving.server import Listening, StreamServer, unix_path
+from twisted_exec.runtimes.serving import server as server_module
+from twisted_exec.runtimes.serving.server import Listening, unix_path
+from twisted_exec.runtimes.serving.stream_server import StreamServer
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     INPUT_DENIED,
@@ -559,7 +560,7 @@ class ListeningTests(StreamCase):
     async def test_stranger(self) -> None:
         """A user who is not named is refused at the socket."""
         await self.serve()
-        self.patch(routes, "peer_uid", lambda _: os.getuid() + 1)
+        self.patch(server_module, "peer_uid", lambda _: os.getuid() + 1)
         self.assertEqual((await self.refusal(self.token())).code, 403)
 
     async def test_loopback(self) -> None:

@@ -61,8 +61,7 @@ from twisted_exec.runtimes.machinebroker.tokens import (
     key_of,
     new_key,
 )
-from twisted_exec.runtimes.serving.routes import ServerRoutes
-from twisted_exec.runtimes.serving.server import Listening, TokenServer, probe_iri
+from twisted_exec.runtimes.serving.server import Listening, ServerRoutes, TokenServer, probe_iri
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
 from twisted_exec.spaces.kubeconfigs import find_space

@@ -38,7 +38,7 @@ from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
 from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, CachedMachine
 from twisted_exec.runtimes.machinebroker.tokens import TokenClaim, Tokens
-from twisted_exec.runtimes.serving.routes import ServerRoutes, header_text
+from twisted_exec.runtimes.serving.server import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request

@@ -1,28 +1,36 @@
 """
-The stream server of a runtime: its address, start and stop.
+A server with tokens in its URLs: its address, start and stop, and the routes that each such server has.
 
-:class:`StreamServer` serves consoles and logs for tokens.  With
-:class:`~twisted_exec.iri.server.IRIServer` it is all that a runtime of another project needs.  The
-routes are in :mod:`.routes`.
+:class:`SocketRoutes` is the common part of the routes at all sockets of a runtime.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Callable, Collection, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from twisted.application.service import Service
 from twisted.internet import unix
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Protocol
 
-from twisted_exec.iri.request_cache import RequestCache, TokenReservation
+from twisted_exec.api.status import (
+    APIError,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+)
+from twisted_exec.iri.request_cache import (
+    TokenReservation,
+)
 from twisted_exec.iri.target import RuntimeAddress, TargetError
 from twisted_exec.iri.unix_gate import prepare_directory, remove_stale
 from twisted_exec.program.audit import Trail
@@ -30,26 +38,36 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_port
-from twisted_exec.program.metrics import LatencyMetrics, SessionMetrics, new_registry
-from twisted_exec.runtimes.recordings.service import ConsoleRecordings
-from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
-from twisted_exec.runtimes.serving.routes import (
-    Attach,
-    OrdinaryStream,
-    ReadLog,
-    RejoinElsewhere,
-    ServerRoutes,
-    StreamRoutes,
+from twisted_exec.program.metrics import CONTENT_TYPE, SessionMetrics, new_registry
+from twisted_exec.runtimes.serving.kept_sessions import (
+    NotifyingAttachment,
 )
-from twisted_exec.screens.history import Screens
-from twisted_exec.streaming.enduring import EnduringStreams
-from twisted_exec.streaming.http.site import Site
-from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.enduring import EnduringStreams, Offer
+from twisted_exec.streaming.http.control import FurtherRequest
+from twisted_exec.streaming.http.responses import (
+    CLIENT_LEFT,
+    Dispatcher,
+    respond,
+    respond_text,
+)
+from twisted_exec.streaming.http.routes import Routes, respond_ready
+from twisted_exec.streaming.http.site import Request, Site
+from twisted_exec.streaming.interfaces import (
+    SHUTTING_DOWN,
+    Ending,
+    IAttachment,
+    Subject,
+)
+from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
+from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
+from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import accept_unbuffered
-from twisted_exec.tls.unix import checked_socket_path
+from twisted_exec.tls.unix import checked_socket_path, peer_uid
+from twisted_exec.wire.resume import Rejoin
+from twisted_exec.wire.session_terms import Terms
 
 _MAX_BODY_BYTES = 64 << 10
 
@@ -79,6 +97,126 @@ class Listening:
     key: str = ""
     allowed_uids: Sequence[int] = ()
     allowed_origins: Collection[bytes] = ()
+
+
+@dataclass(frozen=True)
+class OrdinaryStream:
+    """An open stream of a client that cannot resume its session."""
+
+    attachment: NotifyingAttachment
+    live: LiveSession
+    offer: Offer | None
+
+
+RejoinElsewhere = Callable[[Request, Subject, Rejoin, TokenReservation, Terms], Awaitable[bool]]
+"""Rejoins a stream that another process of the runtime serves; returns false if there is none."""
+
+
+class SocketRoutes(Dispatcher):
+    """
+    The routes of a socket, for users who may use it.
+
+    :param allowed_uids: users besides root and the server's own that may use a UNIX socket.
+    """
+
+    serves_while_frozen = False
+    """Answer requests even while another process takes the place of this one."""
+
+    def __init__(self, server: TokenServer, allowed_uids: Collection[int] = ()) -> None:
+        super().__init__()
+        self._server = server
+        self._allowed = {0, os.getuid(), *allowed_uids}
+        self._routes = Routes()
+
+    async def dispatch(self, request: Request) -> None:
+        """See :meth:`Dispatcher.dispatch`."""
+        if self._server.is_frozen and not self.serves_while_frozen:
+            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
+        self._check_peer(request)
+        await self._routes.dispatch(request)
+
+    def _check_peer(self, request: Request) -> None:
+        """
+        Check the user at the other end of a UNIX socket.
+
+        :raises Forbidden: this user may not use the socket.
+        """
+        transport = request.channel.transport
+        plug = getattr(transport, "getHandle", lambda: None)()
+        if getattr(plug, "family", None) == socket.AF_UNIX:
+            uid = peer_uid(transport)
+            if uid not in self._allowed:
+                raise Forbidden(f"user {uid} may not open consoles on this socket")
+
+    def _serve(
+        self,
+        request: Request,
+        attachment: IAttachment,
+        live: LiveSession,
+        resumption: StreamResumption | None = None,
+        offer: Offer | None = None,
+    ) -> bool:
+        """
+        Serve a console over the connection of a request.
+
+        :return: false if the client has left; the session is over then.
+        :raises APIError: the request cannot be served; the session is over.
+        """
+        try:
+            serve(
+                request,
+                attachment,
+                session=live.subject.session,
+                user=live.subject.user,
+                clock=self._server.clock,
+                record=live,
+                terms=live.terms,
+                resumption=resumption,
+                offer=offer,
+            )
+        except APIError as error:
+            live.over(error.message, code=error.code)
+            raise
+        except ConnectionDone:
+            live.over("client closed", code=CLIENT_LEFT)
+            return False
+        return True
+
+
+class ServerRoutes(SocketRoutes):
+    """The routes of every public server: probes and metrics."""
+
+    def __init__(self, server: TokenServer) -> None:
+        super().__init__(server, server.listening.allowed_uids)
+        self._routes.add(["GET"], "/healthz", self._healthz)
+        self._routes.add(["GET"], "/livez", self._healthz)
+        self._routes.add(["GET"], "/readyz", self._readyz)
+        self._routes.add(["GET"], "/metrics", self._metrics)
+
+    async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
+        respond_text(request, 200, "ok")
+
+    async def _readyz(self, request: Request, names: Mapping[str, str]) -> None:
+        await respond_ready(request, self._server.health)
+
+    async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
+        respond(request, 200, await self._server.registry.scrape(), CONTENT_TYPE)
+
+
+def header_text(request: Request | FurtherRequest, header: bytes) -> str:
+    """
+    Decode a percent-encoded header; return an empty text if it is missing.
+
+    :raises NotFound: the header occurs twice or is not ASCII; no token matches it.
+    """
+    values: Sequence[bytes] = request.requestHeaders.getRawHeaders(header, [])
+    if not values:
+        return ""
+    try:
+        (value,) = values
+        return unquote(value.decode("ascii"), errors="strict")
+    except ValueError:
+        raise NotFound("exec", "", message=f"header {header.decode()} cannot be read") from None
 
 
 class TokenServer(Service):
@@ -232,70 +370,6 @@ class TokenServer(Service):
         self._site.drain()
         ending = Ending(SHUTTING_DOWN, f"{self._name} is shutting down")
         await self.sessions.drain(self._reactor, self._drain_seconds, ending)
-
-
-class StreamServer(TokenServer):
-    """
-    Serves consoles for tokens.
-
-    :param attach: see :data:`~twisted_exec.runtimes.serving.routes.Attach`.
-    :param cache: the tokens that ``Exec`` and ``Log`` of the runtime created.
-    :param read_log: see :data:`~twisted_exec.runtimes.serving.routes.ReadLog`; ``None`` disables
-        logs.
-    :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
-        disables that.
-    :param screens: renders screens; ``None`` disables them.
-    :param recordings: returns the recordings of the runtime, or raises; ``None`` disables them.
-    :ivar kept_sessions: the sessions that can be resumed.
-    """
-
-    def __init__(
-        self,
-        listening: Listening,
-        attach: Attach,
-        cache: RequestCache,
-        audit: IAuditSink,
-        reactor: Any,
-        *,
-        drain_seconds: float = 5.0,
-        limits: SessionLimits | None = None,
-        read_log: ReadLog | None = None,
-        rejoin_seconds: int = REJOIN_SECONDS,
-        resume_seconds: int = RESUME_SECONDS,
-        screens: Screens | None = None,
-        recordings: Callable[[], ConsoleRecordings] | None = None,
-    ) -> None:
-        self._recordings = recordings
-        self._attach, self._cache, self._read_log = attach, cache, read_log
-        self._resume_seconds, self._screens = resume_seconds, screens
-        super().__init__(
-            listening,
-            audit,
-            reactor,
-            hop="runtime",
-            name="the machine runtime",
-            drain_seconds=drain_seconds,
-            limits=limits,
-            rejoin_seconds=rejoin_seconds,
-        )
-
-    def make_routes(self) -> ServerRoutes:
-        """See :meth:`TokenServer.make_routes`."""
-        self.sessions.latency = LatencyMetrics(self.registry)
-        self.kept_sessions = KeptSessions(self._reactor, self._resume_seconds, self.registry)
-        return StreamRoutes(
-            self,
-            self._cache,
-            self._attach,
-            self.kept_sessions,
-            self._read_log,
-            self._screens,
-            self._recordings,
-        )
-
-    async def _stop(self) -> None:
-        self.kept_sessions.close("the machine runtime is shutting down")
-        await super()._stop()
 
 
 def unix_path(address: str) -> str:

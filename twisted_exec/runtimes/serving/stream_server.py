@@ -1,6 +1,8 @@
 """
-The routes of a runtime's stream server: consoles, logs, screens and recordings, by token.
+The stream server of a runtime: consoles, logs, screens and recordings, by token.
 
+With :class:`~twisted_exec.iri.server.IRIServer`, :class:`StreamServer` is all that a runtime of another
+project needs.
 The paths are ``/exec/TOKEN``, ``/log/TOKEN``, ``/screen/TOKEN`` and ``/recording/TOKEN``.
 
 A token opens one console once, without further credentials.  So a request is validated before its
@@ -12,21 +14,17 @@ travel from an API server to the user.  ``PATCH`` changes the terms of the sessi
 :mod:`twisted_exec.api.logs`; it needs no ``DELETE``, because every hop can append a reason to a
 text.
 
-:class:`SocketRoutes` is the common part of the routes at all sockets of a runtime.
 :class:`Resuming` handles the requests of clients that can resume their sessions
 (:mod:`twisted_exec.wire.resume`).
 """
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote
+from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
@@ -37,7 +35,6 @@ from twisted_exec.api.screens import parse as parse_screen
 from twisted_exec.api.status import (
     APIError,
     BadRequest,
-    Forbidden,
     MethodNotAllowed,
     NotFound,
     ServiceUnavailable,
@@ -53,7 +50,9 @@ from twisted_exec.iri.request_cache import (
     TokenReservation,
 )
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.program.metrics import CONTENT_TYPE
+from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.interfaces import IAuditSink
+from twisted_exec.program.metrics import LatencyMetrics
 from twisted_exec.runtimes.recordings.content import RecordingStream, StoredStream
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.runtimes.serving.kept_sessions import (
@@ -62,17 +61,24 @@ from twisted_exec.runtimes.serving.kept_sessions import (
     NotifyingAttachment,
 )
 from twisted_exec.runtimes.serving.rejoining import Rejoining
+from twisted_exec.runtimes.serving.server import (
+    REJOIN_SECONDS,
+    RESUME_SECONDS,
+    Listening,
+    OrdinaryStream,
+    ServerRoutes,
+    TokenServer,
+    header_text,
+)
 from twisted_exec.screens.history import Screens
 from twisted_exec.streaming.enduring import Offer, StreamOwner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
 from twisted_exec.streaming.http.responses import (
     CLIENT_LEFT,
-    Dispatcher,
     outcome,
     respond,
-    respond_text,
 )
-from twisted_exec.streaming.http.routes import Routes, respond_ready, split_path
+from twisted_exec.streaming.http.routes import split_path
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, refuse_other_sites
 from twisted_exec.streaming.interfaces import (
@@ -86,7 +92,6 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
-from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.sessions.hop_messages import (
     RequestedResumption,
     forwarded_session_id,
@@ -101,122 +106,10 @@ from twisted_exec.streaming.sessions.hop_messages import (
 )
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
-from twisted_exec.tls.unix import peer_uid
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.resume import Rejoin, Resume
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.upgrade import WEBSOCKET
-
-if TYPE_CHECKING:
-    from twisted_exec.runtimes.serving.server import TokenServer
-
-
-class SocketRoutes(Dispatcher):
-    """
-    The routes of a socket, for users who may use it.
-
-    :param allowed_uids: users besides root and the server's own that may use a UNIX socket.
-    """
-
-    serves_while_frozen = False
-    """Answer requests even while another process takes the place of this one."""
-
-    def __init__(self, server: TokenServer, allowed_uids: Collection[int] = ()) -> None:
-        super().__init__()
-        self._server = server
-        self._allowed = {0, os.getuid(), *allowed_uids}
-        self._routes = Routes()
-
-    async def dispatch(self, request: Request) -> None:
-        """See :meth:`Dispatcher.dispatch`."""
-        if self._server.is_frozen and not self.serves_while_frozen:
-            raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
-        self._check_peer(request)
-        await self._routes.dispatch(request)
-
-    def _check_peer(self, request: Request) -> None:
-        """
-        Check the user at the other end of a UNIX socket.
-
-        :raises Forbidden: this user may not use the socket.
-        """
-        transport = request.channel.transport
-        plug = getattr(transport, "getHandle", lambda: None)()
-        if getattr(plug, "family", None) == socket.AF_UNIX:
-            uid = peer_uid(transport)
-            if uid not in self._allowed:
-                raise Forbidden(f"user {uid} may not open consoles on this socket")
-
-    def _serve(
-        self,
-        request: Request,
-        attachment: IAttachment,
-        live: LiveSession,
-        resumption: StreamResumption | None = None,
-        offer: Offer | None = None,
-    ) -> bool:
-        """
-        Serve a console over the connection of a request.
-
-        :return: false if the client has left; the session is over then.
-        :raises APIError: the request cannot be served; the session is over.
-        """
-        try:
-            serve(
-                request,
-                attachment,
-                session=live.subject.session,
-                user=live.subject.user,
-                clock=self._server.clock,
-                record=live,
-                terms=live.terms,
-                resumption=resumption,
-                offer=offer,
-            )
-        except APIError as error:
-            live.over(error.message, code=error.code)
-            raise
-        except ConnectionDone:
-            live.over("client closed", code=CLIENT_LEFT)
-            return False
-        return True
-
-
-class ServerRoutes(SocketRoutes):
-    """The routes of every public server: probes and metrics."""
-
-    def __init__(self, server: TokenServer) -> None:
-        super().__init__(server, server.listening.allowed_uids)
-        self._routes.add(["GET"], "/healthz", self._healthz)
-        self._routes.add(["GET"], "/livez", self._healthz)
-        self._routes.add(["GET"], "/readyz", self._readyz)
-        self._routes.add(["GET"], "/metrics", self._metrics)
-
-    async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
-        respond_text(request, 200, "ok")
-
-    async def _readyz(self, request: Request, names: Mapping[str, str]) -> None:
-        await respond_ready(request, self._server.health)
-
-    async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
-        respond(request, 200, await self._server.registry.scrape(), CONTENT_TYPE)
-
-
-def header_text(request: Request | FurtherRequest, header: bytes) -> str:
-    """
-    Decode a percent-encoded header; return an empty text if it is missing.
-
-    :raises NotFound: the header occurs twice or is not ASCII; no token matches it.
-    """
-    values: Sequence[bytes] = request.requestHeaders.getRawHeaders(header, [])
-    if not values:
-        return ""
-    try:
-        (value,) = values
-        return unquote(value.decode("ascii"), errors="strict")
-    except ValueError:
-        raise NotFound("exec", "", message=f"header {header.decode()} cannot be read") from None
-
 
 SCREEN = "screen"
 _WAIT_SECONDS = 600.0
@@ -229,18 +122,6 @@ raises
 :class:`~twisted_exec.api.status.APIError`.
 """
 
-
-@dataclass(frozen=True)
-class OrdinaryStream:
-    """An open stream of a client that cannot resume its session."""
-
-    attachment: NotifyingAttachment
-    live: LiveSession
-    offer: Offer | None
-
-
-RejoinElsewhere = Callable[[Request, Subject, Rejoin, TokenReservation, Terms], Awaitable[bool]]
-"""Rejoins a stream that another process of the runtime serves; returns false if there is none."""
 
 ReadLog = Callable[[Grant], "tuple[Subject, IJournal]"]
 """Returns the names of the machine of a grant and its journal, or raises."""
@@ -601,7 +482,7 @@ class Resuming:
     """
     Finds attachments for the streams of clients.
 
-    :param attach: see :data:`~twisted_exec.runtimes.serving.routes.Attach`.
+    :param attach: see :data:`Attach`.
     """
 
     def __init__(
@@ -655,3 +536,67 @@ class Resuming:
 def _bound(grant: Grant) -> str:
     """Return the UID to which the keys of a session are bound."""
     return grant.machine_uid or grant.machine_id
+
+
+class StreamServer(TokenServer):
+    """
+    Serves consoles for tokens.
+
+    :param attach: see :data:`Attach`.
+    :param cache: the tokens that ``Exec`` and ``Log`` of the runtime created.
+    :param read_log: see :data:`ReadLog`; ``None`` disables
+        logs.
+    :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
+        disables that.
+    :param screens: renders screens; ``None`` disables them.
+    :param recordings: returns the recordings of the runtime, or raises; ``None`` disables them.
+    :ivar kept_sessions: the sessions that can be resumed.
+    """
+
+    def __init__(
+        self,
+        listening: Listening,
+        attach: Attach,
+        cache: RequestCache,
+        audit: IAuditSink,
+        reactor: Any,
+        *,
+        drain_seconds: float = 5.0,
+        limits: SessionLimits | None = None,
+        read_log: ReadLog | None = None,
+        rejoin_seconds: int = REJOIN_SECONDS,
+        resume_seconds: int = RESUME_SECONDS,
+        screens: Screens | None = None,
+        recordings: Callable[[], ConsoleRecordings] | None = None,
+    ) -> None:
+        self._recordings = recordings
+        self._attach, self._cache, self._read_log = attach, cache, read_log
+        self._resume_seconds, self._screens = resume_seconds, screens
+        super().__init__(
+            listening,
+            audit,
+            reactor,
+            hop="runtime",
+            name="the machine runtime",
+            drain_seconds=drain_seconds,
+            limits=limits,
+            rejoin_seconds=rejoin_seconds,
+        )
+
+    def make_routes(self) -> ServerRoutes:
+        """See :meth:`TokenServer.make_routes`."""
+        self.sessions.latency = LatencyMetrics(self.registry)
+        self.kept_sessions = KeptSessions(self._reactor, self._resume_seconds, self.registry)
+        return StreamRoutes(
+            self,
+            self._cache,
+            self._attach,
+            self.kept_sessions,
+            self._read_log,
+            self._screens,
+            self._recordings,
+        )
+
+    async def _stop(self) -> None:
+        self.kept_sessions.close("the machine runtime is shutting down")
+        await super()._stop()
