@@ -17,7 +17,7 @@ from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.api.status import BadRequest
 from twisted_exec.apiserver.node_pods import container_of, kubelet_query
 from twisted_exec.apiserver.serving.query import Query
-from twisted_exec.kube.connection import endpoint
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect_first

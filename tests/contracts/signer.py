@@ -1,5 +1,5 @@
 """
-Contract of every :class:`~twisted_exec.apiserver.identity.signers.ISigner`.
+Contract of every :class:`~twisted_exec.apiserver.signers.ISigner`.
 
 Inherit :class:`SignerContract` beside ``SynchronousTestCase``, set ``signed`` and implement
 ``make_signer``.
@@ -20,7 +20,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from twisted_exec.api.users import MASTERS
-from twisted_exec.apiserver.identity.signers import ISigner, subject_of
+from twisted_exec.apiserver.signers import ISigner, subject_of
 from twisted_exec.auth.interfaces import Decision, IAuthorizer
 from twisted_exec.auth.rules import Attributes
 

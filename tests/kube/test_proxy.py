@@ -9,11 +9,11 @@ from twisted.internet.endpoints import TCP4ServerEndpoint, connectProtocol
 from twisted.internet.protocol import Factory, Protocol
 
 from tests.clocks import expire
-from tests.kube import test_connection
+from tests.kube.kubeconfig import test_connection
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.connection import endpoint
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.proxy import ForwardProxy, ProxyError
 from twisted_exec.testing.proxies import ConnectProxy, ProxyFactory, Socks5Proxy
 from twisted_exec.tls.endpoints import server_endpoint
@@ -48,7 +48,7 @@ class Mute(Protocol):
 
 class ProxyTests(test_connection.TLSTests):
     """
-    All of :class:`~tests.kube.test_connection.TLSTests` through a proxy, and proxy
+    All of :class:`~tests.kube.kubeconfig.test_connection.TLSTests` through a proxy, and proxy
     errors.
     """
 

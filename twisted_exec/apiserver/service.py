@@ -36,17 +36,17 @@ from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.console_objects import DEFAULT_DAYS
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
-from twisted_exec.apiserver.identity.signers import (
+from twisted_exec.apiserver.interfaces import IAPIServer
+from twisted_exec.apiserver.node_pods import KubeletAccess
+from twisted_exec.apiserver.serving.fairness import WorkerThread
+from twisted_exec.apiserver.serving.filters import APIRequest
+from twisted_exec.apiserver.signers import (
     CLIENT,
     NODE_CLIENT,
     NODE_SERVING,
     SERVING,
     server_names,
 )
-from twisted_exec.apiserver.interfaces import IAPIServer
-from twisted_exec.apiserver.node_pods import KubeletAccess
-from twisted_exec.apiserver.serving.fairness import WorkerThread
-from twisted_exec.apiserver.serving.filters import APIRequest
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.oidc import HTTPSFetcher
 from twisted_exec.program.descriptors import SessionLimits

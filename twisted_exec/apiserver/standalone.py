@@ -30,13 +30,13 @@ from twisted_exec.apiserver.identity.service_accounts import (
     TokenInvalidation,
     TokenRequests,
 )
-from twisted_exec.apiserver.identity.signers import CLIENT
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness
 from twisted_exec.apiserver.machine_pods import PodNames, PodsAuthorizer
 from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.renamed_storage import RenamedStorage
 from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.apiserver.signers import CLIENT
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.interfaces import IRulesAuthorizer, User
 from twisted_exec.auth.rbac import RBACAuthorizer, bootstrap_objects

@@ -26,9 +26,9 @@ from zope.interface import implementer
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, BadGateway, Forbidden, Unauthorized
 from twisted_exec.kube.answers import WatchEvents, is_object, object_of
-from twisted_exec.kube.connection import explain_refusal
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.connection import explain_refusal
 from twisted_exec.kube.transport import USER_AGENT, HTTPTransport, Request
 
 REFUSAL_CODES = (Unauthorized.code, Forbidden.code)

@@ -26,8 +26,13 @@ from twisted_exec.api.status import (
     MethodNotAllowed,
     NotFound,
 )
-from twisted_exec.kube.connection import endpoint, explain_refusal, host_header, identity_headers
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.connection import (
+    endpoint,
+    explain_refusal,
+    host_header,
+    identity_headers,
+)
 from twisted_exec.kube.kubeconfig.credentials import renewed, settled
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.client import (

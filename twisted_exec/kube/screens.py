@@ -17,9 +17,9 @@ from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.screens import ScreenForm, ScreenOptions, TerminalState, parse_state
 from twisted_exec.api.status import BadGateway, GatewayTimeout
-from twisted_exec.kube.connection import endpoint
 from twisted_exec.kube.console import TIMEOUT_SECONDS, naming_server, opened_among, request_head
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.streaming.http.upgrade_client import (
     AskingFactory,
     UpgradeRefused,

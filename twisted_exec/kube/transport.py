@@ -41,8 +41,8 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
 from twisted_exec.kube.answers import AnswerHead
-from twisted_exec.kube.connection import connection_stamp, endpoint, identity_headers
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.connection import connection_stamp, endpoint, identity_headers
 from twisted_exec.kube.kubeconfig.credentials import renewed, settled
 from twisted_exec.streaming.http.upgrade_client import connection_problem
 

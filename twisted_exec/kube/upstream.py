@@ -20,14 +20,14 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from twisted_exec.kube.connection import (
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser
+from twisted_exec.kube.kubeconfig.connection import (
     EndpointMaker,
     connection_stamp,
     endpoint,
     host_header,
     identity_headers,
 )
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.streaming.text.shared_downloads import OFFERED, SharedDownloads

@@ -24,7 +24,6 @@ from twisted.internet.task import deferLater
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds.certificates import CLIENT_AUTH
 from twisted_exec.api.status import APIError, Unauthorized
-from twisted_exec.kube.connection import tls
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
@@ -32,6 +31,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
     KubeConfigError,
     Material,
 )
+from twisted_exec.kube.kubeconfig.connection import tls
 from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
 from twisted_exec.kube.signed_certificates import SignedCertificate
 from twisted_exec.tls.pki import Issued, request_client

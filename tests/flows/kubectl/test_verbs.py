@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tests import needs, soak
-from tests.apiserver.identity.test_signers_poollets import request
+from tests.apiserver.test_signers_poollets import request
 from tests.flows import kubectls
 from tests.flows.deployment import Deployment
 from tests.flows.programs import Program, start

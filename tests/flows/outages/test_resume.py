@@ -19,8 +19,8 @@ from tests.flows.resuming import ASKING, BUSY, CabledDeployment, Typist
 from tests.flows.test_three_programs import binding
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.connection import endpoint
 from twisted_exec.kube.console import request_head
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.wire.control_messages import TerminalSize

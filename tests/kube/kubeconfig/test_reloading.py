@@ -10,7 +10,7 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import authority, client_identity
-from twisted_exec.kube.connection import auth_headers, tls
+from twisted_exec.kube.kubeconfig.connection import auth_headers, tls
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError, Overrides
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 

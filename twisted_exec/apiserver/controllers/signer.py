@@ -3,7 +3,7 @@ The controller that approves, signs and removes CertificateSigningRequests.
 
 Level-triggered: after any change of a request, or of the addresses of a pool or node, the
 controller looks at all requests.  The signer named in a request
-(:mod:`twisted_exec.apiserver.identity.signers`) decides; this controller acts.  Several servers
+(:mod:`twisted_exec.apiserver.signers`) decides; this controller acts.  Several servers
 over one store may run it at once: the slower one fails on the resourceVersion and looks again.
 
 Requests are deleted one hour after a decision and one day after their creation, as by Kubernetes'
@@ -44,7 +44,10 @@ from twisted_exec.api.kinds.certificates import (
 from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound
 from twisted_exec.apiserver.controllers.coalescing import CoalescedRuns
 from twisted_exec.apiserver.controllers.event_recorder import NORMAL, OURSELVES, WARNING, Reports
-from twisted_exec.apiserver.identity.signers import (
+from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
+from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.apiserver.signers import (
     CLIENT,
     FOR_SERVERS,
     NOBODY,
@@ -60,9 +63,6 @@ from twisted_exec.apiserver.identity.signers import (
     addresses_of,
     subject_of,
 )
-from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
-from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.interfaces import IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.storage.follower import log_failure

@@ -22,7 +22,10 @@ from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, NotFound, TooManyRequests
 from twisted_exec.api.users import NODE_SERVERS
-from twisted_exec.apiserver.identity.signers import (
+from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change
+from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
+from twisted_exec.apiserver.restriction.visibility import FixedVisibility
+from twisted_exec.apiserver.signers import (
     CLIENT,
     NODE_CLIENT,
     NODE_PREFIX,
@@ -31,9 +34,6 @@ from twisted_exec.apiserver.identity.signers import (
     node_of,
     subject_of,
 )
-from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change
-from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
-from twisted_exec.apiserver.restriction.visibility import FixedVisibility
 from twisted_exec.auth.interfaces import Decision, IVisibility, User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.storage.history import key_of

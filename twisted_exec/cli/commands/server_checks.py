@@ -29,8 +29,8 @@ from twisted_exec.api.status import APIError, Forbidden, Unauthorized, message_o
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.messages import Colour, Paint, one_line, plain
 from twisted_exec.cli.options import config_of
-from twisted_exec.kube.connection import endpoint
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, expiry_of
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.streaming.http.upgrade_client import connection_problem

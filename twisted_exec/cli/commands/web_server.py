@@ -40,7 +40,6 @@ from twisted_exec.api.status import (
     UnsupportedMediaType,
 )
 from twisted_exec.kube import transport as transport
-from twisted_exec.kube.connection import endpoint
 from twisted_exec.kube.console import (
     TIMEOUT_SECONDS,
     naming_server,
@@ -48,6 +47,7 @@ from twisted_exec.kube.console import (
     with_current_credentials,
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.transport import Incoming
 from twisted_exec.streaming.http.pages import recognise_page
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from twisted.logger import Logger
 
-from twisted_exec.kube.connection import auth_headers, tls
 from twisted_exec.kube.kubeconfig.client_config import Material
+from twisted_exec.kube.kubeconfig.connection import auth_headers, tls
 from twisted_exec.kube.kubeconfig.loader import (
     ClientConfig,
     KubeConfigError,

@@ -1,15 +1,15 @@
 """
-Tests for :mod:`twisted_exec.apiserver.identity.signers`: whom a request makes known.
+Tests for :mod:`twisted_exec.apiserver.signers`: whom a request makes known.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.identity.test_signers_poollets import spec
+from tests.apiserver.test_signers_poollets import spec
 from tests.contracts.signer import Denying, Signed, SignerContract
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.apiserver.identity.signers import (
+from twisted_exec.apiserver.signers import (
     CLIENT,
     Clients,
     ISigner,

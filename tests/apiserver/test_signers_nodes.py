@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.identity.signers`: rules for certificates of node servers.
+Tests for :mod:`twisted_exec.apiserver.signers`: rules for certificates of node servers.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.identity.test_signers_poollets import ADDRESS, request, spec
+from tests.apiserver.test_signers_poollets import ADDRESS, request, spec
 from tests.contracts.signer import SERVER as SERVER_USAGES
 from tests.contracts.signer import Denying, Signed, SignerContract
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.identity.signers import (
+from twisted_exec.apiserver.signers import (
     NODE_CLIENT,
     NODE_SERVING,
     ISigner,

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.identity.signers`: rules for certificates of poollets.
+Tests for :mod:`twisted_exec.apiserver.signers`: rules for certificates of poollets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.signer import SERVER, Denying, Signed, SignerContract
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.apiserver.identity.signers import (
+from twisted_exec.apiserver.signers import (
     CLIENT,
     SERVING,
     ISigner,

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.connection`, with a TLS server on loopback."""
+"""Tests for :mod:`twisted_exec.kube.kubeconfig.connection`, with a TLS server on loopback."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.kube.plugins import PluginScript
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.connection import (
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    ImpersonatedUser,
+    KubeConfigError,
+    Material,
+)
+from twisted_exec.kube.kubeconfig.connection import (
     auth_headers,
     explain_refusal,
     host_and_port,
     host_header,
     identity_headers,
     tls,
-)
-from twisted_exec.kube.kubeconfig.client_config import (
-    ClientConfig,
-    ImpersonatedUser,
-    KubeConfigError,
-    Material,
 )
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.pki import Authority, Issued
