@@ -27,6 +27,7 @@ from twisted_exec.wire.control_messages import (
     SizeDecoder,
     TerminalSize,
     decode_ending,
+    decode_notice,
     decode_status,
     dropped_keys,
     encode_ending,
@@ -303,10 +304,31 @@ class NoticeTests(SynchronousTestCase):
         """A notice is a line of its own; a gap is one with the number of bytes, if it is known."""
         for notice, text in (
             (encode_notice("ada has left"), b"ada has left"),
+            (encode_notice("Zo\u00eb  \U0001f600 [x]"), "Zo\u00eb  \U0001f600 [x]".encode()),
             (encode_gap(7), b"7 bytes skipped"),
             (encode_gap(None), b"output is missing here"),
         ):
             self.assertEqual(notice, b"\r\n[twisted-exec: " + text + b"]\r\n")
+            self.assertEqual(decode_notice(notice), text.decode())
+
+    @given(st.text())
+    def test_any_text(self, text: str) -> None:
+        """A terminal shows all of a notice, whatever name or reason is in it, and does nothing else."""
+        shown = decode_notice(encode_notice(text))
+        self.assertTrue(shown.isprintable())
+        if text.isprintable():
+            self.assertEqual(shown, text)
+
+    def test_escapes(self) -> None:
+        """Line breaks become spaces, and other control characters question marks."""
+        for text, shown in (
+            ("x\x1b]0;title\x07y", "x?]0;title?y"),
+            ("a\r\nb\tc", "a b c"),
+            ("\x9b2J\x7f\x00", "?2J??"),
+            ("\u202eevil\u2066", "?evil?"),
+            ("\ud800", "?"),
+        ):
+            self.assertEqual(decode_notice(encode_notice(text)), shown)
 
     def test_dropped_keys(self) -> None:
         """Keys that were sent, and keys that never were, have a number each."""

@@ -373,7 +373,29 @@ _ROLES = {role.value: role for role in Role}
 
 def encode_notice(text: str) -> bytes:
     """Wrap a message of ours for the output; the guest may have left the cursor anywhere in a line."""
-    return f"\r\n[twisted-exec: {text}]\r\n".encode()
+    return f"{_BEFORE}{printable_line(text)}{_BEHIND}".encode()
+
+
+_BEFORE, _BEHIND = "\r\n[twisted-exec: ", "]\r\n"
+
+
+def decode_notice(notice: bytes) -> str:
+    """Return the text of a message that :func:`encode_notice` has wrapped."""
+    text = notice.decode("utf-8", "replace")
+    if text.startswith(_BEFORE):
+        text = text.removeprefix(_BEFORE).removesuffix(_BEHIND)
+    return text
+
+
+def printable_line(text: str) -> str:
+    """
+    Return the text of a message in one line that is safe for any terminal.
+
+    Names and reasons in it come from users and other programs.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
 
 
 def dropped_keys(dropped: int, unsent: int) -> str:
