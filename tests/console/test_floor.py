@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.console.floor`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -19,11 +20,12 @@ from twisted_exec.console.floor import (
     WAITS,
     Floor,
     RoleNotices,
-    not_sent,
     notice,
+    understood,
 )
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 
@@ -41,12 +43,12 @@ class Person:
         self.is_denied = denied
         self.is_away = False
         self.role = Role.OBSERVER
-        self.notices: list[bytes] = []
+        self.notices: list[Notice] = []
         self.promotions = 0
         self.taken_from: list[str] = []
         self.denied_by: list[str] = []
 
-    def tell(self, notice: bytes) -> None:
+    def tell(self, notice: Notice) -> None:
         self.notices.append(notice)
 
     def became_writer(self) -> None:
@@ -63,8 +65,8 @@ class Person:
         return self.role is Role.WRITER
 
     def news(self) -> str:
-        """Return the notices since the last call."""
-        text, self.notices = b"".join(self.notices).decode(), []
+        """Return the notices since the last call, as they are in output."""
+        text, self.notices = b"".join(each.output for each in self.notices).decode(), []
         return text
 
 
@@ -283,15 +285,19 @@ class ActTests(FloorTestCase):
     def test_refusal(self) -> None:
         """The notice for an observer who types names the writer."""
         ann, bob = self.join("ann"), self.join("bob", may_take_over=False)
-        text = b"what you type is not sent: the writer of this console is ann (~f or --force"
-        self.assertIn(text, self.floor.refusal(self.join("eve")))
-        self.assertIn(b"is ann (wait until this console has no", self.floor.refusal(bob))
+        text = "what you type is not sent: the writer of this console is ann (~f or --force"
+        self.assertIn(text, self.floor.refusal(self.join("eve")).text)
+        self.assertIn("is ann (wait until this console has no", self.floor.refusal(bob).text)
         self.floor.leave(ann)
-        self.assertIn(b"this console has no writer (~f", self.floor.refusal(bob))
+        self.assertIn("this console has no writer (~f", self.floor.refusal(bob).text)
 
     def test_notice(self) -> None:
-        """A notice is a line of its own."""
+        """A notice is a line of its own, whatever is in the name of a user or in a reason."""
         self.assertEqual(notice("hi"), b"\r\n[twisted-exec: hi]\r\n")
+        for hostile in ("\x1b]0;x\x07", "\x9b2J", "\r\n", "\x00", "\u202e", "\u2028", "\ud800"):
+            shown = notice(f"{hostile}ann  has left")
+            self.assertTrue(shown.decode()[2:-2].isprintable(), shown)
+            self.assertIn(b"ann has left]", shown)
 
     def test_taken_from(self) -> None:
         """Only a take-over from another user is reported, once."""
@@ -562,16 +568,24 @@ class RoleNoticesTests(SynchronousTestCase):
         ):
             notices = RoleNotices()
             self.assertEqual(notices.not_sent, "")
-            notices.feed(notice_)
+            notices.feed(notice_.output)
+            self.assertEqual(notices.not_sent, why)
+            notices = RoleNotices()
+            notices.read(notice_)
             self.assertEqual(notices.not_sent, why)
 
     def test_interruption(self) -> None:
         """The notices say that the machine has ended, also when it has started again."""
-        notices = RoleNotices()
-        notices.read(f"the emulator ended; {WAITS} 60 s for the machine to start again")
-        self.assertEqual(notices.interruption, "the emulator ended")
-        notices.read(LINE_AGAIN)
-        self.assertEqual(notices.interruption, "the emulator ended")
+        text = f"the emulator ended; {WAITS} 60 s for the machine to start again"
+        for notice_ in (
+            Notice(text, NoticeKind.INTERRUPTED, why="the emulator ended"),
+            Notice(text, kind=None),
+        ):
+            notices = RoleNotices()
+            notices.read(notice_)
+            self.assertEqual(notices.interruption, "the emulator ended")
+            notices.read(Notice(LINE_AGAIN))
+            self.assertEqual(notices.interruption, "the emulator ended")
 
     def test_rights(self) -> None:
         """Whoever reads the notices knows that the user may not type, and when it may again."""
@@ -632,9 +646,10 @@ class RoleNoticesTests(SynchronousTestCase):
     def test_marks(self) -> None:
         """The text of a notice that came as a mark counts as the notice in the output does."""
         reader = RoleNotices()
-        reader.read(f"the writer of this console is ann; you are an observer {HINT}")
+        text = f"the writer of this console is ann; you are an observer {HINT}"
+        reader.read(Notice(text, kind=None))
         self.assertEqual((reader.is_observer, reader.writer), (True, "ann"))
-        reader.read("the console line is back")
+        reader.read(Notice("the console line is back", kind=None))
         self.assertEqual((reader.is_observer, reader.writer), (True, "ann"))
 
     def test_any_split(self) -> None:
@@ -654,3 +669,115 @@ class RoleNoticesTests(SynchronousTestCase):
         notices.feed(f"\r\n[twisted-exec: {'x' * 5000} {HINT}]\r\n".encode())
         self.assertFalse(notices.is_observer)
         self.assertLess(weight(notices), 2000)
+
+
+def people_with_notices(ada: str = "ada", bob: str = "bob") -> list[Person]:
+    """
+    Return people who have got each kind of notice.
+
+    :param ada: the name of one user, and ``bob`` that of another one.
+    """
+    clock = Clock()
+    floor = Floor(clock)
+    first, second, again = Person(ada), Person(bob), Person(ada)
+    weak, denied = Person("carol", may_take_over=False), Person("dan", denied=True)
+    everybody = [first, second, again, weak, denied]
+    for person in everybody:
+        floor.join(person)
+        floor.remind(person)
+        person.tell(floor.refusal(person))
+    for person in (second, first, again, weak, denied):
+        floor.request_role(person, Role.WRITER)
+    again.is_away = True
+    floor.follow_presence()
+    again.is_away = False
+    floor.follow_presence()
+    again.may_write, again.is_denied = False, True
+    floor.right_to_write_changed(again)
+    clock.advance(ANNOUNCE_SECONDS)
+    again.may_write, again.is_denied = True, False
+    floor.right_to_write_changed(again)
+    floor.request_role(weak, Role.WRITER)
+    floor.request_role(weak, Role.OBSERVER)
+    floor.request_role(second, Role.WRITER)
+    floor.leave(second)
+    return everybody
+
+
+class KindTests(SynchronousTestCase):
+    """What notices say to programs, and what names in them cannot say."""
+
+    def test_wording(self) -> None:
+        """The wording, which counts if a runtime sends no kinds, says the same as the kind."""
+        found = set()
+        for person in people_with_notices():
+            for told in person.notices:
+                self.assertEqual(understood(Notice(told.text, kind=None)), told)
+                found.add((told.kind, told.role))
+        self.assertEqual(
+            found,
+            {
+                (NoticeKind.MESSAGE, None),
+                (NoticeKind.DISCARDED, NoticeRole.OBSERVER),
+                (NoticeKind.DISCARDED, NoticeRole.DENIED),
+                *((NoticeKind.ROLE, role) for role in NoticeRole),
+            },
+        )
+
+    def test_names(self) -> None:
+        """
+        No name of a user changes the role that another user's client believes in.
+
+        The wording of a notice with a hostile name may be ambiguous, but it is never taken for another role, nor
+        for a reason to end a script.
+        """
+        texts = {each.text for person in people_with_notices() for each in person.notices}
+        ends = (
+            f"; {WAITS} 60 s for the machine to start again",
+            f"what you type is not sent: {HINT}",
+        )
+        names = {part for text in (*texts, *ends) for part in (text, text[:63], text[-62:])}
+        told_apart = 0
+        for name in sorted(names):
+            for person in (*people_with_notices(ada=name), *people_with_notices(bob=name)):
+                for told in person.notices:
+                    read = understood(Notice(told.text, kind=None))
+                    self.assertIn(read.role, (None, told.role), told)
+                    self.assertIn(read.kind, (None, told.kind), told)
+                    told_apart += read.kind is told.kind
+        self.assertGreater(told_apart, 1000)
+
+    def test_taken_over(self) -> None:
+        """A user who has taken over is the writer, also from a user whose name reads like a hint."""
+        floor, ada, bob = Floor(Clock()), Person(HINT), Person("bob")
+        for act in (
+            lambda: floor.join(ada),
+            lambda: floor.join(bob),
+            lambda: floor.request_role(bob, Role.WRITER),
+        ):
+            act()
+        for kind in (NoticeKind.ROLE, None):
+            reader = RoleNotices()
+            for told in bob.notices:
+                reader.read(replace(told, kind=kind))
+            self.assertFalse(reader.is_observer)
+
+    def test_back(self) -> None:
+        """An observer stays one when a user is back whose name reads like a notice to the writer."""
+        floor, ada, bob = (
+            Floor(Clock()),
+            Person("you are the writer of this console"),
+            Person("bob"),
+        )
+        floor.join(ada)
+        floor.join(bob)
+        ada.is_away = True
+        floor.follow_presence()
+        ada.is_away = False
+        floor.follow_presence()
+        for kind in (NoticeKind.MESSAGE, None):
+            reader = RoleNotices()
+            for told in bob.notices[:-1]:
+                reader.read(told)
+            reader.read(replace(bob.notices[-1], kind=kind))
+            self.assertTrue(reader.is_observer)

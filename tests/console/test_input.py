@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twisted_exec.console import acts
-from twisted_exec.console.floor import ANNOUNCE_SECONDS, not_sent, notice
+from twisted_exec.console.floor import ANNOUNCE_SECONDS, notice
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -20,6 +20,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.resume import not_sent
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -53,7 +54,7 @@ class RoleTests(SharedConsoleCase):
         for key in b"reset":
             bob.viewer.data_received(bytes((key,)))
         self.assertEqual(self.console.heard(), b"")
-        self.assertEqual(bob.since(), self.shared.floor.refusal(bob.viewer))
+        self.assertEqual(bob.since(), self.shared.floor.refusal(bob.viewer).output)
         self.assertEqual(bob.viewer.bytes_to_machine, 0)
         self.assertEqual(self.ann.since(), b"=> ")
 
@@ -222,12 +223,12 @@ class RightTests(SharedConsoleCase):
         eve.viewer.data_received(b"x")  # a stream that does not enforce the right
         for _ in range(3):
             eve.viewer.input_refused()
-        self.assertEqual(eve.since(), not_sent(MAY_ONLY_OBSERVE))
+        self.assertEqual(eve.since(), not_sent(MAY_ONLY_OBSERVE).output)
         eve.hold_to(DRIVE)
         eve.hold_to(OBSERVE)
         eve.since()
         eve.viewer.input_refused()
-        self.assertEqual(eve.since(), not_sent(MAY_ONLY_OBSERVE))
+        self.assertEqual(eve.since(), not_sent(MAY_ONLY_OBSERVE).output)
         self.assertEqual((self.console.heard(), eve.viewer.role), (b"", Role.OBSERVER))
         self.assertIs(self.attach().viewer.role, Role.WRITER)
 
@@ -247,7 +248,7 @@ class RightTests(SharedConsoleCase):
         eve.viewer.wished(Role.WRITER)
         self.assertEqual(eve.since(), notice(MAY_ONLY_OBSERVE))
         eve.viewer.wished(Break())
-        self.assertEqual(eve.since(), not_sent(MAY_ONLY_OBSERVE))
+        self.assertEqual(eve.since(), not_sent(MAY_ONLY_OBSERVE).output)
         self.assertIs(eve.viewer.role, Role.OBSERVER)
 
     def test_script_may_only_observe(self) -> None:
@@ -326,7 +327,7 @@ class PeopleTests(SharedConsoleCase):
         for key in b"reboot":
             ann.viewer.data_received(bytes((key,)))
         ann.viewer.wished(Break())
-        self.assertEqual(ann.since(), not_sent(self.missing))
+        self.assertEqual(ann.since(), not_sent(self.missing).output)
         self.attach(user="bob", options=StreamOptions(read_only=True))
         self.assertEqual(self.console.heard(), b"")
         self.assertEqual((ann.viewer.bytes_to_machine, ann.viewer.role), (0, Role.WRITER))
@@ -347,7 +348,7 @@ class PeopleTests(SharedConsoleCase):
         eve.drop()
         self.assertEqual(ann.since(), notice(f"the machine gets no input: {self.missing}"))
         ann.viewer.data_received(b"b")
-        self.assertEqual(ann.since(), not_sent(self.missing))
+        self.assertEqual(ann.since(), not_sent(self.missing).output)
         self.assertEqual((self.console.heard(), eve.since()), (b"a", b""))
 
     def test_break(self) -> None:
@@ -358,7 +359,7 @@ class PeopleTests(SharedConsoleCase):
         ann = self.attach(shared, terms=self.eyes)
         ann.viewer.wished(Break())
         self.assertEqual(console.breaks, [])
-        self.assertIn(not_sent(self.missing), ann.since())
+        self.assertIn(not_sent(self.missing).output, ann.since())
         self.attach(shared, user="bob")
         ann.viewer.wished(Break())
         self.assertEqual(console.breaks, [250])
@@ -370,7 +371,7 @@ class PeopleTests(SharedConsoleCase):
             ann.since()
             for _ in range(2):
                 ann.viewer.data_received(b"x")
-            self.assertEqual(ann.since(), not_sent(self.missing))
+            self.assertEqual(ann.since(), not_sent(self.missing).output)
             self.attach(user="bob").drop()
         ann.viewer.input_ended()
         assert ann.ending is not None
@@ -410,7 +411,7 @@ class PeopleTests(SharedConsoleCase):
         self.attach(user="bob", terms=replace(self.eyes, people=4))
         ann.since()
         ann.viewer.data_received(b"a")
-        self.assertEqual(ann.since(), not_sent(three))
+        self.assertEqual(ann.since(), not_sent(three).output)
         other.viewer.wished(Role.OBSERVER)
         self.assertEqual(ann.since(), notice("the machine gets input now"))
         ann.viewer.data_received(b"b")

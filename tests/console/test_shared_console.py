@@ -27,6 +27,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
 from twisted_exec.wire.control_messages import encode_gap
+from twisted_exec.wire.control_messages import encode_notice as notice
 
 from .doubles import (
     BreakableConsole,
@@ -52,9 +53,9 @@ class TrafficTests(SharedConsoleCase):
         """A notice of the line is shown to the viewers; the journal has only the machine's output."""
         ann = self.attach()
         self.console.says(b"=> ")
-        self.console.line.notice_received(b"[lost]")
+        self.console.line.notice_received(notice("lost"))
         self.console.says(b"boot\r\n")
-        self.assertEqual(ann.since(), b"=> [lost]boot\r\n")
+        self.assertEqual(ann.since(), b"=> " + notice("lost") + b"boot\r\n")
         self.assertEqual(self.shared.journal.read(0, 99), b"=> boot\r\n")
         self.assertEqual(self.attach().since(), b"=> boot\r\n")
 
@@ -199,11 +200,11 @@ class BreakTests(SynchronousTestCase):
         self.successResultOf(shared.open())
         ann, bob = MemoryStream(shared.viewer()), MemoryStream(shared.viewer(), room=0)
         ann.viewer.wished(Break())
-        self.assertEqual((ann.since(), bob.since()), (NO_BREAK, b""))
+        self.assertEqual((ann.since(), bob.since()), (NO_BREAK.output, b""))
         for _ in range(1000):
             bob.viewer.wished(Break())
         bob.take(1000)
-        self.assertEqual(bob.since(), NO_BREAK)
+        self.assertEqual(bob.since(), NO_BREAK.output)
 
 
 class UnpacedTests(SharedConsoleCase):

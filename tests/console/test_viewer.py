@@ -16,7 +16,7 @@ from twisted_exec.streaming.interfaces import (
     IOperable,
     IResumableAttachment,
 )
-from twisted_exec.wire.resume import At, Notice
+from twisted_exec.wire.resume import At, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.session_terms import Terms
 
 from .viewer_case import DELETED, KIB, ViewerCase
@@ -70,8 +70,14 @@ class MarkTests(ViewerCase):
         self.console.line.notice_received(notice("the console line is lost"))
         self.console.line.notice_received(b"\r\n[other]\r\n")
         self.console.says(b"x")
-        writer = f"the writer of this console is ann; you are an observer {HINT}"
-        marks = [Notice(writer), Notice("the console line is lost"), Notice("[other]")]
+        role = Notice(
+            f"the writer of this console is ann; you are an observer {HINT}",
+            NoticeKind.ROLE,
+            NoticeRole.OBSERVER,
+            writer="ann",
+            hint=HINT,
+        )
+        marks = [role, Notice("the console line is lost"), Notice("[other]")]
         self.assertEqual(stream.sent, [At(self.at(0)), b"=> ", *marks, b"x"])
         self.assertEqual(bob.bytes_to_user, 4)
 

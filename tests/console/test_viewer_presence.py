@@ -10,7 +10,7 @@ from twisted_exec.api.status import TooManyRequests
 from twisted_exec.console.floor import ANNOUNCE_SECONDS, HINT, WAIT, notice
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.resume import At, Notice
+from twisted_exec.wire.resume import At, Notice, NoticeRole
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -77,8 +77,10 @@ class PresenceTests(ViewerCase):
         bob.since()
         self.console.says(b"x")
         again = self.resume(viewer, 0)
-        text = f"bob has taken over this console; you are an observer {HINT}"
-        self.assertEqual(again.sent, [At(self.at(0)), b"=> ", Notice(text), b"x"])
+        at, prompt, told, rest = again.sent
+        self.assertEqual((at, prompt, rest), (At(self.at(0)), b"=> ", b"x"))
+        assert isinstance(told, Notice)
+        self.assertEqual((told.role, told.writer), (NoticeRole.OBSERVER, "bob"))
         self.assertEqual(bob.since(), b"x")
         viewer.data_received(b"a")
         self.assertEqual(self.console.heard(), b"")

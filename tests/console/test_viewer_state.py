@@ -23,7 +23,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import Notice
+from twisted_exec.wire.resume import Notice, not_sent
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
@@ -237,6 +237,26 @@ class RestoredTests(HandedCase):
         ann.wished(Role.OBSERVER)
         ann.wished(Role.WRITER)
         self.assertEqual(self.line.sizes, [TerminalSize(100, 30)])
+
+    def test_kinds(self) -> None:
+        """Notices that wait keep what they say to programs, whichever release the next process is of."""
+        ann, _ = self.attach(capacity=0)
+        told = not_sent("the line is lost"), Notice("x" * 600), Notice("hello")
+        for each in told:
+            ann.tell(each)
+        self.shared.suspend()
+        values = export_viewer(ann)
+        assert values is not None
+        self.assertEqual(values["notices"][2], ["\r\n[twisted-exec: hello]\r\n", 0])
+        (restored,) = self.hand_over(ann)
+        self.assertEqual(tuple(restored.output.state.notices), told)
+        earlier = {name: each for name, each in values.items() if name != "noticeMarks"}
+        from_earlier = restore_viewer(self.next, earlier)
+        assert from_earlier is not None
+        self.assertEqual(
+            tuple(from_earlier.output.state.notices),
+            tuple(Notice(each.text, kind=None) for each in told),
+        )
 
     def test_other_journal(self) -> None:
         """A viewer does not continue at another journal."""

@@ -250,7 +250,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         user = self.begin(Plain())
         for _ in range(3):
             user.resizes(BREAK + b'{"Width":80,"Height":24,"Role":"drive"}')
-        self.assertEqual(user.hears(), [("output", NO_BREAK), ("output", NO_ROLES)])
+        self.assertEqual(user.hears(), [("output", NO_BREAK.output), ("output", NO_ROLES.output)])
         self.assertEqual(self.attachment.wishes, [])
 
     def test_paused_input(self) -> None:
@@ -389,7 +389,9 @@ class AttachmentTransportContract(SynchronousTestCase):
             self.clock.advance(17)
             signal()
         self.clock.advance(17)
-        self.assertEqual([each for each in user.hears() if each != "ping"], [("output", READ_ONLY)])
+        self.assertEqual(
+            [each for each in user.hears() if each != "ping"], [("output", READ_ONLY.output)]
+        )
 
     def test_no_time_limit(self) -> None:
         """Time limits that are gone leave no timer, nor does a session that has ended."""
@@ -415,7 +417,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual((user.hears(), self.attachment.wishes), ([], []))
         user.types(b"rm")
         user.types(b" -rf /\n")
-        self.assertEqual(user.hears(), [("output", READ_ONLY)])
+        self.assertEqual(user.hears(), [("output", READ_ONLY.output)])
         self.assertEqual((self.attachment.received, self.attachment.sizes), (b"", []))
         self.assertEqual(self.transport.bytes_to_machine, 0)
         self.transport.write(b"seen")

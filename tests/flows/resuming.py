@@ -16,6 +16,7 @@ from twisted.internet.task import LoopingCall
 from twisted_exec.kube.console import open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.wire.control_messages import Ending
+from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 from . import busy_machine
@@ -308,8 +309,8 @@ class Typist:
         self.seconds.append(seconds)
         self.uncertain.append(uncertain)
 
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
+    def notice(self, notice: Notice) -> None:
+        self.notices.append(notice.text)
 
     def skipped(self, count: int | None) -> None:
         self.gaps.append(count)

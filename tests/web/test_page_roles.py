@@ -8,24 +8,37 @@ import json
 import subprocess
 from typing import Any
 
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
-from tests.console.test_floor import Person
-from twisted_exec.console.floor import ANNOUNCE_SECONDS, Floor, RoleNotices, notice_text
-from twisted_exec.streaming.interfaces import Role
+from tests.console.test_floor import people_with_notices
+from twisted_exec.console.floor import HINT, RoleNotices
 from twisted_exec.web.static import DIRECTORY
+from twisted_exec.wire.resume import Notice
+
+_LIKE_NOTICES = (
+    "you are the writer of this console",
+    "you have taken over this console from x",
+    "what you type is not sent: x",
+    f"x; you are an observer {HINT}",
+    "the writer of this console is x",
+    f"x has left; this console has no writer {HINT}",
+    "x, in another session,",
+    "x has taken over this console; you are an observer",
+)
 
 _READ = """
+import { readFileSync } from "node:fs";
 import { Roles } from %s;
-const roles = new Roles();
-const states = JSON.parse(process.argv[1]).map((text) => {
-    roles.read(text);
-    const { isObserver, isDenied, writer } = roles;
-    return [isObserver, isDenied, writer ?? "nobody"];
+const sessions = JSON.parse(readFileSync(0)).map((marks) => {
+    const roles = new Roles();
+    return marks.map((mark) => {
+        roles.read(mark);
+        const { isObserver, isDenied, writer } = roles;
+        return [isObserver, isDenied, writer ?? "nobody"];
+    });
 });
-console.log(JSON.stringify(states));
+console.log(JSON.stringify(sessions));
 """
 
 
@@ -36,50 +49,39 @@ class NoticesTests(SynchronousTestCase):
 
     def test_roles(self) -> None:
         """After each notice of the floor, the page and the command line know the same role and writer."""
-        for person in self.people():
-            texts = [notice_text(each) for each in person.notices]
-            self.assertTrue(all(texts), person.notices)
-            notices = RoleNotices()
+        self.check([person.notices for person in people_with_notices()])
+
+    def test_names(self) -> None:
+        """Both read the same of notices with names that read like notices."""
+        names = (HINT, *_LIKE_NOTICES)
+        people = [
+            person
+            for name in names
+            for person in (*people_with_notices(ada=name), *people_with_notices(bob=name))
+        ]
+        self.check([person.notices for person in people])
+
+    def check(self, sessions: list[list[Notice]]) -> None:
+        """Compare what both know, also with a runtime of an earlier release, which sends no kinds."""
+        earlier = [[Notice(each.text, kind=None) for each in notices] for notices in sessions]
+        for marks in (sessions, earlier):
             expected = []
-            for text in texts:
-                notices.read(text)
-                expected.append([notices.is_observer, notices.is_denied, notices.writer])
-            self.assertEqual(self.read(texts), expected, texts)
+            for notices in marks:
+                known, states = RoleNotices(), []
+                for notice in notices:
+                    known.read(notice)
+                    states.append([known.is_observer, known.is_denied, known.writer])
+                expected.append(states)
+            found = self.read([[each.members for each in notices] for notices in marks])
+            for notices, states, page in zip(marks, expected, found, strict=True):
+                self.assertEqual(page, states, notices)
 
-    def people(self) -> list[Person]:
-        """Return people who have got each kind of notice."""
-        clock = Clock()
-        floor = Floor(clock)
-        ada, bob = Person("ada"), Person("bob")
-        again, weak = Person("ada"), Person("carol", may_take_over=False)
-        denied = Person("dan", denied=True)
-        everybody = [ada, bob, again, weak, denied]
-        for person in everybody:
-            floor.join(person)
-            floor.remind(person)
-            person.tell(floor.refusal(person))
-        for person in (bob, ada, again, weak, denied):
-            floor.request_role(person, Role.WRITER)
-        again.is_away = True
-        floor.follow_presence()
-        again.is_away = False
-        floor.follow_presence()
-        again.may_write, again.is_denied = False, True
-        floor.right_to_write_changed(again)
-        clock.advance(ANNOUNCE_SECONDS)
-        again.may_write, again.is_denied = True, False
-        floor.right_to_write_changed(again)
-        floor.request_role(weak, Role.WRITER)
-        floor.request_role(weak, Role.OBSERVER)
-        floor.request_role(bob, Role.WRITER)
-        floor.leave(bob)
-        return everybody
-
-    def read(self, texts: list[str]) -> Any:
-        """Return what the page knows after each notice."""
+    def read(self, sessions: list[list[dict[str, str]]]) -> Any:
+        """Return what the page knows after each notice of each session."""
         module = json.dumps((DIRECTORY / "terminal" / "roles.js").as_uri())
         result = subprocess.run(
-            ["node", "--input-type=module", "-e", _READ % module, json.dumps(texts)],
+            ["node", "--input-type=module", "-e", _READ % module],
+            input=json.dumps(sessions),
             capture_output=True,
             text=True,
             timeout=60,

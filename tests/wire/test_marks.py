@@ -17,6 +17,8 @@ from twisted_exec.wire.resume import (
     Mark,
     MarkDecoder,
     Notice,
+    NoticeKind,
+    NoticeRole,
     OpenRecording,
     Position,
     Question,
@@ -90,7 +92,16 @@ class MarkTests(SynchronousTestCase):
                     st.booleans(),
                 ),
                 st.builds(Ack, st.none() | st.integers(0, (1 << 63) - 1)),
-                st.builds(Notice, st.text(max_size=200)),
+                st.builds(
+                    Notice,
+                    st.text(max_size=200),
+                    st.sampled_from(NoticeKind),
+                    st.none() | st.sampled_from(NoticeRole),
+                    st.text(max_size=64),
+                    st.text(max_size=200),
+                    st.sampled_from(["", "(~f or --force takes over)"]),
+                ),
+                st.builds(Notice, st.text(max_size=200), st.none()),
                 st.builds(Attendance, st.integers(0, 9999)),
                 st.builds(
                     Attendance,
@@ -124,11 +135,48 @@ class MarkTests(SynchronousTestCase):
 
     def test_long_notice(self) -> None:
         for text in ("x" * 100_000, "\N{SNOWMAN}" * 100_000, "\N{GRINNING FACE}" * 100_000):
-            data = encode_mark(Notice(text))
-            self.assertLessEqual(len(data), LONGEST_MARK_BYTES)
-            (mark,) = MarkDecoder().feed(data)
-            assert isinstance(mark, Notice)
-            self.assertTrue(text.startswith(mark.text))
+            for more in ({}, {"why": text, "writer": text}):
+                data = encode_mark(Notice(text, **more))
+                self.assertLessEqual(len(data), LONGEST_MARK_BYTES)
+                (mark,) = MarkDecoder().feed(data)
+                assert isinstance(mark, Notice)
+                self.assertTrue(text.startswith(mark.text))
+
+    def test_kinds(self) -> None:
+        """A notice has its kind and what that needs; the text comes first, as in earlier releases."""
+        notice = Notice(
+            "what you type is not sent: the writer of this console is ada (~f)",
+            NoticeKind.DISCARDED,
+            NoticeRole.OBSERVER,
+            writer="ada",
+            why="the writer of this console is ada",
+            hint="(~f)",
+        )
+        data = (
+            b'{"Notice":"what you type is not sent: the writer of this console is ada (~f)",'
+            b'"Kind":"discarded","Role":"observer","Writer":"ada",'
+            b'"Why":"the writer of this console is ada","Hint":"(~f)"}\n'
+        )
+        self.assertEqual(encode_mark(notice), data)
+        self.assertEqual(MarkDecoder().feed(data), [notice])
+        self.assertEqual(encode_mark(Notice("x")), b'{"Notice":"x","Kind":"message"}\n')
+
+    def test_other_releases(self) -> None:
+        """An earlier release sends no kind; kinds and members of a later one are no more than a message."""
+        for data, notice in (
+            (b'{"Notice":"x"}', Notice("x", kind=None)),
+            (b'{"Notice":"x","Role":"writer"}', Notice("x", kind=None)),
+            (b'{"Notice":"x","Kind":null}', Notice("x", kind=None)),
+            (b'{"Notice":"x","Kind":"later","Role":"later","Why":7}', Notice("x")),
+        ):
+            self.assertEqual(MarkDecoder().feed(data + b"\n"), [notice])
+        self.assertEqual(MarkDecoder().feed(b'{"Notice":7,"Kind":"role"}\n'), [])
+
+    def test_printable(self) -> None:
+        """Names and reasons of the other side do nothing in a terminal."""
+        data = b'{"Notice":"\\u001b[2J","Kind":"role","Writer":"\\u009bx","Why":"a\\nb","Hint":"\\u0007"}\n'
+        (mark,) = MarkDecoder().feed(data)
+        self.assertEqual(mark, Notice("?[2J", NoticeKind.ROLE, None, "?x", "a b", "?"))
 
     def test_unknown(self) -> None:
         self.assertEqual(MarkDecoder().feed(b'{"Later":1}\n\n{"Ack":1}\n'), [Ack(1)])

@@ -38,7 +38,8 @@ A session that did not ask for input stays an observer.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -46,6 +47,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted_exec.api.names import display_name
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.wire.control_messages import encode_notice
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 ANNOUNCE_SECONDS = 0.2
@@ -55,7 +57,6 @@ change do not read that they can take over.
 """
 _LONGEST_BYTES = 1024
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: ([^\r\n]{1,900})\]\r\n")
-_NOT_SENT = "what you type is not sent: "
 WAITS = "this session waits up to"
 """In the notice that the machine has ended, before the seconds."""
 LINE_AGAIN = "the machine has started again"
@@ -69,14 +70,8 @@ WAIT = (
     " machines/console)"
 )
 """The end of each notice to an observer that cannot take over at present."""
-_TAKEN_OVER = "you have taken over this console"
-_WRITER = "you are the writer of this console"
-_NOW_WRITER = (_TAKEN_OVER, _WRITER)
-_NAMES_WRITER = re.compile(
-    r"^(.+?)(?:, in another session,)? has taken over this console; "
-    r"|\b(?:the writer of this console|its writer) is ([^;]+?)(?:;| \(|$)"
-    r"|\bthis console has no writer\b"
-)
+_WRITER = Notice("you are the writer of this console", NoticeKind.ROLE, NoticeRole.WRITER)
+_DENIED = Notice(MAY_ONLY_OBSERVE, NoticeKind.ROLE, NoticeRole.DENIED)
 
 
 class Participant(Protocol):
@@ -105,7 +100,7 @@ class Participant(Protocol):
     def is_away(self) -> bool:
         """True if the session's connection is lost, and its user may come back."""
 
-    def tell(self, notice: bytes) -> None:
+    def tell(self, notice: Notice) -> None:
         """Show a notice to the user."""
 
     def became_writer(self) -> None:
@@ -161,7 +156,7 @@ class Floor:
         participant.role = Role.OBSERVER
         self._participants.append(participant)
         if participant.is_denied:
-            participant.tell(notice(MAY_ONLY_OBSERVE))
+            participant.tell(_DENIED)
             if force:
                 self._deny(participant)
         if not participant.may_write:
@@ -209,7 +204,7 @@ class Floor:
         if participant not in self._participants:
             return
         if participant.is_denied:
-            participant.tell(notice(MAY_ONLY_OBSERVE))
+            participant.tell(_DENIED)
             if role is Role.WRITER:
                 self._deny(participant)
         if not participant.may_write:
@@ -220,7 +215,7 @@ class Floor:
             return
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
         hint = self._hint(participant)
-        participant.tell(notice(f"you are an observer; {self.status} {hint}"))
+        participant.tell(self._to_observer(f"you are an observer; {self.status}", hint))
         if was_writer:
             self._announce_if_free(participant, "has released this console")
             self.follow_presence()
@@ -229,10 +224,10 @@ class Floor:
         """Follow a change of ``may_write``: without the right to drive a writer loses the floor."""
         if participant.may_write:
             text = f"you may type at this console again; {self.status}"
-            participant.tell(notice(f"{text} {self._hint(participant)}"))
+            participant.tell(self._to_observer(text, self._hint(participant)))
             return
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
-        participant.tell(notice(f"from now on {MAY_ONLY_OBSERVE}"))
+        participant.tell(replace(_DENIED, text=f"from now on {MAY_ONLY_OBSERVE}"))
         if was_writer:
             self._announce_later(participant)
             self.follow_presence()
@@ -249,27 +244,40 @@ class Floor:
                 continue
             if is_lost:
                 text = f"{self.writer}'s connection is lost; {self.status}"
-                each.tell(notice(f"{text} {self._hint(each)}"))
+                each.tell(self._to_observer(text, self._hint(each)))
             elif writers and writers[0].user == before:
-                each.tell(notice(f"{self.writer} is back"))
+                each.tell(Notice(f"{self.writer} is back"))
 
     def remind(self, participant: Participant) -> None:
         """Tell a user the role of the session."""
         if participant.role is Role.WRITER:
-            participant.tell(notice(_WRITER))
+            participant.tell(_WRITER)
         elif participant.is_denied:
-            participant.tell(notice(MAY_ONLY_OBSERVE))
+            participant.tell(_DENIED)
         elif participant.may_write:
             hint = self._hint(participant)
-            participant.tell(notice(f"{self.status}; you are an observer {hint}"))
+            participant.tell(self._to_observer(f"{self.status}; you are an observer", hint))
 
-    def refusal(self, participant: Participant) -> bytes:
+    def refusal(self, participant: Participant) -> Notice:
         """Return the notice for an observer who types."""
         if participant.is_denied:
-            return not_sent(MAY_ONLY_OBSERVE)
+            return not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
         # For sessions that asked for input but do not have the floor.  Input of a --read-only session never
         # gets here: READ_ONLY of streaming.remotecommand.server answers it, without naming a writer or ~f.
-        return not_sent(f"{self.status} {self._hint(participant)}")
+        refused = not_sent(self.status)
+        to_observer = self._to_observer(refused.text, self._hint(participant))
+        return replace(to_observer, kind=refused.kind, why=refused.why)
+
+    def _to_observer(self, text: str, hint: str) -> Notice:
+        """Return a notice to an observer, which ends with a hint."""
+        writer = self.writer if self.writers else ""
+        return Notice(
+            f"{text} {hint}",
+            NoticeKind.ROLE,
+            NoticeRole.OBSERVER,
+            writer=writer,
+            hint=HINT if hint == HINT else "",
+        )
 
     def _is_free_to(self, participant: Participant) -> bool:
         """Return whether no other user has the floor."""
@@ -282,8 +290,8 @@ class Floor:
 
     def _take_over(self, participant: Participant) -> None:
         if not participant.may_take_over and not self._is_free_to(participant):
-            text = f"you may not take over this console; its writer is {self.writer} {WAIT}"
-            participant.tell(notice(text))
+            text = f"you may not take over this console; its writer is {self.writer}"
+            participant.tell(self._to_observer(text, WAIT))
             self._deny(participant)
             return
         others = [each for each in self.writers if each is not participant]
@@ -292,16 +300,13 @@ class Floor:
         for other in others:
             other.role = Role.OBSERVER
         self._make_writer(participant)
-        if others:
-            text = f"{_TAKEN_OVER} from {previous}"
-        else:
-            text = _WRITER
-        participant.tell(notice(text))
+        text = f"you have taken over this console from {previous}" if others else _WRITER.text
+        participant.tell(replace(_WRITER, text=text))
         for other in others:
             same_user = other.user == participant.user
             name = f"{successor}, in another session," if same_user else successor
             text = f"{name} has taken over this console; you are an observer"
-            other.tell(notice(f"{text} {self._hint(other)}"))
+            other.tell(self._to_observer(text, self._hint(other)))
         if others and others[0].user != participant.user:
             participant.took_over(others[0].user)
 
@@ -336,25 +341,16 @@ class Floor:
         """Tell the observers that may write that they can take over."""
         if self.writers:
             return
-        text = notice(f"{display_name(leaver.user)} {act}; {self.status} {HINT}")
+        text = f"{display_name(leaver.user)} {act}; {self.status}"
+        notice = self._to_observer(text, HINT)
         for each in self._participants:
             if each is not leaver and each.may_write:
-                each.tell(text)
+                each.tell(notice)
 
 
 def notice(text: str) -> bytes:
     """Wrap a message of this program; the guest may have left the cursor anywhere in a line."""
     return encode_notice(text)
-
-
-def not_sent(why: str) -> bytes:
-    """Return the notice for a user whose input is discarded."""
-    return notice(f"{_NOT_SENT}{why}")
-
-
-def is_writer_notice(text: str) -> bool:
-    """Return whether the text of a notice says that its user is the writer now."""
-    return text.startswith(_NOW_WRITER)
 
 
 def notice_text(output: bytes) -> str:
@@ -368,8 +364,9 @@ class RoleNotices:
     Reads the notices of one session, for the user's end.
 
     A resumable session gets its notices as marks, beside the output, so use :meth:`read` alone: then
-    nothing that a machine prints changes the role here.  Other sessions get them in the output, where
-    a machine can print the same text; nothing that matters to security depends on it.
+    nothing that a machine prints changes the role here, and no name in a notice does.  Other sessions get
+    them in the output, where a machine can print the same text; nothing that matters to security depends
+    on it.
 
     :ivar is_observer: the last notice about the role is to an observer.
     :ivar is_denied: the last notice about the role says that the user may only observe.
@@ -394,21 +391,80 @@ class RoleNotices:
         end = 0
         for match in _NOTICE.finditer(window):
             end = match.end()
-            self.read(match[1].decode("utf-8", "replace"))
+            self.read(Notice(match[1].decode("utf-8", "replace"), kind=None))
         self._tail = window[end:][-_LONGEST_BYTES:]
 
-    def read(self, text: str) -> None:
-        """Handle the text of one notice."""
-        if text.startswith(_NOT_SENT):
-            why = text.removeprefix(_NOT_SENT)
-            self.not_sent = why.removesuffix(HINT).removesuffix(WAIT).rstrip()
-        elif f"; {WAITS} " in text:
-            self.interruption = text.partition(f"; {WAITS} ")[0]
-        if text.endswith((HINT, WAIT, MAY_ONLY_OBSERVE)):
-            self.is_observer, self.is_denied = True, text.endswith(MAY_ONLY_OBSERVE)
-        elif text.startswith(_NOW_WRITER):
-            self.is_observer, self.is_denied, self.writer = False, False, ""
+    def read(self, notice: Notice) -> None:
+        """Handle one notice."""
+        notice = understood(notice)
+        if notice.kind is NoticeKind.DISCARDED:
+            self.not_sent = notice.why or notice.text
+        elif notice.kind is NoticeKind.INTERRUPTED:
+            self.interruption = notice.why or notice.text
+        if notice.role is None:
             return
-        match = _NAMES_WRITER.search(text)
-        if match is not None:
-            self.writer = match[1] or match[2] or "nobody"
+        self.is_observer = notice.role is not NoticeRole.WRITER
+        self.is_denied = notice.role is NoticeRole.DENIED
+        if notice.role is NoticeRole.OBSERVER:
+            self.writer = notice.writer or "nobody"
+        elif notice.role is NoticeRole.WRITER:
+            self.writer = ""
+
+
+def understood(notice: Notice) -> Notice:
+    """
+    Return a notice with its kind; that of a runtime of an earlier release is read from the wording.
+
+    The name of a user may read like a sentence.  So a text counts only as a whole, and not if it has two meanings:
+    "you have taken over this console from ann is back" may be about a user of either name.
+    """
+    if notice.kind is not None:
+        return notice
+    meanings = [_meaning(notice.text, table) for table in (_BEGIN_WITH_WORDS, _BEGIN_WITH_NAMES)]
+    return next(filter(None, meanings), notice) if None in meanings else notice
+
+
+def _meaning(text: str, wordings: Sequence[_Wording]) -> Notice | None:
+    for kind, role, pattern in wordings:
+        if match := re.fullmatch(pattern, text):
+            facts = {name: value for name, value in match.groupdict().items() if value}
+            return Notice(text, kind, role, **facts)
+    return None
+
+
+_Wording = tuple[NoticeKind, NoticeRole | None, str]
+_ROLE, _DISCARDED, _INTERRUPTED = NoticeKind.ROLE, NoticeKind.DISCARDED, NoticeKind.INTERRUPTED
+_TO_WRITER, _TO_OBSERVER, _TO_DENIED = NoticeRole.WRITER, NoticeRole.OBSERVER, NoticeRole.DENIED
+_HINTS = rf"(?:(?P<hint>{re.escape(HINT)})|{re.escape(WAIT)})"
+_STATUS = r"(?:the writer of this console is (?P<writer>.+)|this console has no writer)"
+_MAY_ONLY_OBSERVE = re.escape(MAY_ONLY_OBSERVE)
+_NOT_SENT = "what you type is not sent:"
+_BEGIN_WITH_WORDS: Sequence[_Wording] = (
+    (_ROLE, _TO_WRITER, _WRITER.text),
+    (_ROLE, _TO_WRITER, r"you have taken over this console from .+"),
+    (_ROLE, _TO_OBSERVER, rf"{_STATUS}; you are an observer {_HINTS}"),
+    (_ROLE, _TO_OBSERVER, rf"you are an observer; {_STATUS} {_HINTS}"),
+    (_ROLE, _TO_OBSERVER, rf"you may type at this console again; {_STATUS} {_HINTS}"),
+    (
+        _ROLE,
+        _TO_OBSERVER,
+        rf"you may not take over this console; its writer is (?P<writer>.+) {_HINTS}",
+    ),
+    (_ROLE, _TO_DENIED, rf"(?:from now on )?{_MAY_ONLY_OBSERVE}"),
+    (_DISCARDED, _TO_DENIED, rf"{_NOT_SENT} (?P<why>{_MAY_ONLY_OBSERVE})"),
+    (_DISCARDED, _TO_OBSERVER, rf"{_NOT_SENT} (?P<why>{_STATUS}) {_HINTS}"),
+    (_DISCARDED, None, rf"{_NOT_SENT} (?P<why>.+)"),
+)
+_FREE = "(?:has left|has released this console|may no longer type); this console has no writer"
+_TAKEN = "(?:, in another session,)? has taken over this console; you are an observer"
+_BEGIN_WITH_NAMES: Sequence[_Wording] = (
+    (
+        _ROLE,
+        _TO_OBSERVER,
+        rf"(?P<writer>.+)'s connection is lost; the writer of this console is (?P=writer) {_HINTS}",
+    ),
+    (_ROLE, _TO_OBSERVER, rf"(?P<writer>.+?){_TAKEN} {_HINTS}"),
+    (_ROLE, _TO_OBSERVER, rf".+ {_FREE} {_HINTS}"),
+    (_INTERRUPTED, None, rf"(?P<why>.+); {WAITS} .+ s for the machine to start again"),
+    (NoticeKind.MESSAGE, None, r".+ is back"),
+)

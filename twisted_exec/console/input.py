@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.names import display_name
 from twisted_exec.console import acts
-from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, not_sent, notice
+from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -26,7 +26,7 @@ from twisted_exec.streaming.interfaces import (
     Position,
     Role,
 )
-from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+from twisted_exec.wire.resume import Notice, not_sent
 
 _NOT_WRITTEN = f"the console {CANNOT_BE_RECORDED}: its input cannot be written"
 
@@ -104,7 +104,7 @@ class ViewerInput:
         if not self._is_accepted():
             return
         if not self._console.recorder.typed(self._viewer.joined_as, data):
-            self._discard(INPUT_DENIED, _NOT_WRITTEN, not_sent(_NOT_WRITTEN))
+            self._discard(INPUT_DENIED, not_sent(_NOT_WRITTEN))
             return
         self.bytes_to_machine += len(data)
         self._console.typed(data, self._viewer)
@@ -122,9 +122,9 @@ class ViewerInput:
         if self._viewer.role is not Role.WRITER:
             self.refuse()
         elif missing := self._console.missing_people or self._missing_recording:
-            self._discard(INPUT_DENIED, missing, not_sent(missing))
+            self._discard(INPUT_DENIED, not_sent(missing))
         elif (outage or self.is_behind) and (why := self.outage):
-            self._discard(LINE_LOST, why, not_sent(why))
+            self._discard(LINE_LOST, not_sent(why))
         else:
             return True
         return False
@@ -137,22 +137,18 @@ class ViewerInput:
 
     def refuse(self) -> None:
         """Discard the input of an observer."""
-        floor = self._console.floor
-        notice = floor.refusal(self._viewer)
-        if self._viewer.is_denied:
-            self._discard(INPUT_DENIED, MAY_ONLY_OBSERVE, notice)
-        else:
-            self._discard(CONSOLE_IN_USE, floor.status, notice)
+        reason = INPUT_DENIED if self._viewer.is_denied else CONSOLE_IN_USE
+        self._discard(reason, self._console.floor.refusal(self._viewer))
 
-    def _discard(self, reason: str, why: str, notice: bytes) -> None:
+    def _discard(self, reason: str, notice: Notice) -> None:
         """Tell the user that input is discarded: once, and again when the cause has changed."""
         if reason != LINE_LOST:
             writers = self._console.floor.writers
             user = self._viewer.user
             other = writers[0].user if writers and writers[0].user != user else ""
-            text = f"input of {display_name(user)} did not reach the machine: {why}"
+            text = f"input of {display_name(user)} did not reach the machine: {notice.why}"
             self._viewer.report(acts.INPUT_DENIED, other, text)
-        ending = Ending(reason, f"the input was not sent: {why}")
+        ending = Ending(reason, f"the input was not sent: {notice.why}")
         if self._discarded != ending or not self._is_told:
             self._discarded, self._is_told = ending, True
             self._viewer.tell(notice)
@@ -200,9 +196,9 @@ class ViewerInput:
             return False
         self._is_told = False
         if missing:
-            self._viewer.tell(notice(f"the machine gets no input: {missing}"))
+            self._viewer.tell(Notice(f"the machine gets no input: {missing}"))
         elif self._viewer.role is Role.WRITER:
-            self._viewer.tell(notice("the machine gets input now"))
+            self._viewer.tell(Notice("the machine gets input now"))
         return True
 
     def restarted(self, offset: int) -> None:
@@ -212,7 +208,7 @@ class ViewerInput:
         :param offset: where its output begins.
         """
         self.is_interrupted = False
-        self._viewer.tell(notice(LINE_AGAIN))
+        self._viewer.tell(Notice(LINE_AGAIN))
         if self._viewer.ask():
             self.fall_behind(offset)
 
@@ -233,7 +229,7 @@ class ViewerInput:
         :param position: what the user has seen.
         """
         if self.is_behind and not self.is_interrupted and position.offset <= self._restarted_at:
-            self._viewer.output.tell(notice(LINE_AGAIN), self._restarted_at)
+            self._viewer.output.tell(Notice(LINE_AGAIN), self._restarted_at)
 
     def caught_up(self) -> None:
         """Take note that what arrives now was typed at the machine's present boot."""

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
-from twisted_exec.streaming.remotecommand.server import text_of
 from twisted_exec.wire.control_messages import encode_gap
 from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
 from twisted_exec.wire.resume import At, Attendance, Notice
@@ -43,7 +42,7 @@ class OutputState:
 
     offset: int
     oldest: int
-    notices: Mapping[bytes, int]
+    notices: Mapping[Notice, int]
     bytes_to_user: int
 
 
@@ -143,7 +142,7 @@ class ViewerOutput:
         self._pumping = False
         self._catching_up = False
         self._attendance: Attendance | None = None  # not sent yet
-        self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
+        self._notices: dict[Notice, int] = {}  # to the journal offset after which each is sent
         self._is_terminal = False
         self._live_from = 0  # output before this offset is history for the present stream
         self._harmless = HarmlessOutput(journal) if harmless is None else harmless
@@ -164,7 +163,7 @@ class ViewerOutput:
         exact = not is_oldest or missing_bytes(self._journal, offset, offset) is not None
         self._start(offset, exact=exact)
         if not exact and self._marks is None:
-            self._write_notice(encode_gap(None))
+            self._write_gap(None)
 
     def resume(self, position: Position, newcomer: int) -> None:
         """
@@ -243,7 +242,7 @@ class ViewerOutput:
         self.skipped += offset - self.offset
         self.offset = offset
 
-    def tell(self, notice: bytes, at: int | None = None) -> None:
+    def tell(self, notice: Notice, at: int | None = None) -> None:
         """
         Queue a notice.
 
@@ -338,7 +337,7 @@ class ViewerOutput:
             if self._marks is not None:
                 self._send_position(self._marks, exact=False)
             else:
-                self._write_notice(encode_gap(None))
+                self._write_gap(None)
         return True
 
     def _answered(self) -> None:
@@ -356,14 +355,18 @@ class ViewerOutput:
         if self._marks is not None:
             self._send_position(self._marks, exact=True)
         else:
-            self._write_notice(encode_gap(skipped))
+            self._write_gap(skipped)
 
-    def _write_notice(self, notice: bytes) -> None:
+    def _write_gap(self, skipped: int | None) -> None:
+        assert self._stream is not None
+        self._stream.write(encode_gap(skipped))
+
+    def _write_notice(self, notice: Notice) -> None:
         assert self._stream is not None
         if self._marks is not None:
-            self._marks.send_mark(Notice(text_of(notice)))
+            self._marks.send_mark(notice)
         else:
-            self._stream.write(notice)
+            self._stream.write(notice.output)
 
     def _send_position(self, marks: IMarkTransport, exact: bool) -> None:
         marks.send_mark(At(Position(self._journal.epoch, self.offset), exact))

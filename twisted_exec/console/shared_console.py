@@ -38,7 +38,7 @@ from zope.interface import implementer
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import APIError, NotImplementedByBackend, message_of
 from twisted_exec.console.acts import Act, ActReports, ignore
-from twisted_exec.console.floor import WAITS, Floor, notice
+from twisted_exec.console.floor import WAITS, Floor
 from twisted_exec.console.interfaces import IConsoleRecorder, ILineTransport, IRecoveringTransport
 from twisted_exec.console.line import Line, LineEnded, ReadRateLimit
 from twisted_exec.console.viewer import Viewer, ViewerState
@@ -53,8 +53,9 @@ from twisted_exec.streaming.interfaces import (
     IConsole,
     TerminalSize,
 )
+from twisted_exec.wire.control_messages import decode_notice
 from twisted_exec.wire.escape_sequences import QueryFilter
-from twisted_exec.wire.resume import OpenRecording
+from twisted_exec.wire.resume import Notice, NoticeKind, OpenRecording
 
 if TYPE_CHECKING:
     from twisted_exec.console.viewer import Viewer
@@ -189,7 +190,7 @@ class Interruption:
         seconds = self._console.limits.restart_seconds
         text = f"{self.why}; {WAITS} {seconds:g} s for the machine to start again"
         viewer.input.is_interrupted = True
-        viewer.tell(notice(text))
+        viewer.tell(Notice(text, NoticeKind.INTERRUPTED, why=self.why))
 
     def end(self) -> None:
         """The next line is open."""
@@ -753,8 +754,9 @@ class SharedConsole:
         """Pass a notice of the line to the viewers."""
         if self.outage:
             self.journal.missed()
+        notice = Notice(decode_notice(text))
         for viewer in self._viewers:
-            viewer.tell(text)
+            viewer.tell(notice)
 
     def line_lost(self, number: int, ending: Ending, has_exited: bool) -> None:
         """

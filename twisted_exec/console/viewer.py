@@ -47,8 +47,9 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.server import NO_BREAK
+from twisted_exec.wire.control_messages import decode_notice
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import Attendance
+from twisted_exec.wire.resume import Attendance, Notice, parse_notice
 from twisted_exec.wire.session_terms import FULL, Right, Terms, parse_terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -489,7 +490,7 @@ class Viewer:
         if self._transport is not None:
             self._transport.resume_input()
 
-    def tell(self, notice: bytes) -> None:
+    def tell(self, notice: Notice) -> None:
         """Queue a notice; it follows everything that the machine has printed until now."""
         self.output.tell(notice)
 
@@ -588,7 +589,11 @@ def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
         "epoch": state.epoch,
         "offset": output.offset,
         "oldest": output.oldest,
-        "notices": [[text.decode("utf-8"), offset] for text, offset in output.notices.items()],
+        # A process of an earlier release reads the texts, as they are in output.
+        "notices": [
+            [notice.output.decode("utf-8"), offset] for notice, offset in output.notices.items()
+        ],
+        "noticeMarks": [notice.members for notice in output.notices],
         "discarded": None if discarded is None else [discarded.reason, discarded.message],
         "waitsAfter": None if line is None else [line.reason, line.message, line.exit_code],
         "isTold": input.is_told,
@@ -617,7 +622,13 @@ def _parse(values: Mapping[str, Any]) -> ViewerState:
     except RemoteProtocolError as problem:
         raise ValueError(str(problem)) from None
     size, discarded, line = values["size"], values["discarded"], values["waitsAfter"]
-    notices = {text.encode("utf-8"): offset for text, offset in values["notices"]}
+    texts = values["notices"]
+    marks = values.get("noticeMarks", [{}] * len(texts))  # earlier releases lack it
+    notices = {}
+    for (text, offset), mark in zip(texts, marks, strict=True):
+        notice = parse_notice({**mark, "Notice": decode_notice(text.encode("utf-8"))})
+        assert notice is not None
+        notices[notice] = offset
     return ViewerState(
         session=values["session"],
         joined_as=values["joinedAs"],

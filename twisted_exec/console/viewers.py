@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.names import display_name
-from twisted_exec.console.floor import Floor, notice
+from twisted_exec.console.floor import Floor
 from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role
-from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
 from twisted_exec.wire.session_terms import FULL, Terms
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Viewers:
         self.update_input_of(viewer)
         viewer.output.pump()
         if console.outage:
-            viewer.tell(notice(console.outage))
+            viewer.tell(Notice(console.outage))
         if console.ending is not None:
             viewer.finish(console.ending)
         else:

@@ -41,7 +41,7 @@ from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.wire.control_messages import Break, Ending, TerminalSize
-from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.remotecommand.client import ConsoleStream
@@ -174,12 +174,16 @@ class _ProtocolUser:
             stream.abort()
             return
         if IResumableProtocol.providedBy(self.protocol):
-            for callback in ("outage", "resumed", "notice", "skipped"):
+            for callback in ("outage", "resumed", "skipped"):
                 setattr(self, callback, getattr(self.protocol, callback))
+            self.notice = self._show_notice
         self.transport = _ConsoleTransport(stream, self._address)
         self.protocol.makeConnection(self.transport)
         if recorded := getattr(stream, "recorded", ""):
             self._tell_recorded((OpenRecording(recorded),), self._news.begun(recorded))
+
+    def _show_notice(self, notice: Notice) -> None:
+        self.protocol.notice(notice.text)
 
     def attendance_changed(self, attendance: Attendance) -> None:
         recordings = attendance.recordings

@@ -120,10 +120,11 @@ class ResumableConsole(Factory):
         for connection in self.live:
             connection.acknowledge()
 
-    def notice(self, text: str) -> None:
+    def notice(self, notice: Notice | str) -> None:
         """Send a message to each user."""
+        mark = Notice(notice) if isinstance(notice, str) else notice
         for connection in self.live:
-            connection.mark(Notice(text))
+            connection.mark(mark)
 
     def attendance(self, attendance: Attendance) -> None:
         """Tell each user about the sessions, the writer and the recordings."""

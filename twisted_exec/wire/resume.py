@@ -41,7 +41,8 @@ mark                     meaning
 ``{"Ack":N}``            N pieces of input are settled: they reached the line, or were
                          discarded and will not be sent.  ``null``: their number is
                          unknown; counting begins anew at 0
-``{"Notice":TEXT}``      a message for the user
+``{"Notice":TEXT}``      a message for the user.  ``"Kind":"message"`` and further members say what
+                         it means for the session: :class:`Notice`
 ``{"Viewers":N}``        so many sessions are open at the console.  ``"Writer":NAME`` is the
                          user who has had the floor for ``"Seconds":N``; absent without one.
                          ``"Recordings":[{"Input":"masked","User":NAME}]`` are the recordings of the
@@ -83,9 +84,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TypeVar
 
+from twisted_exec.wire.control_messages import encode_notice, printable_line
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.session_terms import RECORDED_INPUT
 
@@ -333,11 +337,100 @@ class Ack:
     count: int | None
 
 
+class NoticeKind(Enum):
+    """The subject of a notice, for clients that act on it."""
+
+    MESSAGE = "message"
+    """Anything else."""
+    ROLE = "role"
+    """Who may type."""
+    DISCARDED = "discarded"
+    """Input was discarded."""
+    INTERRUPTED = "interrupted"
+    """The machine has ended; the session waits for it to start again."""
+
+
+class NoticeRole(Enum):
+    """The role of a session."""
+
+    WRITER = "writer"
+    OBSERVER = "observer"
+    DENIED = "denied"
+    """An observer whose user has no right to type."""
+
+
 @dataclass(frozen=True)
 class Notice:
-    """A message for the user, without line breaks."""
+    """
+    A message for the user.
+
+    :param text: is made printable, in one line, as the other texts are.
+    :param kind: ``None`` if the other side is of an earlier release, which sends the text alone.
+    :param role: the role of the session from now on; ``None`` if the notice does not say it.
+    :param writer: the user who has the floor, to an observer; empty without one.
+    :param why: the reason of a notice that input was discarded, or that the machine has ended.
+    :param hint: the end of the text, if that names keys and options of ``kubectl console``.
+    """
 
     text: str
+    kind: NoticeKind | None = NoticeKind.MESSAGE
+    role: NoticeRole | None = None
+    writer: str = ""
+    why: str = ""
+    hint: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("text", "writer", "why", "hint"):
+            object.__setattr__(self, name, printable_line(getattr(self, name)))
+
+    @property
+    def output(self) -> bytes:
+        """The message in the output of a session without marks."""
+        return encode_notice(self.text)
+
+    @property
+    def members(self) -> dict[str, str]:
+        """The mark, as a JSON object; a long text is cut."""
+        members = {"Notice": self.text[: LONGEST_MARK_BYTES // 16]}
+        if self.kind is not None:
+            members |= {
+                "Kind": self.kind.value,
+                "Role": "" if self.role is None else self.role.value,
+                "Writer": self.writer[:_LONGEST_USER],
+                "Why": self.why,
+                "Hint": self.hint,
+            }
+        return {name: text for name, text in members.items() if text or name == "Notice"}
+
+
+def not_sent(why: str, role: NoticeRole | None = None) -> Notice:
+    """Return the notice to a user whose input is discarded."""
+    return Notice(f"what you type is not sent: {why}", NoticeKind.DISCARDED, role, why=why)
+
+
+def parse_notice(members: Mapping[str, object]) -> Notice | None:
+    """
+    Read the mark from a JSON object; kinds of later releases are messages.
+
+    :return: ``None`` if it is another one.
+    """
+    texts = {name: each for name, each in members.items() if isinstance(each, str)}
+    if "Notice" not in texts:
+        return None
+    if "Kind" not in texts:
+        return Notice(texts["Notice"], None)
+    return Notice(
+        texts["Notice"],
+        _NOTICE_KINDS.get(texts["Kind"], NoticeKind.MESSAGE),
+        _NOTICE_ROLES.get(texts.get("Role", "")),
+        writer=texts.get("Writer", ""),
+        why=texts.get("Why", ""),
+        hint=texts.get("Hint", ""),
+    )
+
+
+_NOTICE_KINDS = {each.value: each for each in NoticeKind}
+_NOTICE_ROLES = {each.value: each for each in NoticeRole}
 
 
 @dataclass(frozen=True)
@@ -438,7 +531,9 @@ def encode_mark(mark: Mark | Question | Answer) -> bytes:
     elif isinstance(mark, Answer):
         document = {"Pong": mark.number}
     else:
-        document = {"Notice": mark.text[: LONGEST_MARK_BYTES // 16]}
+        document = {**mark.members}
+        if len(_line(document)) > LONGEST_MARK_BYTES:
+            document.pop("Why", None)  # it is in the text
     return _line(document)
 
 
@@ -529,8 +624,7 @@ def _mark(line: bytes) -> Mark | None:
         if not _is_count(document["Echo"]):
             raise RemoteProtocolError("a mark Echo has no valid number")
         return EchoTime(document["Echo"])
-    text = document.get("Notice")
-    return Notice(text) if isinstance(text, str) else None
+    return parse_notice(document)
 
 
 def _attendance(document: dict[str, object]) -> Attendance:

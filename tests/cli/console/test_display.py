@@ -24,6 +24,7 @@ from twisted_exec.console.floor import HINT, notice
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import Role, TerminalSize
 from twisted_exec.wire.escape_sequences import QueryFilter
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 
 class MarkTests(OutageCase):
@@ -33,7 +34,7 @@ class MarkTests(OutageCase):
         """A notice is shown as in the output of other sessions, on one line."""
         self.begin()
         self.attach()
-        self.session.notice("the console line is back\r\n\x1b[2J")
+        self.session.notice(Notice("the console line is back\r\n\x1b[2J"))
         self.assertEqual(
             self.sink.written, b"\r\n[twisted-exec: the console line is back ?[2J]\r\n"
         )
@@ -42,10 +43,34 @@ class MarkTests(OutageCase):
         """Notices say what the user's role is."""
         self.begin()
         stream = self.attach()
-        self.session.notice(f"the writer of this console is ada; you are an observer {HINT}")
+        self.session.notice(Notice("ada types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ada"))
         self.session.typed(b"ls")
         self.session.typed(b"~f")
         self.assertEqual(stream.told, [Role.WRITER])
+
+    def test_earlier_release(self) -> None:
+        """A runtime of an earlier release says it by the wording."""
+        self.begin()
+        stream = self.attach()
+        text = f"the writer of this console is ada; you are an observer {HINT}"
+        self.session.notice(Notice(text, kind=None))
+        self.session.typed(b"ls")
+        self.session.typed(b"~f")
+        self.assertEqual(stream.told, [Role.WRITER])
+
+    def test_names(self) -> None:
+        """The name of a user makes no observer of a writer, and no script fail: the kind counts."""
+        self.begin()
+        stream = self.attach()
+        for text in (
+            f"you have taken over this console from {HINT}",
+            f"the writer of this console is ada; you are an observer {HINT}",
+            "what you type is not sent: x is back",
+        ):
+            self.session.notice(Notice(text))
+        self.session.typed(b"ls")
+        self.session.typed(b"~.")
+        self.assertEqual((stream.sent, stream.told), (b"ls~.", []))
 
     def test_forged(self) -> None:
         """
@@ -77,7 +102,8 @@ class MarkTests(OutageCase):
         self.begin(quiet=True)
         self.attach()
         text = "you have taken over this console from ada"
-        self.session.notice(text)
+        self.session.notice(Notice(text, kind=None))
+        self.session.notice(Notice(text, NoticeKind.ROLE, NoticeRole.WRITER))
         self.assertEqual(self.sink.written, b"")
         self.session.data_received(notice(text))
         self.assertEqual(self.sink.written, notice(text))
@@ -101,7 +127,7 @@ class SessionScriptTests(OutageCase):
         script = RecordingScript()
         self.begin(interactive=False, script=script)
         self.attach()
-        self.session.notice("the console line is back")
+        self.session.notice(Notice("the console line is back"))
         self.session.skipped(7)
         self.session.outage("connection lost")
         self.session.resumed(1, 0)

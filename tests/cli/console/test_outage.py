@@ -13,7 +13,7 @@ from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.wire.control_messages import Break
-from twisted_exec.wire.resume import Attendance, Position
+from twisted_exec.wire.resume import Attendance, Notice, Position
 
 
 class ResumableStream(FakeStream):
@@ -36,8 +36,8 @@ class RecordingScript:
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def noticed(self, text: str) -> None:
-        self.events.append(text)
+    def noticed(self, notice: Notice) -> None:
+        self.events.append(notice.text)
 
     def skipped(self, text: str) -> None:
         self.events.append(f"skipped: {text}")

@@ -252,7 +252,7 @@ class PipeTests(ProcessCase):
         process.transport.closeStdin()
         await self.ends_with(process, 0)
         self.assertEqual((attachment.received, attachment.input_ends), (b"", 1))
-        self.assertEqual(process.stdout, b"login: " + READ_ONLY)
+        self.assertEqual(process.stdout, b"login: " + READ_ONLY.output)
         asked = attachment.transport.asked
         self.assertEqual((asked.read_only, asked.tty), (True, False))
 

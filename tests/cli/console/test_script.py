@@ -16,6 +16,7 @@ from twisted_exec.cli.console.script import EXPECT_SECONDS, Expect, ScriptSink, 
 from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import notice
+from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 
@@ -151,7 +152,9 @@ class ExpectTests(SynchronousTestCase):
         Lost output could hold the text that the script waits for.
         """
         self.begin("x")
-        self.script.noticed("70 bytes skipped")
+        self.script.noticed(Notice("70 bytes skipped"))
+        self.assertIsNone(self.terminal.outcome)
+        self.script.noticed(Notice("70 bytes skipped", kind=None))
         self.show(b"")
         self.assertEqual(
             self.terminal.outcome, Outcome(FAILED_CODE, "output was lost: 70 bytes skipped")
@@ -223,7 +226,7 @@ class ExpectTests(SynchronousTestCase):
         ):
             self.setUp()
             self.begin("x")
-            self.script.noticed(text)
+            self.script.noticed(Notice(text, kind=None))
             self.show(b"x")
             self.assertEqual((self.terminal.outcome, self.paper.printed), (Outcome(), b"x"))
 

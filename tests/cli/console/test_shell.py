@@ -29,8 +29,9 @@ from twisted_exec.cli.console.script import (
     typed_command,
 )
 from twisted_exec.cli.console.session import Outcome
-from twisted_exec.console.floor import WAITS, Floor, not_sent, notice, notice_text
+from twisted_exec.console.floor import HINT, WAITS, Floor
 from twisted_exec.wire.escape_sequences import strip
+from twisted_exec.wire.resume import Notice, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 SHELLS = {
@@ -225,14 +226,14 @@ class PromptTests(SynchronousTestCase):
     """What the machine shows before the command decides whether it is typed."""
 
     def begin(
-        self, shown: bytes = b"", *, noticed: bytes = b""
+        self, shown: bytes = b"", *, noticed: Notice | None = None
     ) -> tuple[Clock, ShellRun, Terminal]:
         clock = Clock()
         run = ShellRun(clock, "secret command")
         terminal = Terminal(run)
         self.assertEqual(run.received(shown), b"")
-        if noticed:
-            run.noticed(notice_text(noticed))
+        if noticed is not None:
+            run.noticed(noticed)
         clock.pump([0.1] * 4)
         return clock, run, terminal
 
@@ -333,7 +334,7 @@ class PromptTests(SynchronousTestCase):
         A machine whose line is lost takes no input.
         """
         clock, run, terminal = self.begin(b"$ ")
-        run.noticed(notice_text(not_sent("the line is lost")))
+        run.noticed(not_sent("the line is lost"))
         clock.pump([0.1])
         self.assertEqual(
             terminal.outcome, Outcome(FAILED_CODE, "the input was not sent: the line is lost")
@@ -344,7 +345,8 @@ class PromptTests(SynchronousTestCase):
         A command has ended with its machine, even if the session waits for the next boot.
         """
         clock, run, terminal = self.begin(b"$ ")
-        run.noticed(f"the emulator ended; {WAITS} 60 s for the machine to start again")
+        text = f"the emulator ended; {WAITS} 60 s for the machine to start again"
+        run.noticed(Notice(text, kind=None))
         clock.pump([0.1])
         line = "the machine ended before the command: the emulator ended"
         self.assertEqual(terminal.outcome, Outcome(FAILED_CODE, line))
@@ -353,8 +355,12 @@ class PromptTests(SynchronousTestCase):
         """
         Having taken over is no failure, and its notice is not printed.
         """
-        _, _, terminal = self.begin(noticed=notice("you have taken over this console from ada"))
-        self.assertIsNone(terminal.outcome)
+        for name in ("ada", f"x; you are an observer {HINT}"):
+            floor, ada, bob = Floor(Clock()), Person(name), Person("bob")
+            floor.join(ada)
+            floor.join(bob, force=True)
+            _, _, terminal = self.begin(noticed=bob.notices[-1])
+            self.assertIsNone(terminal.outcome)
 
     def test_outage(self) -> None:
         """

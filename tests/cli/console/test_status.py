@@ -13,7 +13,14 @@ from tests.cli.console.test_outage import OutageCase, ResumableStream
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.remotecommand.client import LOST
-from twisted_exec.wire.resume import Attendance, OpenRecording, RoundTrip
+from twisted_exec.wire.resume import (
+    Attendance,
+    Notice,
+    NoticeKind,
+    NoticeRole,
+    OpenRecording,
+    RoundTrip,
+)
 
 
 class Connected:
@@ -164,13 +171,15 @@ class StatusTests(OutageCase):
         """The status names the writer, if a notice did."""
         self.begin()
         self.attach()
-        for text, role in (
-            (f"the writer of this console is ada; you are an observer {HINT}", "the writer is ada"),
-            (f"ada has left; this console has no writer {HINT}", "this console has no writer"),
+        text = f"the writer of this console is ada; you are an observer {HINT}"
+        for notice, role in (
+            (Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER, "bob"), "the writer is bob"),
+            (Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER), "this console has no writer"),
+            (Notice(text, kind=None), "the writer is ada"),
         ):
-            self.session.notice(text)
+            self.session.notice(notice)
             self.assertIn(f"  role        observer; {role}", self.status())
-        self.session.notice("you are the writer of this console")
+        self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.WRITER))
         self.assertIn("  role        writer", self.status())
         self.begin(read_only=True)
         self.attach()

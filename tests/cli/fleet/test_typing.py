@@ -12,7 +12,7 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.fleet.typing import CONCURRENT_OPENINGS, SETTLE_SECONDS, TypedSessions
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole, OpenRecording
 
 
 class Stream:
@@ -109,7 +109,9 @@ class SessionsTests(SynchronousTestCase):
         self.opening[1].errback(Forbidden("not you"))
         streams = self.attach(2, 3)
         self.assertEqual(self.sessions.problem, "web-1: forbidden: not you")
-        self.users[2].notice(f"the writer of this console is ada; you are an observer {HINT}")
+        self.users[3].notice(Notice(f"you have taken over this console from {HINT}"))
+        self.assertEqual(self.sessions.problem, "web-1: forbidden: not you")
+        self.users[2].notice(Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER, "ada"))
         self.users[3].ended(Ending("Revoked"))
         self.sessions.type(b"x")
         self.assertEqual([each.typed for each in streams], [b"", b""])

@@ -60,7 +60,7 @@ class ProtocolTests(TestCase):
             client.write(b"stty size\n")
             await self.shows(user, b"30 %d" % (100 + number))
             client.wish(Break())
-            await self.shows(user, NO_BREAK)
+            await self.shows(user, NO_BREAK.output)
             client.wish(Role.DRIVE)
             await self.shows(user, b"you are the writer of this console")
             client.leave()
@@ -91,7 +91,7 @@ class ProtocolTests(TestCase):
             client.resize(TerminalSize(1, 1))
             client.wish(Role.DRIVE)
             client.write(b"echo mine\n")
-            await self.shows(user, READ_ONLY)
+            await self.shows(user, READ_ONLY.output)
             driver.write(b"stty size; echo seen $((%d+1))\n" % number)
             for one in (user, drives):
                 await self.shows(one, b"\nseen %d\r\n" % (number + 1))

@@ -347,7 +347,7 @@ class TermsTests(StreamCase):
         user.stream.write(b"reboot\n")
         user.stream.end_input()
         await self.until(lambda: user.ending)
-        self.assertTrue(user.got.endswith(MAY_OBSERVE))
+        self.assertTrue(user.got.endswith(MAY_OBSERVE.output))
         self.assertEqual(
             user.ending, Ending(INPUT_DENIED, f"the input was not sent: {MAY_ONLY_OBSERVE}")
         )

@@ -21,7 +21,7 @@ from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting
 from twisted_exec.testing.console import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.resume import MARKS, Attendance
+from twisted_exec.wire.resume import MARKS, Attendance, Notice
 
 HEAD = UpgradeRequest(b"GET", b"/exec", b"server")
 
@@ -59,8 +59,8 @@ class ResumingUser(RecordingUser):
     def attendance_changed(self, attendance: Attendance) -> None:
         self.attendances.append(attendance)
 
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
+    def notice(self, notice: Notice) -> None:
+        self.notices.append(notice.text)
 
 
 @implementer(IStreamClientEndpoint)

@@ -426,7 +426,7 @@ class ResumableTests(ClientTestCase):
         self.backend.send(self.FIRST_MARKS[:9])
         self.backend.send(b"\x04" + self.FIRST_MARKS[9:])
         self.backend.send(b"\x01out")
-        self.backend.send(b'\x04{"Notice":"hello"}\n')
+        self.backend.send(b'\x04{"Notice":"hello","Kind":"message"}\n')
         self.assertEqual(self.user.items, [])
         client.resume_output()
         at = At(Position("00000000000000aa", 5))

@@ -22,7 +22,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.resumable import Acknowledgements, Resumption
-from twisted_exec.streaming.remotecommand.server import READ_ONLY, text_of
+from twisted_exec.streaming.remotecommand.server import READ_ONLY
 from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.wire.control_messages import encode_size, encode_wish
 from twisted_exec.wire.resume import (
@@ -284,7 +284,7 @@ class SettledTests(ResumableCase):
         peer.send(b"\0abc")
         peer.send(b"\4" + encode_wish(Break(), None))
         peer.send(b"\4" + encode_size(TerminalSize(80, 24)))
-        self.assertEqual(self.heard(peer), [Notice(text_of(READ_ONLY))])
+        self.assertEqual(self.heard(peer), [READ_ONLY])
         self.assertEqual(self.acknowledged(peer), 4)
         self.assertEqual((self.attachment.received, self.attachment.sizes), (b"", []))
 

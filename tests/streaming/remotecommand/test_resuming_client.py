@@ -376,7 +376,7 @@ class OutageTests(ResumingCase):
         self.end.wait(1)
         self.assertEqual(
             user.received.decode(),
-            "\r\n[twisted-exec: hi [2J]\r\n"
+            "\r\n[twisted-exec: hi?[2J]\r\n"
             "\r\n[twisted-exec: the connection was lost: 2 keys may not have reached the machine]\r\n"
             "\r\n[twisted-exec: output is missing here]\r\n",
         )

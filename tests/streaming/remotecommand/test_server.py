@@ -47,7 +47,7 @@ class TermsTests(ServeTestCase):
         peer.send(b"\0a")
         peer.send(b"\0b")
         peer.send(b"\4" + encode_wish(Role.WRITER, None))
-        self.assertEqual(peer.messages(), [b"\1" + MAY_OBSERVE])
+        self.assertEqual(peer.messages(), [b"\1" + MAY_OBSERVE.output])
         self.assertEqual((self.attachment.received, self.attachment.wishes), (b"", []))
 
     def test_until(self) -> None:

@@ -85,7 +85,7 @@ class TalkTests(TranslateTestCase):
         self.network.pump()
         self.assertEqual((self.attachment.received, self.attachment.sizes), (b"", []))
         self.assertEqual(self.attachment.wishes, [])
-        self.assertEqual(self.user.received.count(READ_ONLY), 1)
+        self.assertEqual(self.user.received.count(READ_ONLY.output), 1)
         self.assertIn(b"seen", self.user.received)
 
     def test_no_input_asked(self) -> None:

@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import Ending, TerminalSize
-from twisted_exec.wire.resume import At, Attendance
+from twisted_exec.wire.resume import At, Attendance, Notice
 
 if TYPE_CHECKING:
     from twisted_exec.api.screens import TerminalState
@@ -196,9 +196,9 @@ class FirstScreen:
         """Pass on."""
         self._user.attendance_changed(attendance)
 
-    def notice(self, text: str) -> None:
+    def notice(self, notice: Notice) -> None:
         """Pass on."""
-        self._user.notice(text)
+        self._user.notice(notice)
 
     def outage(self, reason: str) -> None:
         """Pass on."""

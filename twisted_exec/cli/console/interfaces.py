@@ -10,7 +10,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IPushProducer
 
 from twisted_exec.wire.control_messages import Break, Role, TerminalSize
-from twisted_exec.wire.resume import Attendance, Position, RoundTrip
+from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip
 
 
 class MachineStream(Protocol):
@@ -108,7 +108,7 @@ class Sink(Protocol):
 class SessionScript(Protocol):
     """A script that drives the session, as far as it has to know more than the output."""
 
-    def noticed(self, text: str) -> None:
+    def noticed(self, notice: Notice) -> None:
         """Handle a message for the user of the session."""
 
     def skipped(self, text: str) -> None:

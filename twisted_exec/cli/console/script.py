@@ -38,6 +38,7 @@ from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Sink
+    from twisted_exec.wire.resume import Notice
 
 
 OCCUPIED_CODE = 123
@@ -122,19 +123,19 @@ class Script:
 
     # Events of the session.
 
-    def noticed(self, text: str) -> None:
+    def noticed(self, notice: Notice) -> None:
         """See :class:`~twisted_exec.cli.console.interfaces.SessionScript`."""
-        self._notices.read(text)
+        self._notices.read(notice)
         if self._notices.not_sent:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {self._notices.not_sent}")
         elif self._notices.is_denied and self._types:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {MAY_ONLY_OBSERVE}")
         elif self._notices.is_observer and self._types:
-            self._fail(OCCUPIED_CODE, text.replace("~f or ", ""))
+            self._fail(OCCUPIED_CODE, notice.text.replace("~f or ", ""))
         elif self._notices.interruption:
             self._interrupted(self._notices.interruption)
-        elif _SKIPPED.fullmatch(text):
-            self.skipped(text)
+        elif notice.kind is None and _SKIPPED.fullmatch(notice.text):
+            self.skipped(notice.text)
 
     def _interrupted(self, why: str) -> None:
         """The machine has ended and may start again, which a script may wait for."""

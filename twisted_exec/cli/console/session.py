@@ -56,9 +56,17 @@ from twisted_exec.api.status import APIError
 from twisted_exec.cli.console.escape import EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import one_line
-from twisted_exec.console.floor import RoleNotices, is_writer_notice, notice, notice_text
+from twisted_exec.console.floor import RoleNotices, notice_text, understood
 from twisted_exec.kube.console import RecordingNews
-from twisted_exec.wire.control_messages import Break, Ending, Role, TerminalSize, dropped_keys
+from twisted_exec.wire.control_messages import (
+    Break,
+    Ending,
+    Role,
+    TerminalSize,
+    dropped_keys,
+    encode_notice,
+)
+from twisted_exec.wire.resume import Notice, NoticeRole
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import MachineStream, SessionScript, Sink, Source
@@ -238,10 +246,10 @@ class ConsoleSession:
         if self._outcome is None:
             self._display.output(data)
 
-    def notice(self, text: str) -> None:
+    def notice(self, notice: Notice) -> None:
         """Handle a message of the server for the user, which is not part of the output."""
         if self._outcome is None:
-            self._display.notice(one_line(text))
+            self._display.notice(notice)
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """Tell the user about recordings of the console that have begun or ended, also of other users."""
@@ -566,7 +574,7 @@ class Display:
         if not self._has_marks:
             self.notices.feed(data)
             if text := notice_text(data):
-                self._show_notice(text, data)
+                self._show_notice(understood(Notice(text, kind=None)), data)
                 return
         if self._filter is not None:
             data = self._without_old_queries(self._filter, data)
@@ -584,10 +592,10 @@ class Display:
         harmless = query_filter.feed(data)  # all of it, because an outage may cut a query in two
         return harmless[: len(data) - live] + data[len(data) - live :]
 
-    def notice(self, text: str) -> None:
+    def notice(self, notice: Notice) -> None:
         """Show a message of the server for the user, which is not part of the output."""
-        self.notices.read(text)
-        self._show_notice(text, notice(text))
+        self.notices.read(notice)
+        self._show_notice(understood(notice), notice.output)
 
     def skipped(self, count: int | None) -> None:
         """Show that so many bytes of the output are missing; ``None`` for an unknown number."""
@@ -595,13 +603,13 @@ class Display:
         if self._script is not None:
             self._script.skipped(text)
         else:
-            self._write(notice(text))
+            self._write(encode_notice(text))
 
-    def _show_notice(self, text: str, data: bytes) -> None:
-        if self._is_quiet and is_writer_notice(text):
+    def _show_notice(self, notice: Notice, data: bytes) -> None:
+        if self._is_quiet and notice.role is NoticeRole.WRITER:
             return
         if self._script is not None:
-            self._script.noticed(text)
+            self._script.noticed(notice)
         else:
             self._write(data)
 

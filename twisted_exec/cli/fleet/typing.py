@@ -22,7 +22,7 @@ from twisted_exec.kube.console import RecordingNews
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import dropped_keys
-from twisted_exec.wire.resume import Attendance
+from twisted_exec.wire.resume import Attendance, Notice
 
 CONCURRENT_OPENINGS = 16
 SETTLE_SECONDS = 0.5
@@ -124,9 +124,9 @@ class TypingSession:
             self._look_at_role()
         self._printed()
 
-    def notice(self, text: str) -> None:
+    def notice(self, notice: Notice) -> None:
         """A message for the user."""
-        self._notices.read(text)
+        self._notices.read(notice)
         self._look_at_role()
 
     def attendance_changed(self, attendance: Attendance) -> None:

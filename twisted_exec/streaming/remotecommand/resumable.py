@@ -27,7 +27,7 @@ from twisted_exec.streaming.interfaces import (
     IResumableAttachment,
     Position,
 )
-from twisted_exec.streaming.remotecommand.server import ConsoleServer, text_of
+from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.streaming.sessions.time_limits import LastInput
 from twisted_exec.wire.channel import MAX_PAYLOAD_BYTES, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -193,8 +193,8 @@ class ResumableServer(ConsoleServer):
         if not self._ending:
             self._carrier.send(Channel.RESIZE, encode_mark(mark))
 
-    def _tell(self, notice: bytes) -> None:
-        self._send_mark(Notice(text_of(notice)))
+    def _tell(self, notice: Notice) -> None:
+        self._send_mark(notice)
 
     def echoed(self, seconds: float) -> None:
         super().echoed(seconds)

@@ -43,7 +43,7 @@ from twisted_exec.streaming.remotecommand.client import (
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.control_messages import dropped_keys, encode_gap, encode_notice
+from twisted_exec.wire.control_messages import dropped_keys, encode_gap
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.resume import (
     MARKS,
@@ -52,6 +52,7 @@ from twisted_exec.wire.resume import (
     Attendance,
     EchoTime,
     Mark,
+    Notice,
     Position,
     Resumable,
     Resume,
@@ -325,7 +326,7 @@ class ResumingClient:
             elif isinstance(mark, EchoTime):
                 self._echo_seconds = mark.microseconds / 1_000_000
             elif self._state is _State.OPEN:
-                self._messages.notice(mark.text)
+                self._messages.notice(mark)
         except RemoteProtocolError as problem:
             self._broken(connection, str(problem))
 
@@ -640,8 +641,8 @@ class ResumableUser(ConsoleUser, Typing):
             (``unsent_pieces``).
         """
 
-    def notice(self, text: str) -> None:
-        """A message for people."""
+    def notice(self, notice: Notice) -> None:
+        """A message for people, and for programs what it is about."""
 
     def skipped(self, count: int | None) -> None:
         """Output is missing here: its number of bytes, or ``None`` if the number is unknown."""
@@ -674,15 +675,14 @@ class Messages:
         if tell := getattr(self._user, "resumed", None):
             tell(seconds, uncertain)
         elif uncertain:
-            self.notice(f"the connection was lost: {dropped_keys(uncertain, unsent)}")
+            self.notice(Notice(f"the connection was lost: {dropped_keys(uncertain, unsent)}"))
 
-    def notice(self, text: str) -> None:
-        """Show a message, without control characters."""
-        plain = "".join(char if char.isprintable() else " " for char in text)
+    def notice(self, notice: Notice) -> None:
+        """Show a message."""
         if tell := getattr(self._user, "notice", None):
-            tell(plain)
+            tell(notice)
         else:
-            self._user.data_received(encode_notice(plain))
+            self._user.data_received(notice.output)
 
     def placed(self, mark: At) -> None:
         """Tell a user who wants to know."""

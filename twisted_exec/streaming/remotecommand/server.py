@@ -55,7 +55,8 @@ from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.control_messages import Break as BreakMessage
-from twisted_exec.wire.control_messages import Role, SizeDecoder, encode_ending, encode_notice
+from twisted_exec.wire.control_messages import Role, SizeDecoder, encode_ending
+from twisted_exec.wire.resume import Notice, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -74,7 +75,6 @@ __all__ = [
     "UserInput",
     "pieces",
     "serve",
-    "text_of",
 ]
 
 
@@ -394,11 +394,11 @@ class ConsoleServer:
         self._attachment.detached(reason)
 
     def _warn(self, text: str) -> None:
-        self._tell(encode_notice(text))
+        self._tell(Notice(text))
 
-    def _tell(self, notice: bytes) -> None:
+    def _tell(self, notice: Notice) -> None:
         """Show a notice to the user."""
-        self.write(notice)
+        self.write(notice.output)
 
     def _pace_client(self, full: bool) -> None:
         if full:
@@ -527,7 +527,7 @@ class UserInput:
         clock: IReactorTime,
         *,
         takes_input: bool,
-        tell: Callable[[bytes], None],
+        tell: Callable[[Notice], None],
         used: Callable[[], None],
         limit_bytes: int,
         set_full: Callable[[bool], None],
@@ -543,7 +543,7 @@ class UserInput:
         self._last_size: TerminalSize | None = None
         self._next_size: IDelayedCall | None = None
         self._is_over = self._is_closed = False
-        self._told: set[bytes] = set()  # notices that the user has had
+        self._told: set[Notice] = set()  # notices that the user has had
 
     def __len__(self) -> int:
         """Return the number of items that wait."""
@@ -606,7 +606,7 @@ class UserInput:
         self._queue.close()
         self.on_settled = None
         self._size = None
-        self._tell, self._used = _ignore, _do_nothing
+        self._tell, self._used = _discard, _do_nothing
         if self._next_size is not None and self._next_size.active():
             self._next_size.cancel()
 
@@ -631,7 +631,7 @@ class UserInput:
             else:
                 self._tell_once(MAY_OBSERVE)
 
-    def _tell_once(self, notice: bytes) -> None:
+    def _tell_once(self, notice: Notice) -> None:
         if notice not in self._told:
             self._told.add(notice)
             self._tell(notice)
@@ -671,10 +671,6 @@ class UserInput:
             self._attachment.wished(item)
         else:
             self._tell_once(NO_BREAK if isinstance(item, Break) else NO_ROLES)
-
-
-def _ignore(_: bytes) -> None:
-    """Do nothing."""
 
 
 def _do_nothing() -> None:
@@ -774,22 +770,7 @@ def _discard(_: object) -> None:
     """Do nothing."""
 
 
-_BEFORE, _BEHIND = encode_notice("|").split(b"|")
-
-
-def text_of(notice: bytes) -> str:
-    """
-    Return the text of a notice that is output, in one line.
-
-    A notice to the user is a line of its own in brackets.
-    """
-    if notice.startswith(_BEFORE):
-        notice = notice.removeprefix(_BEFORE).removesuffix(_BEHIND)
-    text = notice.decode("utf-8", "replace")
-    return " ".join(text.split()) if "\n" in text or "\r" in text else text
-
-
-READ_ONLY = encode_notice("you are an observer; what you type is not sent")
+READ_ONLY = Notice("you are an observer; what you type is not sent")
 """
 Notice to the user of a ``readOnly=true`` session who types.
 
@@ -798,11 +779,11 @@ Observers that asked for input get :meth:`.Floor.refusal` instead, which names t
 take over.
 """
 
-MAY_OBSERVE = encode_notice(f"what you type is not sent: {MAY_ONLY_OBSERVE}")
+MAY_OBSERVE = not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
 """Notice to a user without the right to drive who types."""
 
-NO_BREAK = encode_notice("this console has no BREAK")
+NO_BREAK = Notice("this console has no BREAK")
 """Notice for a BREAK that cannot be sent."""
 
-NO_ROLES = encode_notice("this console has no roles: whoever is here may type")
+NO_ROLES = Notice("this console has no roles: whoever is here may type")
 """Notice for a role request on a console without roles."""

@@ -300,7 +300,7 @@ class Translation:
         """Drop input, with our own notice for observers: the machine's end may not know them."""
         if channel is Channel.STDIN and self._asked.read_only and not self._refused:
             self._refused = True
-            self.output(Channel.STDOUT, READ_ONLY)
+            self.output(Channel.STDOUT, READ_ONLY.output)
 
     def input_over(self) -> None:
         """

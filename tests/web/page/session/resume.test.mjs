@@ -112,7 +112,7 @@ test("a server that breaks the protocol is not believed", () => {
 test("marks for people are passed on, and unknown ones are ignored", () => {
   const state = new SessionState();
   open(state);
-  assert.deepEqual(state.receiveMark({ Notice: "hello" }), { notice: "hello" });
+  assert.deepEqual(state.receiveMark({ Notice: "hello", Kind: "message" }), { notice: { Notice: "hello", Kind: "message" } });
   assert.deepEqual(state.receiveMark({ Viewers: 2, Writer: "ada", Seconds: 4 }), {
     viewers: { count: 2, writer: "ada", seconds: 4, recordings: null },
   });

@@ -93,7 +93,7 @@ test("a session opens, types and shows", async () => {
   assert.deepEqual(page.take("placed"), [{ epoch: EPOCH, offset: 100, exact: true, end: 120 }]);
   assert.deepEqual(page.told, [
     ["output", "login: "],
-    ["notice", "hello"],
+    ["notice", { Notice: "hello" }],
     ["viewers", { count: 1, writer: "ada", seconds: 0, recordings: null }],
     ["echo", 700],
   ]);

@@ -5,27 +5,60 @@ import { test } from "node:test";
 
 import { Roles } from "../../../../twisted_exec/web/page/terminal/roles.js";
 
+const HINT = "(~f or --force takes over)";
+
 test("roles follow the notices", () => {
   const roles = new Roles();
   assert.ok(!roles.isObserver);
-  const shown = roles.read("the writer of this console is ada; you are an observer (~f or --force takes over)");
-  assert.equal(shown, "the writer of this console is ada; you are an observer");
+  const joined = { Notice: `ada types; you do not ${HINT}`, Kind: "role", Role: "observer", Writer: "ada", Hint: HINT };
+  assert.equal(roles.read(joined), "ada types; you do not");
   assert.deepEqual([roles.isObserver, roles.writer, roles.isDenied], [true, "ada", false]);
-  roles.read("you have taken over this console; bob is an observer");
+  roles.read({ Notice: "it is yours", Kind: "role", Role: "writer" });
   assert.deepEqual([roles.isObserver, roles.writer], [false, ""]);
-  roles.read("carol has taken over this console; you are an observer (~f or --force takes over)");
-  assert.deepEqual([roles.isObserver, roles.writer], [true, "carol"]);
-  roles.read("carol has left; this console has no writer (~f or --force takes over)");
+  roles.read({ Notice: "nobody types", Kind: "role", Role: "observer" });
   assert.deepEqual([roles.isObserver, roles.writer], [true, null]);
-  const unsent = "what you type is not sent: this console has no writer";
-  assert.equal(roles.read(`${unsent} (~f or --force takes over)`), `${unsent} (Type here)`);
-  roles.read("this session ends in 10s");
+  const unsent = { Notice: `not sent ${HINT}`, Kind: "discarded", Role: "observer", Hint: HINT };
+  assert.equal(roles.read(unsent), "not sent (Type here)");
+  assert.equal(roles.read({ ...unsent, Writer: "ada" }), "not sent (Take over)");
+  roles.read({ Notice: "this session ends in 10s", Kind: "message" });
   assert.equal(roles.isObserver, true);
+});
+
+test("names are not read", () => {
+  const roles = new Roles();
+  const taken = `you have taken over this console from ${HINT}`;
+  assert.equal(roles.read({ Notice: taken, Kind: "role", Role: "writer" }), taken);
+  roles.read({ Notice: `the writer of this console is ada; you are an observer ${HINT}`, Kind: "message" });
+  assert.deepEqual([roles.isObserver, roles.writer], [false, ""]);
+  roles.read({ Notice: "x", Kind: "role", Role: "later", Writer: 7, Hint: 7 });
+  assert.deepEqual([roles.isObserver, roles.writer], [false, ""]);
 });
 
 test("a user without the right to type only observes", () => {
   const roles = new Roles();
-  roles.read("you may only observe this console (your administrator can grant the verb drive on machines/console)");
+  roles.read({ Notice: "no", Kind: "role", Role: "denied" });
   assert.deepEqual([roles.isObserver, roles.isDenied], [true, true]);
   assert.ok(new Roles(true).isObserver);
+});
+
+test("the wording counts if the runtime is of an earlier release", () => {
+  const roles = new Roles();
+  const shown = roles.read({ Notice: `the writer of this console is ada; you are an observer ${HINT}` });
+  assert.equal(shown, "the writer of this console is ada; you are an observer");
+  assert.deepEqual([roles.isObserver, roles.writer, roles.isDenied], [true, "ada", false]);
+  roles.read({ Notice: "you have taken over this console from bob" });
+  assert.deepEqual([roles.isObserver, roles.writer], [false, ""]);
+  roles.read({ Notice: `carol has taken over this console; you are an observer ${HINT}` });
+  assert.deepEqual([roles.isObserver, roles.writer], [true, "carol"]);
+  roles.read({ Notice: "you are the writer of this console is back" });
+  roles.read({ Notice: `you have taken over this console from x has left; this console has no writer ${HINT}` });
+  assert.deepEqual([roles.isObserver, roles.writer], [true, "carol"]);
+  roles.read({ Notice: `carol has left; this console has no writer ${HINT}` });
+  assert.deepEqual([roles.isObserver, roles.writer], [true, null]);
+  const unsent = "what you type is not sent: this console has no writer";
+  assert.equal(roles.read({ Notice: `${unsent} ${HINT}` }), `${unsent} (Type here)`);
+  roles.read({
+    Notice: "you may only observe this console (your administrator can grant the verb drive on machines/console)",
+  });
+  assert.deepEqual([roles.isObserver, roles.isDenied], [true, true]);
 });

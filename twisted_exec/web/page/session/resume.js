@@ -28,7 +28,7 @@ const SESSION = /^[A-Za-z0-9._-]{1,64}$/;
  *     unknown.
  * @property {object} [placed] the next output begins here: {epoch, offset, end, exact}; end may be null.
  * @property {object} [gap] output is missing: {bytes, exact}; bytes is null if the amount is unknown.
- * @property {string} [notice] a message for people.
+ * @property {object} [notice] a message for people: the mark, with its kind.
  * @property {object} [viewers] {count, writer, seconds, recordings}; the writer is empty if there is none,
  *     recordings are [{input, user}], or null if the server does not know them.
  * @property {number} [echo] microseconds.
@@ -211,7 +211,7 @@ export class SessionState {
         return { [name]: mark[member] };
       }
     }
-    return typeof mark.Notice === "string" ? { notice: mark.Notice } : {};
+    return typeof mark.Notice === "string" ? { notice: mark } : {};
   }
 
   #adopt(mark) {

@@ -72,7 +72,7 @@ export class ConsoleSession {
    * @param {function(): Promise<{code: number, message: string}|null>} [options.explain] asks the server in
    *     another way why it refuses the handshake: a browser does not say.  null if it is out of reach.
    * @param {object} options.on callbacks, each optional: output(bytes), placed({epoch, offset, end, exact}),
-   *     gap({bytes, exact}), notice(text), viewers({count, writer, seconds}), echo(microseconds),
+   *     gap({bytes, exact}), notice(mark), viewers({count, writer, seconds}), echo(microseconds),
    *     uncertain({sent, unsent}), roundTrip(milliseconds), state(name, detail).
    */
   constructor(options) {

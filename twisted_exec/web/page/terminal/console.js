@@ -200,7 +200,7 @@ export class Console {
       screen: this.#screen,
       on: {
         placed: () => this.#status.position(() => this.#session?.save()?.position?.offset ?? null),
-        notice: (text) => this.#notice(text),
+        notice: (mark) => this.#notice(mark),
         viewers: (viewers) => this.#viewersChanged(viewers),
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
@@ -293,8 +293,8 @@ export class Console {
     else this.#isLoggedOut = true;
   }
 
-  #notice(text) {
-    const shown = this.#roles.read(text);
+  #notice(mark) {
+    const shown = this.#roles.read(mark);
     this.#tell(shown, "");
     this.#showRole();
   }

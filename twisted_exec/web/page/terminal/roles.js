@@ -1,22 +1,49 @@
 /**
  * Who may type, by the notices of one session.
  *
- * The texts are those of twisted_exec/console/floor.py. A resumable session gets them beside the output, so
- * nothing that a machine prints changes the role here; and the runtime decides about input in any case.
+ * A notice is a mark, beside the output, so nothing that a machine prints changes the role here; and the
+ * runtime decides about input in any case. The mark says what it is about. A runtime of an earlier release sends
+ * the text alone: then the wording counts, which is that of twisted_exec/console/floor.py.
  */
 
-const OBSERVER = [
-  "(~f or --force takes over)",
-  "(wait until this console has no writer, or ask your administrator for the verb takeover on machines/console)",
-];
+/** Hint at keys and options of `kubectl console`, at the end of a text. */
+const HINT = "(~f or --force takes over)";
+const WAIT =
+  "(wait until this console has no writer, or ask your administrator for the verb takeover on machines/console)";
 const MAY_ONLY_OBSERVE =
   "you may only observe this console (your administrator can grant the verb drive on machines/console)";
-const WRITER = ["you have taken over this console", "you are the writer of this console"];
-const NAMES_WRITER =
-  /^(.+?)(?:, in another session,)? has taken over this console; |\b(?:the writer of this console|its writer) is ([^;]+?)(?:;| \(|$)|\bthis console has no writer\b/;
-const NOT_SENT = "what you type is not sent: ";
-// Hints at keys and options of `kubectl console`.
-const HINT = / ?\(~f or --force takes over\)$/;
+
+const HINTS = `(?:(?<Hint>${escaped(HINT)})|${escaped(WAIT)})`;
+const STATUS = "(?:the writer of this console is (?<Writer>.+)|this console has no writer)";
+const TAKEN = "(?:, in another session,)? has taken over this console; you are an observer";
+const FREE = "(?:has left|has released this console|may no longer type); this console has no writer";
+const NOT_SENT = "what you type is not sent:";
+
+/** Forms of the texts: those that begin with words of the runtime, and those that begin with the name of a user. */
+const WORDINGS = [
+  [
+    [{ Kind: "role", Role: "writer" }, "you are the writer of this console"],
+    [{ Kind: "role", Role: "writer" }, "you have taken over this console from .+"],
+    [{ Kind: "role", Role: "observer" }, `${STATUS}; you are an observer ${HINTS}`],
+    [{ Kind: "role", Role: "observer" }, `you are an observer; ${STATUS} ${HINTS}`],
+    [{ Kind: "role", Role: "observer" }, `you may type at this console again; ${STATUS} ${HINTS}`],
+    [{ Kind: "role", Role: "observer" }, `you may not take over this console; its writer is (?<Writer>.+) ${HINTS}`],
+    [{ Kind: "role", Role: "denied" }, `(?:from now on )?${escaped(MAY_ONLY_OBSERVE)}`],
+    [{ Kind: "discarded", Role: "denied" }, `${NOT_SENT} ${escaped(MAY_ONLY_OBSERVE)}`],
+    [{ Kind: "discarded", Role: "observer" }, `${NOT_SENT} ${STATUS} ${HINTS}`],
+    [{ Kind: "discarded" }, `${NOT_SENT} .+`],
+  ],
+  [
+    [
+      { Kind: "role", Role: "observer" },
+      `(?<Writer>.+)'s connection is lost; the writer of this console is \\k<Writer> ${HINTS}`,
+    ],
+    [{ Kind: "role", Role: "observer" }, `(?<Writer>.+?)${TAKEN} ${HINTS}`],
+    [{ Kind: "role", Role: "observer" }, `.+ ${FREE} ${HINTS}`],
+    [{ Kind: "interrupted" }, ".+; this session waits up to .+ s for the machine to start again"],
+    [{ Kind: "message" }, ".+ is back"],
+  ],
+].map((forms) => forms.map(([meaning, form]) => [meaning, new RegExp(`^${form}$`)]));
 
 export class Roles {
   isObserver = false;
@@ -30,20 +57,45 @@ export class Roles {
     this.isObserver = isReadOnly;
   }
 
-  /** Handle a notice; return its text with the names of the page's buttons. */
-  read(text) {
-    if (WRITER.some((start) => text.startsWith(start))) {
+  /**
+   * Handle a notice; return its text with the names of the page's buttons.
+   *
+   * @param {object} mark `{Notice, Kind, Role, Writer, Hint}`; an earlier release sends only the first
+   */
+  read(mark) {
+    const { Notice: text, Kind: kind, Role: role, Writer: writer, Hint: hint } = "Kind" in mark ? mark : understood(mark);
+    if (role === "writer") {
       this.isObserver = this.isDenied = false;
       this.writer = "";
-    } else {
-      if (text.endsWith(MAY_ONLY_OBSERVE) || OBSERVER.some((end) => text.endsWith(end))) {
-        this.isObserver = true;
-        this.isDenied = text.endsWith(MAY_ONLY_OBSERVE);
-      }
-      const match = NAMES_WRITER.exec(text);
-      if (match) this.writer = match[1] ?? match[2] ?? null;
+    } else if (role === "observer" || role === "denied") {
+      this.isObserver = true;
+      this.isDenied = role === "denied";
+      if (!this.isDenied) this.writer = typeof writer === "string" && writer ? writer : null;
     }
-    const remedy = text.startsWith(NOT_SENT) ? ` (${this.writer === null ? "Type here" : "Take over"})` : "";
-    return text.replace(HINT, remedy);
+    if (typeof hint !== "string" || !hint || !text.endsWith(hint)) return text;
+    const remedy = kind === "discarded" ? ` (${this.writer === null ? "Type here" : "Take over"})` : "";
+    return text.slice(0, -hint.length).trimEnd() + remedy;
   }
+}
+
+/**
+ * Return a notice of an earlier release with its kind, by its wording.
+ *
+ * The name of a user may read like a sentence. So a text counts only as a whole, and not if it has two meanings.
+ */
+function understood(mark) {
+  const meanings = WORDINGS.map((forms) => meaning(mark.Notice, forms)).filter(Boolean);
+  return meanings.length === 1 ? { ...mark, ...meanings[0] } : mark;
+}
+
+function meaning(text, forms) {
+  for (const [facts, form] of forms) {
+    const match = form.exec(text);
+    if (match) return { ...facts, ...match.groups };
+  }
+  return null;
+}
+
+function escaped(text) {
+  return text.replace(/[()|/]/g, "\\$&");
 }
