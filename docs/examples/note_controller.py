@@ -60,7 +60,7 @@ class NoteController(StoreFollower):
         clock: IReactorTime,
         now: Callable[[], float],
     ) -> None:
-        super().__init__(storage)
+        super().__init__(storage, clock)
         self._notes, self._machines = notes, machines
         self._verbs, self._clock, self._now = verbs, clock, now
         self._reports = Reports(verbs, COMPONENT, now)

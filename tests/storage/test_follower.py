@@ -4,12 +4,18 @@ Tests for :mod:`twisted_exec.storage.follower`.
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, machine
 from twisted_exec.api.resource import Resource
-from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
+from twisted_exec.storage.follower import (
+    LONGEST_PAUSE_SECONDS,
+    Followed,
+    StoreFollower,
+    listed_as_added,
+)
 from twisted_exec.storage.interfaces import Event, Listing
 from twisted_exec.storage.memory import MemoryStorage
 
@@ -25,8 +31,8 @@ class Names(StoreFollower):
         listed = listed_as_added(self._changed) if self.lists else None
         return (Followed(MACHINES, self._changed, listed, self.namespace),)
 
-    def __init__(self, storage: MemoryStorage) -> None:
-        super().__init__(storage)
+    def __init__(self, storage: MemoryStorage, clock: Clock) -> None:
+        super().__init__(storage, clock)
         self.changes: list[tuple[str, str]] = []
 
     def _changed(self, event: Event) -> None:
@@ -52,7 +58,8 @@ class StoreFollowerTests(TestCase):
         self.storage.startService()
         self.addCleanup(self.storage.stopService)
         self.successResultOf(self.storage.create(MACHINES, machine("a")))
-        self.follower = Names(self.storage)
+        self.clock = Clock()
+        self.follower = Names(self.storage, self.clock)
 
     def test_list_and_changes(self) -> None:
         """Existing objects come first, then each change."""
@@ -95,9 +102,54 @@ class StoreFollowerTests(TestCase):
         self.assertEqual(self.follower.changes, [("ADDED", "b")])
 
     def test_list_fails(self) -> None:
-        """A failed list is logged; changes still arrive."""
+        """A failed list is logged once and repeated until it succeeds; changes still arrive."""
         self.storage.listing = fail(OSError("gone"))
         self.follower.startService()
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
         self.successResultOf(self.storage.create(MACHINES, machine("b")))
         self.assertEqual(self.follower.changes, [("ADDED", "b")])
+        for _ in range(10):
+            self.storage.listing = fail(OSError("gone"))
+            self.clock.advance(LONGEST_PAUSE_SECONDS + 1)
+        self.assertEqual(self.flushLoggedErrors(OSError), [])
+        self.storage.listing = None
+        self.clock.advance(LONGEST_PAUSE_SECONDS + 1)
+        self.assertEqual(self.follower.changes[1:], [("ADDED", "a"), ("ADDED", "b")])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_pauses(self) -> None:
+        """The pauses between lists grow."""
+        self.storage.listing = fail(OSError("gone"))
+        self.follower.startService()
+        pauses = []
+        for _ in range(10):
+            (call,) = self.clock.getDelayedCalls()
+            pauses.append(call.getTime() - self.clock.seconds())
+            self.storage.listing = fail(OSError("gone"))
+            self.clock.advance(pauses[-1])
+        self.assertLess(pauses[0], 2)
+        self.assertGreaterEqual(min(pauses[-3:]), LONGEST_PAUSE_SECONDS)
+        self.assertLessEqual(max(pauses), LONGEST_PAUSE_SECONDS + 1)
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        self.follower.stopService()
+
+    def test_stop_before_a_list(self) -> None:
+        """A stop ends the attempts, and nothing is logged about that."""
+        self.storage.listing = fail(OSError("gone"))
+        self.follower.startService()
+        self.follower.stopService()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(len(self.flushLoggedErrors()), 1)
+        self.assertEqual(self.follower.changes, [])
+
+    def test_other_reasons(self) -> None:
+        """A failure for another reason is logged, too; a list that cannot be handled is not repeated."""
+        self.storage.listing = fail(OSError("gone"))
+        self.follower.startService()
+        self.storage.listing = fail(OSError("refused"))
+        self.clock.advance(LONGEST_PAUSE_SECONDS + 1)
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 2)
+        self.storage.listing = succeed(Listing([{}], 1))
+        self.clock.advance(LONGEST_PAUSE_SECONDS + 1)
+        self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -8,14 +8,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from twisted.application.internet import backoffPolicy
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
 from twisted_exec.storage.interfaces import ADDED, Event, IStorage, IWatch, Listing
+
+LONGEST_PAUSE_SECONDS = 30.0
+"""Between two lists that fail, and up to one second more at random; the first pause has half a second."""
+_pause_seconds = backoffPolicy(0.5, LONGEST_PAUSE_SECONDS, 2.0)
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,15 @@ class StoreFollower(Service):
     Subclasses implement :meth:`followed`.
 
     :param storage: started before this service is.
+    :param clock: for the pauses between lists that fail; by default the reactor.
     """
 
     _log = Logger()
 
-    def __init__(self, storage: IStorage) -> None:
-        self._storage = storage
+    def __init__(self, storage: IStorage, clock: IReactorTime | None = None) -> None:
+        self._storage, self._list_clock = storage, clock
         self._watches: list[IWatch] = []
+        self._pauses: list[Deferred[None]] = []
 
     def followed(self) -> Iterable[Followed]:
         """Return the resources to follow."""
@@ -86,17 +95,48 @@ class StoreFollower(Service):
         watches, self._watches = self._watches, []
         for watch in watches:
             watch.stop()
+        for pause in list(self._pauses):
+            pause.cancel()
         return None
 
     async def _list(self, followed: Followed, listed: Callable[[Listing], None]) -> None:
-        # A stale list holds exactly the objects that watches have been told of: a fresh one could be
-        # newer than the last event, and the next event would take the service back.
-        listing = await self._storage.list(followed.resource, followed.namespace, stale=True)
+        """List until that succeeds; changes arrive meanwhile."""
+        failures, reason = 0, ""
+        while True:
+            try:
+                # A stale list holds exactly the objects that watches have been told of: a fresh one could be
+                # newer than the last event, and the next event would take the service back.
+                listing = await self._storage.list(
+                    followed.resource, followed.namespace, stale=True
+                )
+                break
+            except Exception as problem:
+                if not self.running:
+                    return
+                if str(problem) != reason:
+                    reason = str(problem)
+                    self._cannot_list(Failure(), followed.resource)
+            await self._pause(_pause_seconds(failures))
+            failures += 1
         if self.running:
             listed(listing)
 
+    def _pause(self, seconds: float) -> Deferred[None]:
+        clock: Any = self._list_clock
+        if clock is None:
+            from twisted.internet import reactor as clock
+        pause: Deferred[None] = deferLater(clock, seconds)
+        self._pauses.append(pause)
+
+        def over(result: Any) -> Any:
+            self._pauses.remove(pause)
+            return result
+
+        return pause.addBoth(over)
+
     def _cannot_list(self, failure: Failure, resource: Resource) -> None:
-        log_failure(self._log, "cannot list {resource}", failure, resource=resource.qualified)
+        if not failure.check(CancelledError):
+            log_failure(self._log, "cannot list {resource}", failure, resource=resource.qualified)
 
 
 def log_failure(log: Logger, text: str, failure: Failure, **values: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.python.components import proxyForInterface
 from twisted.trial.unittest import SynchronousTestCase
@@ -34,7 +34,7 @@ from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.auth.interfaces import User
 from twisted_exec.program.audit import Trail
-from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.interfaces import IStorage, Listing
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.interfaces import Ending, Subject
 from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
@@ -51,15 +51,22 @@ class HesitantStorage(MemoryStorage):
 
     :ivar hold: writes wait.
     :ivar broken: writes fail.
+    :ivar unlisted: lists fail.
     """
 
     hold = False
     broken = False
+    unlisted = False
 
     def __init__(self) -> None:
         super().__init__()
         self.waiting: list[Callable[[], None]] = []
         self.writes = 0
+
+    def list(self, resource: Any, namespace: str = "", **options: Any) -> Deferred[Listing]:
+        if self.unlisted:
+            return fail(ServiceUnavailable("the disk stands still"))
+        return super().list(resource, namespace, **options)
 
     def create(self, resource: Any, obj: Object) -> Deferred[Object]:
         if not self.hold:

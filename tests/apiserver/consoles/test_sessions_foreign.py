@@ -60,6 +60,19 @@ class LeaseTests(ObjectsCase):
         self.pass_time(2 * LEASE_SECONDS)
         self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-5"])
 
+    def test_late_list(self) -> None:
+        """If the first list fails, the next one finds sessions of this server, too, which stay."""
+        self.abandoned()
+        self.successResultOf(self.objects.stopService())
+        self.storage.unlisted = True
+        sessions, _ = self.server("three", exclusive=True)
+        self.storage.unlisted = False
+        Carried(sessions, 5).begin()
+        self.clock.advance(CREATE_SECONDS)
+        self.pass_time(2 * LOOK_SECONDS)
+        self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-5"])
+        self.assertEqual([each.ending for each in sessions.live()], [None])
+
     def test_predecessor(self) -> None:
         """
         Objects of predecessors that may still have sessions stay for as long as these renew them; those

@@ -84,7 +84,7 @@ class ConsolePolicies(StoreFollower):
         clock: IReactorTime,
         now: Callable[[], float],
     ) -> None:
-        super().__init__(storage)
+        super().__init__(storage, clock)
         self._resources, self._clock, self._now = machines, clock, now
         self._listeners: list[Callable[[], None]] = []
         self._unlisted = {CONSOLEPOLICIES.resource, CONSOLEREQUESTS.resource}

@@ -396,7 +396,7 @@ class SessionObjects(StoreFollower):
         exclusive: bool = False,
         machines: Sequence[Resource] = (),
     ) -> None:
-        super().__init__(storage)
+        super().__init__(storage, clock)
         self._machines = tuple(machines)
         self._writers: dict[str, frozenset[str]] = {}  # by the UID of the machine
         self._is_exclusive = exclusive

@@ -206,7 +206,7 @@ class RoleAggregation(StoreFollower):
     _log = Logger()
 
     def __init__(self, storage: IStorage, clock: IReactorTime) -> None:
-        super().__init__(storage)
+        super().__init__(storage, clock)
         self._clock = clock
         self._retry: IDelayedCall | None = None
         self._passes = CoalescedRuns(self._gather, self._failed, self._look)

@@ -46,7 +46,7 @@ class ExpiryController(StoreFollower):
     looks_at_start: ClassVar[bool] = False
 
     def __init__(self, storage: IStorage, clock: IReactorTime) -> None:
-        super().__init__(storage)
+        super().__init__(storage, clock)
         self._clock = clock
         self._loop = LoopingCall(self.look)
         self._loop.clock = clock

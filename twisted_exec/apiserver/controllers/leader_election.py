@@ -87,7 +87,7 @@ class LeaderElectedServices(StoreFollower):
         now: Callable[[], float],
         **terms: Any,
     ) -> None:
-        super().__init__(storage)
+        super().__init__(storage, clock)
         self._leading = LeaderServices(make)
         self._reports = Reports(verbs, LEASE, now)
         self.election = Election(

@@ -63,7 +63,7 @@ class NamespaceLifecycle(StoreFollower):
     def __init__(
         self, storage: IStorage, registry: KindRegistry, verbs: Verbs, clock: IReactorTime
     ) -> None:
-        super().__init__(storage)
+        super().__init__(storage, clock)
         self._clock = clock
         self._kinds = [
             kind

@@ -90,7 +90,7 @@ class Scheduler(StoreFollower):
         clock: IReactorTime,
         now: Callable[[], float],
     ) -> None:
-        super().__init__(storage)
+        super().__init__(storage, clock)
         self._dialect, self._verbs = dialect, verbs
         self._clock = clock
         self._kind = machine_kind(dialect)

@@ -74,7 +74,7 @@ class PoolGraph(StoreFollower):
     _log = Logger()
 
     def __init__(self, dialect: Dialect, store: IStorage, clock: IReactorTime) -> None:
-        super().__init__(store)
+        super().__init__(store, clock)
         self._dialect, self._clock = dialect, clock
         self._named: dict[str, Counter[Named]] = {}
         self._machines: dict[str, tuple[str, tuple[Named, ...]]] = {}
