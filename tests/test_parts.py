@@ -4,6 +4,9 @@ Tests for :mod:`tests.parts`: the product has no more parts than its budgets all
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -97,6 +100,25 @@ class ProductTests(SynchronousTestCase):
             two='flags = ["idle-seconds"]\nx = idle_seconds, idle_seconds',
         )
         self.assertEqual(product.options, {"idle_seconds": 3})
+
+    def test_head(self) -> None:
+        """A reader that ends early, such as ``head``, is no error."""
+        source = 'class Settings:\n    idle_seconds = "idle-seconds"\n    idle_seconds: str\ndef f(): pass'
+        root = self.product(standalone__tap=source).root
+        console = root / parts.CONSOLE
+        console.parent.mkdir(parents=True)
+        console.write_text('MODULES = ["a"]')
+        reading, writing = os.pipe()
+        os.close(reading)
+        with os.fdopen(writing, "w") as closed:
+            result = subprocess.run(
+                [sys.executable, "-m", "tests.parts", str(root.resolve())],
+                cwd=parts.ROOT,
+                stdout=closed,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
 
 
 class TableTests(SynchronousTestCase):
