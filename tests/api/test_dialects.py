@@ -75,13 +75,13 @@ class NamesTests(SynchronousTestCase):
         )
 
     def test_finalizers(self) -> None:
-        """Finalizers are named after the poollet or the API group that sets them."""
+        """Finalizers are named after the poollet that sets them."""
         self.assertEqual(
-            [(each.finalizer, each.class_finalizer) for each in DIALECTS[:3]],
+            [each.finalizer for each in DIALECTS[:3]],
             [
-                ("machinepoollet.ironcore.dev/machine", "compute.ironcore.dev/machineclass"),
-                ("machinepoollet.api.onmetal.de/machine", "compute.api.onmetal.de/machineclass"),
-                ("spherelet.spheric.cloud/instance", "core.spheric.cloud/instancetype"),
+                "machinepoollet.ironcore.dev/machine",
+                "machinepoollet.api.onmetal.de/machine",
+                "spherelet.spheric.cloud/instance",
             ],
         )
 

@@ -69,8 +69,6 @@ ROWS: tuple[tuple[str, Callable[[Dialect], str]], ...] = (
         _literal(lambda each: f"create {each.pool.plural}/{each.proxy_subresource}"),
     ),
     ("finalizer", _literal(lambda each: each.finalizer)),
-    ("finalizer of classes", _literal(lambda each: each.class_finalizer)),
-    ("field owner", _literal(lambda each: each.field_owner)),
     ("label in the runtime", _literal(lambda each: f"{each.runtime_prefix}{each.noun}-uid")),
     ("labels passed to the runtime", _literal(lambda each: f"{each.downward_prefix}KEY")),
     ("namespace of poollets' leases", _literal(lambda each: each.lease_namespace)),

@@ -63,10 +63,6 @@ class Dialect:
     """Group of all poollets."""
     finalizer: str
     """Finalizer that keeps a workload until its poollet has removed the machine."""
-    class_finalizer: str
-    """Finalizer that keeps a class while workloads use it."""
-    field_owner: str
-    """Field owner of poollets in server-side apply."""
     runtime_prefix: str
     """Domain and slash of the labels and annotations that a poollet sets in its runtime."""
     downward_prefix: str
@@ -236,8 +232,6 @@ def _of_machines(name: str, summary: str, group: str, labels: str, **more: Any) 
         pool_identity_prefix=f"{group}:system:machinepool:",
         pool_identity_group=f"{group}:system:machinepools",
         finalizer=f"{poollet}/machine",
-        class_finalizer=f"{group}/machineclass",
-        field_owner=f"{poollet}/field-owner",
         runtime_prefix=f"{poollet}/",
         downward_prefix=f"downward-api.{poollet}/",
         noun="machine",
@@ -298,8 +292,6 @@ SPHERIC = Dialect(
     pool_identity_prefix="core.spheric.cloud:system:fleet:",
     pool_identity_group="core.spheric.cloud:system:fleets",
     finalizer="spherelet.spheric.cloud/instance",
-    class_finalizer="core.spheric.cloud/instancetype",
-    field_owner="spherelet.spheric.cloud/field-owner",
     runtime_prefix="spherelet.spheric.cloud/",
     downward_prefix="downward-api.spherelet.spheric.cloud/",
     noun="instance",
