@@ -15,7 +15,6 @@ from twisted_exec.iri import protos
 from twisted_exec.iri.protos import (
     console_pb2,
     event_pb2,
-    machine02_pb2,
     machine_pb2,
     meta_pb2,
     onmetal01_pb2,
@@ -28,7 +27,6 @@ MODULES = {
     "event": event_pb2,
     "machine": machine_pb2,
     "console": console_pb2,
-    "machine02": machine02_pb2,
     "onmetal": onmetal_pb2,
     "onmetal01": onmetal01_pb2,
     "spheric": spheric_pb2,

@@ -22,7 +22,6 @@ from twisted_exec.iri.protos.meta_pb2 import ObjectMetadata
 from twisted_exec.iri.revision import attribute_of
 from twisted_exec.iri.revisions import (
     IRONCORE,
-    IRONCORE_02,
     ONMETAL,
     ONMETAL_01,
     REVISIONS,
@@ -31,7 +30,7 @@ from twisted_exec.iri.revisions import (
 )
 from twisted_exec.iri.spheric import CIDRS_ATTRIBUTE, RENAMED, SUBNET_ATTRIBUTES
 
-OLDER = (IRONCORE_02, ONMETAL, SPHERIC)
+OLDER = (ONMETAL, SPHERIC)
 
 
 def field(number: int, value: bytes | int) -> bytes:
@@ -66,12 +65,23 @@ class NameTests(SynchronousTestCase):
         self.assertEqual(
             str(caught.exception),
             "'irnocore' is no revision of the machine runtime interface; "
-            "there are ironcore, ironcore-0.2, onmetal, onmetal-0.1, spheric",
+            "there are ironcore, onmetal, onmetal-0.1, spheric",
+        )
+
+    def test_removed(self) -> None:
+        """A revision of an earlier release is refused with what to do."""
+        with self.assertRaises(ValueError) as caught:
+            revision("ironcore-0.2")
+        self.assertEqual(
+            str(caught.exception),
+            "'ironcore-0.2' is no revision of the machine runtime interface any more: update the other "
+            "program to ironcore v0.3.0 or later, and use ironcore; "
+            "there are ironcore, onmetal, onmetal-0.1, spheric",
         )
 
     def test_paths(self) -> None:
         """The ironcore and onmetal revisions share their method paths; spheric has its own."""
-        for one in (IRONCORE, IRONCORE_02, ONMETAL, ONMETAL_01):
+        for one in (IRONCORE, ONMETAL, ONMETAL_01):
             self.assertEqual(one.call("exec").path, "/machine.v1alpha1.MachineRuntime/Exec")
         self.assertEqual(
             SPHERIC.call("list_machines").path, "/runtime.v1alpha1.RuntimeService/ListInstances"
@@ -80,7 +90,6 @@ class NameTests(SynchronousTestCase):
     def test_attributes(self) -> None:
         """Method names become snake_case attributes; older revisions lack two of them."""
         self.assertEqual(attribute_of("UpdateMachinePower"), "update_machine_power")
-        self.assertEqual(set(IRONCORE.calls), set(IRONCORE_02.calls))
         for one in (ONMETAL, ONMETAL_01, SPHERIC):
             self.assertEqual(set(IRONCORE.calls) - set(one.calls), {"list_events", "update_volume"})
 
@@ -101,7 +110,6 @@ class BytesTests(SynchronousTestCase):
         wanted = create(spec(power=pb.POWER_OFF, class_="c", ignition_data=b"i"))
         for one, numbers in (
             (IRONCORE, (1, 2, 3)),
-            (IRONCORE_02, (1, 3, 4)),
             (ONMETAL, (1, 3, 4)),
             (SPHERIC, (1, 3, 6)),
         ):
@@ -119,7 +127,7 @@ class BytesTests(SynchronousTestCase):
         disk = pb.Volume(name="d", device="oda", local_disk=pb.LocalDisk(size_bytes=5))
         wanted = create(spec(volumes=[disk]))
         told = field(1, b"d") + field(2, b"oda") + field(4, field(1, 5))
-        for one, number in ((IRONCORE, 4), (IRONCORE_02, 5), (ONMETAL, 5), (SPHERIC, 7)):
+        for one, number in ((IRONCORE, 4), (ONMETAL, 5), (SPHERIC, 7)):
             expected = field(1, field(2, field(number, told)))
             call = one.call("create_machine")
             self.assertEqual(call.encode_request(wanted), expected, one.name)
@@ -197,7 +205,7 @@ class BytesTests(SynchronousTestCase):
         answer = pb.ListMachinesResponse(
             machines=[pb.Machine(spec=spec(class_="c", ignition_data=b"\xff"))]
         )
-        raw = IRONCORE_02.call("list_machines").encode_response(answer)
+        raw = ONMETAL.call("list_machines").encode_response(answer)
         with self.assertRaises(DecodeError):
             IRONCORE.call("list_machines").decode_response(raw)
 
@@ -214,10 +222,9 @@ class StateTests(SynchronousTestCase):
         return int(back.machines[0].status.state)
 
     def test_known(self) -> None:
-        """ironcore-0.2 has the same six states as ironcore."""
-        for one in (IRONCORE, IRONCORE_02):
-            states = pb.MachineState.values()
-            self.assertEqual([self.told(one, state) for state in states], states)
+        """ironcore has six states."""
+        states = pb.MachineState.values()
+        self.assertEqual([self.told(IRONCORE, state) for state in states], states)
 
     def test_four(self) -> None:
         """
@@ -325,7 +332,7 @@ class LossTests(SynchronousTestCase):
 
     def test_name_of_the_image(self) -> None:
         """A disk named like the image disk, beside an image, is refused."""
-        for one, number in ((IRONCORE_02, 5), (ONMETAL, 5), (SPHERIC, 7)):
+        for one, number in ((ONMETAL, 5), (SPHERIC, 7)):
             disk = field(number, field(1, IMAGE_DISK.encode()))
             raw = field(1, field(2, field(2, field(1, b"i")) + disk))
             with self.assertRaises(BadRequest):

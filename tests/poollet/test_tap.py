@@ -140,7 +140,7 @@ class TapTests(SynchronousTestCase):
         """Invalid values are refused with the valid ones."""
         for argument, message in (
             ("--addresses=10.0.0.1", "is not TYPE=ADDRESS"),
-            ("--iri-revision=v2", "there are ironcore, ironcore-0.2, onmetal, onmetal-0.1,"),
+            ("--iri-revision=v2", "there are ironcore, onmetal, onmetal-0.1,"),
             ("--addresses=IP=10.0.0.1", "Hostname"),
             ("--drain-seconds=soon", "--drain-seconds: 'soon' is no number of seconds from 0 to"),
             ("--machine-pool-name=Pool A", "--machine-pool-name 'Pool A': lower case letters"),

@@ -116,7 +116,7 @@ class TapTests(SynchronousTestCase):
             ([self.least[0]], "--iri-listen is missing"),
             ([*self.least, "--tls-cert-file=/c"], "--tls-cert-file and --tls-private-key-file go"),
             ([*self.least, "--base-url=host"], "is not a URL"),
-            ([*self.least, "--iri-revision=v2"], "there are ironcore, ironcore-0.2, onmetal"),
+            ([*self.least, "--iri-revision=v2"], "there are ironcore, onmetal"),
             ([*self.least, "--drain-seconds=-1"], "--drain-seconds: '-1' is no number of seconds"),
             ([*self.least, "--drain-seconds=x"], "'x'"),
             ([*self.least, "--resume-seconds=1.5"], "--resume-seconds: '1.5' is no whole number"),

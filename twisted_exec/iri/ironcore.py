@@ -1,22 +1,18 @@
 """
-Older revisions of ironcore and onmetal-api, translated to and from the current messages.
+Revisions of onmetal-api, ironcore's predecessor, translated to and from the current messages.
 
-ironcore up to v0.2.4 and onmetal-api's later ORI have the current names.  Both have other field numbers
-in the machine's spec, and the image is part of it.  Neither supports:
+onmetal-api's later ORI has the current names, but other field numbers in the machine's spec, and the image
+is part of it.  It does not support:
 
 * images of disks, except one for the machine (see below);
 * the guest's hostname;
-* the machine's conditions (left out of answers).
-
-onmetal's also does not support:
-
+* the machine's conditions (left out of answers);
 * events and changes of volumes: the methods do not exist;
 * encryption and size of volumes (the size is left out);
 * the states stopped and terminating: they become suspended and terminated;
 * resources of classes other than CPU and memory; classes with others are left out of answers.
 
-Numbers as in ``iri/apis/machine/v1alpha1/api.proto`` of ironcore v0.2.4 and
-``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api.
+Numbers as in ``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api.
 
 In these revisions a *machine* has an image, and its disks are empty or connected.  In the current
 revision a disk has the image.  So the machine's image becomes the disk :data:`IMAGE_DISK`.  Only
@@ -43,9 +39,9 @@ from typing import Any, cast
 from google.protobuf.message import Message
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.iri.protos import machine02_pb2, onmetal_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import onmetal01_pb2 as there
+from twisted_exec.iri.protos import onmetal_pb2
 from twisted_exec.iri.revision import Lose, Translators, make_revision
 
 IMAGE_DISK = "machine-image"
@@ -197,10 +193,6 @@ class Older:
         return result
 
     def _connection_out(self, connection: pb.VolumeConnection, target: Any, lose: Lose) -> None:
-        target.SetInParent()
-        if isinstance(target, pb.VolumeConnection):
-            target.CopyFrom(connection)
-            return
         if connection.encryption_data:
             lose("how a volume is encrypted")
         copy_connection(connection, target)
@@ -252,7 +244,6 @@ class Older:
             ("CreateMachineRequest", self.one_out, self.one_in),
             ("CreateMachineResponse", self.one_out, self.one_in),
             ("AttachVolumeRequest", self.disk_out, self.disk_in),
-            ("UpdateVolumeRequest", self.disk_out, self.disk_in),
         ):
             ours, theirs = getattr(pb, name), getattr(there, name, None)
             if theirs is not None:
@@ -312,13 +303,6 @@ def _status_in(answer: Any, lose: Lose) -> Message:
         class_in(item.machine_class, response.machine_class_status.add(quantity=item.quantity))
     return response
 
-
-IRONCORE_02 = make_revision(
-    "ironcore-0.2",
-    machine02_pb2.DESCRIPTOR.services_by_name["MachineRuntime"],
-    service=SERVICE,
-    translators=Older(machine02_pb2, {}).translators(),
-)
 
 ONMETAL = make_revision(
     "onmetal",

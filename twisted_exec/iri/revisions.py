@@ -3,13 +3,12 @@ The supported revisions of the machine runtime interface.
 
 ==================  ==========================================================================
 ``ironcore``        ironcore v0.3.0 and later; the current revision.
-``ironcore-0.2``    ironcore up to v0.2.4: the same names, other field numbers.
-``onmetal``         onmetal-api's ORI, and ironcore v0.2.0, but for its events.
+``onmetal``         onmetal-api's ORI: the same names, other field numbers.
 ``onmetal-0.1``     onmetal-api v0.1, where volumes and network interfaces are objects.
 ``spheric``         spheric's ``runtime.v1alpha1.RuntimeService``.
 ==================  ==========================================================================
 
-The first four share one service name, so a server can serve only one of them, and spheric's in
+The first three share one service name, so a server can serve only one of them, and spheric's in
 addition. A client cannot detect them: an empty list of machines has the same encoding in all.
 """
 
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twisted_exec.iri.ironcore import IRONCORE_02, ONMETAL, ONMETAL_01
+from twisted_exec.iri.ironcore import ONMETAL, ONMETAL_01
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.revision import Revision, make_revision
@@ -26,7 +25,6 @@ from twisted_exec.iri.spheric import SPHERIC
 __all__ = [
     "CONSOLE",
     "IRONCORE",
-    "IRONCORE_02",
     "ONMETAL",
     "ONMETAL_01",
     "REVISIONS",
@@ -37,8 +35,13 @@ __all__ = [
 IRONCORE = make_revision("ironcore", pb.DESCRIPTOR.services_by_name["MachineRuntime"])
 
 REVISIONS: Mapping[str, Revision] = {
-    revision.name: revision for revision in (IRONCORE, IRONCORE_02, ONMETAL, ONMETAL_01, SPHERIC)
+    revision.name: revision for revision in (IRONCORE, ONMETAL, ONMETAL_01, SPHERIC)
 }
+
+_REMOVED = {
+    "ironcore-0.2": " any more: update the other program to ironcore v0.3.0 or later, and use ironcore"
+}
+"""Revisions of earlier releases, each with the remedy."""
 
 _CONSOLE = console_pb2.DESCRIPTOR.services_by_name["Console"]
 CONSOLE = make_revision("console", _CONSOLE, inside=_CONSOLE)
@@ -54,7 +57,8 @@ def revision(name: str) -> Revision:
     try:
         return REVISIONS[name]
     except KeyError:
+        remedy = _REMOVED.get(name, "")
         raise ValueError(
-            f"{name!r} is no revision of the machine runtime interface; "
+            f"{name!r} is no revision of the machine runtime interface{remedy}; "
             f"there are {', '.join(REVISIONS)}"
         ) from None

@@ -52,8 +52,8 @@ class PlaceTests(SynchronousTestCase):
         """
         ``--revision`` takes precedence over the revision that an environment variable implies.
         """
-        found = self.found("--revision", "ironcore-0.2", environment={ORI: "unix:///o"})
-        self.assertEqual(found, RuntimePlace("unix:///o", "ironcore-0.2"))
+        found = self.found("--revision", "onmetal-0.1", environment={ORI: "unix:///o"})
+        self.assertEqual(found, RuntimePlace("unix:///o", "onmetal-0.1"))
 
     def test_nowhere(self) -> None:
         """Without any runtime, the error says what to do."""
@@ -72,6 +72,13 @@ class PlaceTests(SynchronousTestCase):
         with contextlib.redirect_stderr(errors), self.assertRaises(SystemExit):
             parser.parse_args(["iri", "version", "--runtime-uid=nobody-at-all"])
         self.assertIn("there is no user 'nobody-at-all' on this host", errors.getvalue())
+
+    def test_removed(self) -> None:
+        """A revision of an earlier release is refused with what to do."""
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors), self.assertRaises(SystemExit):
+            make_parser().parse_args(["iri", "version", "--revision=ironcore-0.2"])
+        self.assertIn("update the other program to ironcore v0.3.0", errors.getvalue())
 
     def test_revisions(self) -> None:
         """The revisions of the option are those of the registry."""

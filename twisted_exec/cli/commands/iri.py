@@ -361,7 +361,7 @@ SOCKETS: Mapping[str, str] = {
 }
 """Sockets of known programs, in order, likewise."""
 
-REVISIONS = ("ironcore", "ironcore-0.2", "onmetal", "onmetal-0.1", "spheric")
+REVISIONS = ("ironcore", "onmetal", "onmetal-0.1", "spheric")
 """Copied from :mod:`twisted_exec.iri.revisions`, which is slow to import."""
 
 
@@ -377,6 +377,17 @@ class NoRuntimeError(ValueError):
     """No runtime was given or found; the message is for the user."""
 
 
+def _revision(name: str) -> str:
+    if name not in REVISIONS:
+        from twisted_exec.iri.revisions import revision
+
+        try:
+            revision(name)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return name
+
+
 def add_runtime_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a command's parser."""
     group = parser.add_argument_group("machine runtime")
@@ -389,6 +400,7 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--revision",
+        type=_revision,
         choices=REVISIONS,
         metavar="NAME",
         help=f"the runtime's gRPC API: {', '.join(REVISIONS)} (default: that of the well-known "
