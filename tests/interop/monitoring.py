@@ -37,7 +37,7 @@ from tests.standalone.test_program import StandaloneCase
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint
-from twisted_exec.runtimes.host import STREAM_SOCKET
+from twisted_exec.runtimes.serving.server import STREAM_SOCKET
 from twisted_exec.tls.unix import runtime_directory
 
 reactor: Any = _reactor

@@ -9,7 +9,8 @@ answer only for clients on the program's host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
@@ -18,8 +19,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import message_of, one_line
 
-Probe = Callable[[], "Deferred[object] | None"]
-"""Raises, or returns a Deferred that fails, if its subject is not healthy."""
+Probe = Callable[[], "Deferred[object] | Coroutine[Any, Any, object] | None"]
+"""Raises, or returns a Deferred or coroutine that fails, if its subject is not healthy."""
 
 Results = list[tuple[str, str | None]]
 """Name and error of each probe, in the order added; ``None`` when it passed."""

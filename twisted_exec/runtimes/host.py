@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -29,8 +29,7 @@ from twisted_exec.iri.interfaces import (
 )
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.iri.revisions import IRONCORE
-from twisted_exec.iri.server import IRIServer
-from twisted_exec.iri.target import MutualTLS, parse_target
+from twisted_exec.iri.target import MutualTLS
 from twisted_exec.journal.retention import (
     DEFAULT_LIMITS,
     DEFAULT_RETENTION,
@@ -41,7 +40,6 @@ from twisted_exec.journal.store import JournalMetrics
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.config import ClassConfig
 from twisted_exec.runtimes.handover import MachinesHandOver, SessionsHandOver
 from twisted_exec.runtimes.processes import ProcessTable
@@ -56,7 +54,7 @@ from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
     RESUME_SECONDS,
     Listening,
-    probe_iri,
+    StreamHost,
 )
 from twisted_exec.runtimes.serving.stream_server import StreamServer
 from twisted_exec.screens.history import Screens
@@ -66,8 +64,6 @@ from twisted_exec.shipping.interfaces import Labels
 from twisted_exec.shipping.shipper import Shipping
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.tls.files import owner_only
-
-STREAM_SOCKET = "stream.sock"
 
 
 @dataclass(frozen=True)
@@ -124,22 +120,19 @@ _Runtime: Any = proxyForInterface(_AllOfIt, "runtime")
 
 
 @implementer(IHandsOver)
-class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
+class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
     """
     Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`
     with :class:`~twisted_exec.iri.interfaces.IMachineLogs`,
     :class:`~twisted_exec.iri.interfaces.IConsoleAlerts` and
     :class:`~twisted_exec.iri.interfaces.IConsoleRecordings`.
 
-    :param checks: called at the start, which fails if one raises.
     :ivar runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
-    :ivar streams: serves the consoles.
-    :ivar iri: serves the runtime interface; ``iri.target`` is its address, once it is ready.
     :raises TargetError: the IRI target is not valid.
     """
 
     label = "machine runtime"
-    state_version = 1
+    streams: StreamServer
 
     def __init__(
         self,
@@ -149,9 +142,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         *,
         checks: Sequence[Callable[[], object]] = (),
     ) -> None:
-        AsyncService.__init__(self)
-        self.settings = settings
-        self._reactor, self._checks = reactor, checks
+        StreamHost.__init__(self, settings, reactor, checks)
         table = ProcessTable(reactor, MARK)
         cache = self.cache = RequestCache(reactor)
         self.runtime = MachineRuntime(
@@ -175,7 +166,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         )
         self._screen_processes = ScreenProcesses(reactor)
         self.streams = StreamServer(
-            replace(settings.streaming, allowed_uids=settings.allowed_uids),
+            self._listening,
             self.runtime.attach,
             cache,
             audit,
@@ -188,14 +179,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             screens=Screens(self._screen_processes, reactor),
             recordings=lambda: self.runtime.recordings,
         )
-        self.iri = IRIServer(
-            self.runtime,
-            parse_target(settings.iri_target),
-            reactor,
-            tls=settings.iri_tls,
-            revision=settings.iri_revision,
-            allowed_uids=settings.allowed_uids,
-        )
+        self._serve(self.runtime, state=self._probe_state, classes=self._probe_classes)
         self.shipping: Shipping | None = None
         self._has_shipped = False
         if settings.shipping is not None:
@@ -205,9 +189,6 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
         if settings.recording.make_store is not None:
             self.runtime.upload_metrics.register(self.streams.registry)
         RecordingMetrics(self.streams.registry, lambda: self.runtime.machines.recordings)
-        self.streams.health.add("state", self._probe_state)
-        self.streams.health.add("classes", self._probe_classes)
-        self.streams.health.add("iri", self._probe_iri)
 
     def _acted(self, act: Act) -> None:
         """Write the audit record of an act at a console."""
@@ -229,25 +210,16 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
 
     async def start(self) -> None:
         """See :meth:`AsyncService.start`."""
-        for check in self._checks:
-            check()
+        self._check()
         await self._handover.prepare_machines()
         secret = os.path.join(self.settings.state_directory, "resume-secret")
         self.streams.kept_sessions.start(read_secret(secret))
         await self._handover.prepare_sessions()
-        if not self.streams.listening.address:
-            path = os.path.join(self.runtime.directory, STREAM_SOCKET).replace(":", "\\:")
-            self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")
-        await self.streams.listen()
+        await self._listen(lambda: self.runtime.directory)
         self.runtime.startService()
         self.start_shipping()
         self.streams.startService()
-        self.iri.startService()
-        self._log.info(
-            "machine runtime at {target}, consoles at {streams}",
-            target=self.iri.target,
-            streams=self.streams.exec_url(""),
-        )
+        self._serve_iri()
 
     def start_shipping(self) -> None:
         """Begin to ship; the machines are added when their journals are opened, or again."""
@@ -269,8 +241,7 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             return  # another process has everything else
         if self._handover.is_frozen:
             await self._handover.thaw()  # the machines that end with this process must end
-        if self.iri.running:
-            await self.iri.stopService()
+        await self._stop_iri()
         await self._handover.stop_listening()
         await self.streams.stopService()
         if self.shipping is not None and self.shipping.running:
@@ -315,9 +286,6 @@ class RuntimeHost(_Runtime, AsyncService):  # type: ignore[misc]
             raise ServiceUnavailable(
                 "no machine class is offered; the log says what each one lacks"
             )
-
-    def _probe_iri(self) -> Deferred[object]:
-        return Deferred.fromCoroutine(probe_iri(self.iri.target, self._reactor))
 
 
 _SETTLE_SECONDS = 5.0

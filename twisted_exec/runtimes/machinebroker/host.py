@@ -16,7 +16,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import (
@@ -33,8 +33,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.iri.revisions import IRONCORE
-from twisted_exec.iri.server import IRIServer
-from twisted_exec.iri.target import MutualTLS, parse_target
+from twisted_exec.iri.target import MutualTLS
 from twisted_exec.kube.client import LateCredentials, MakeKubeClient
 from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
@@ -42,7 +41,6 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.program.service import AsyncService
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, CachedMachine
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
@@ -61,7 +59,7 @@ from twisted_exec.runtimes.machinebroker.tokens import (
     key_of,
     new_key,
 )
-from twisted_exec.runtimes.serving.server import Listening, ServerRoutes, TokenServer, probe_iri
+from twisted_exec.runtimes.serving.server import Listening, ServerRoutes, StreamHost, TokenServer
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
 from twisted_exec.spaces.kubeconfigs import find_space
@@ -70,8 +68,6 @@ from twisted_exec.streaming.sessions.guard import leave_to_successor
 from twisted_exec.streaming.sessions.registry import MachineKey
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
-
-STREAM_SOCKET = "stream.sock"
 
 _CURRENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 """Longest wait of a successor for its caches: the requests of its predecessor's clients need them."""
@@ -104,7 +100,7 @@ class Settings:
 
 
 @implementer(IHandsOver)
-class BrokerHost(AsyncService):
+class BrokerHost(StreamHost):
     """
     Runs a broker.
 
@@ -112,15 +108,11 @@ class BrokerHost(AsyncService):
     :param config: returns the current kubeconfig of the target, for streams.
     :param target: the Space that is the target, if it is one; ``client`` and ``config`` are then
         its own.
-    :param checks: called at the start, which fails if one raises.
     :ivar broker: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
-    :ivar streams: serves the consoles.
-    :ivar iri: serves the runtime interface; ``iri.target`` is its address, once it is ready.
     :raises TargetError: the IRI target is not valid.
     """
 
     label = "machine broker"
-    state_version = 1
     _is_successor = False
     _log = Logger()
 
@@ -135,8 +127,7 @@ class BrokerHost(AsyncService):
         target: SpaceTarget | None = None,
         checks: Sequence[Callable[[], object]] = (),
     ) -> None:
-        super().__init__()
-        self.settings, self._reactor, self._checks = settings, reactor, checks
+        super().__init__(settings, reactor, checks)
         self._target = target
         self._directory = ""
         self._make_tokens(client)
@@ -152,27 +143,15 @@ class BrokerHost(AsyncService):
             trouble=lambda: target.problem if target is not None else "",
         )
         self._watching = TargetWatching(self.broker)
-        listening = replace(settings.streaming, allowed_uids=settings.allowed_uids)
         # The control plane of a Space may disappear and leave sessions behind.
         ends_here = target is not None
         upstream = TargetUpstream(config, settings.place, settings.identity, reactor, ends_here)
         self.streams = BrokerStreamServer(
-            settings, listening, audit, reactor, upstream, self.broker, self._tokens
+            settings, self._listening, audit, reactor, upstream, self.broker, self._tokens
         )
-        self.iri = IRIServer(
-            self.broker,
-            parse_target(settings.iri_target),
-            reactor,
-            tls=settings.iri_tls,
-            revision=settings.iri_revision,
-            allowed_uids=settings.allowed_uids,
-        )
-        health = self.streams.health
-        health.add("target", self.broker.check)
-        health.add("classes", self._probe_classes)
-        health.add("iri", self._probe_iri)
+        self._serve(self.broker, target=self.broker.check, classes=self._probe_classes)
         if self._leases is not None:
-            health.add("tokens", self._probe_tokens)
+            self.streams.health.add("tokens", self._leases.probe)
 
     def _make_tokens(self, client: IKubeClient) -> None:
         """Create tokens: a single broker has its own key and ledger, replicas share both."""
@@ -192,16 +171,10 @@ class BrokerHost(AsyncService):
 
     async def start(self) -> None:
         """See :meth:`AsyncService.start`."""
-        for check in self._checks:
-            check()
+        self._check()
         if self._key is not None:
             self._key.load()
-        if not self.streams.listening.address:
-            private_directory(self.settings.state_directory)
-            self._directory = runtime_directory(self.settings.state_directory)
-            path = os.path.join(self._directory, STREAM_SOCKET).replace(":", "\\:")
-            self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")
-        await self.streams.listen()
+        await self._listen(self._make_directory)
         self.streams.startService()
         if self._target is None:
             self._watching.start()
@@ -212,12 +185,12 @@ class BrokerHost(AsyncService):
             self._leases.start()
         if self._is_successor:
             await self._until_current()
-        self.iri.startService()
-        self._log.info(
-            "machine broker at {target}, consoles at {streams}",
-            target=self.iri.target,
-            streams=self.streams.exec_url(""),
-        )
+        self._serve_iri()
+
+    def _make_directory(self) -> str:
+        private_directory(self.settings.state_directory)
+        self._directory = runtime_directory(self.settings.state_directory)
+        return self._directory
 
     async def _until_current(self) -> None:
         until = self._reactor.seconds() + _CURRENT_SECONDS
@@ -226,8 +199,7 @@ class BrokerHost(AsyncService):
 
     async def stop(self) -> None:
         """See :meth:`AsyncService.stop`."""
-        if self.iri.running:
-            await self.iri.stopService()
+        await self._stop_iri()
         await self.streams.stopService()
         if self._leases is not None:
             self._leases.stop()
@@ -300,13 +272,6 @@ class BrokerHost(AsyncService):
         if why := self.broker.capacity.shortage():
             self.broker.capacity.check()  # before the first list, that it is missing is the reason
             raise ServiceUnavailable(why)
-
-    def _probe_iri(self) -> Deferred[object]:
-        return Deferred.fromCoroutine(probe_iri(self.iri.target, self._reactor))
-
-    def _probe_tokens(self) -> Deferred[object]:
-        assert self._leases is not None
-        return Deferred.fromCoroutine(self._leases.probe())
 
 
 class TargetWatching:

@@ -2,6 +2,7 @@
 A server with tokens in its URLs: its address, start and stop, and the routes that each such server has.
 
 :class:`SocketRoutes` is the common part of the routes at all sockets of a runtime.
+:class:`StreamHost` runs a server and the machine runtime interface.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -31,14 +32,16 @@ from twisted_exec.api.status import (
 from twisted_exec.iri.request_cache import (
     TokenReservation,
 )
-from twisted_exec.iri.target import RuntimeAddress, TargetError
+from twisted_exec.iri.server import IRIServer
+from twisted_exec.iri.target import TargetError, parse_target
 from twisted_exec.iri.unix_gate import prepare_directory, remove_stale
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.health import Health
+from twisted_exec.program.health import Health, Probe
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_port
 from twisted_exec.program.metrics import CONTENT_TYPE, SessionMetrics, new_registry
+from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.serving.kept_sessions import (
     NotifyingAttachment,
 )
@@ -68,6 +71,8 @@ from twisted_exec.tls.transport import accept_unbuffered
 from twisted_exec.tls.unix import checked_socket_path, peer_uid
 from twisted_exec.wire.resume import Rejoin
 from twisted_exec.wire.session_terms import Terms
+
+STREAM_SOCKET = "stream.sock"
 
 _MAX_BODY_BYTES = 64 << 10
 
@@ -391,19 +396,82 @@ def _is_loopback(host: str) -> bool:
     return ipaddress.ip_address(host).is_loopback
 
 
-async def probe_iri(target: RuntimeAddress, reactor: Any) -> object:
+class StreamHost(AsyncService):
     """
-    Connect to the address where this program serves the runtime interface.
+    Runs a stream server and the machine runtime interface.
 
-    :raises Exception: the connection failed.
+    :param settings: those of a runtime or a broker.
+    :param checks: called at the start, which fails if one raises.
+    :ivar streams: serves the consoles.
+    :ivar iri: serves the runtime interface; ``iri.target`` is its address, once it is ready.
     """
-    if target.is_unix:
-        endpoint: Any = unix_client_endpoint(reactor, target.path)
-    else:
-        endpoint = HostnameEndpoint(reactor, _reachable(target.host), target.port)
-    connection: Any = await connectProtocol(endpoint, Protocol())
-    connection.transport.abortConnection()
-    return None
+
+    state_version = 1
+    streams: TokenServer
+    iri: IRIServer
+
+    def __init__(
+        self, settings: Any, reactor: Any, checks: Sequence[Callable[[], object]] = ()
+    ) -> None:
+        super().__init__()
+        self.settings, self._reactor, self._checks = settings, reactor, checks
+        self._listening = replace(settings.streaming, allowed_uids=settings.allowed_uids)
+
+    def _serve(self, runtime: Any, **probes: Probe) -> None:
+        """
+        Create the server of a runtime's interface, and add probes of health and one of this server.
+
+        :raises TargetError: the IRI target is not valid.
+        """
+        settings = self.settings
+        self.iri = IRIServer(
+            runtime,
+            parse_target(settings.iri_target),
+            self._reactor,
+            tls=settings.iri_tls,
+            revision=settings.iri_revision,
+            allowed_uids=settings.allowed_uids,
+        )
+        for name, probe in {**probes, "iri": self._probe_iri}.items():
+            self.streams.health.add(name, probe)
+
+    def _check(self) -> None:
+        for check in self._checks:
+            check()
+
+    async def _listen(self, directory: Callable[[], str]) -> None:
+        """
+        Serve consoles.
+
+        :param directory: returns a private one for the socket; called if there is no other address.
+        """
+        if not self.streams.listening.address:
+            path = os.path.join(directory(), STREAM_SOCKET).replace(":", "\\:")
+            self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")
+        await self.streams.listen()
+
+    def _serve_iri(self) -> None:
+        """Serve the runtime interface, the last part of a start: no request meets an unprepared runtime."""
+        self.iri.startService()
+        self._log.info(
+            "{label} at {target}, consoles at {streams}",
+            label=self.label,
+            target=self.iri.target,
+            streams=self.streams.exec_url(""),
+        )
+
+    async def _stop_iri(self) -> None:
+        if self.iri.running:
+            await self.iri.stopService()
+
+    async def _probe_iri(self) -> None:
+        target = self.iri.target
+        if target.is_unix:
+            endpoint: Any = unix_client_endpoint(self._reactor, target.path)
+        else:
+            endpoint = HostnameEndpoint(self._reactor, _reachable(target.host), target.port)
+        connection: Any = await connectProtocol(endpoint, Protocol())
+        connection.transport.abortConnection()
 
 
 def _reachable(host: str) -> str:
