@@ -43,7 +43,7 @@ class LogStorage(HistoryStorage):
     ) -> None:
         super().__init__(limits)
         self._log, self._turns = log, DeferredLock()
-        self._history = History(remembered, remembered_bytes)
+        self.history = History(remembered, remembered_bytes)
 
     def startService(self) -> None:
         objects: dict[Any, tuple[str, Object]] = {}
@@ -55,7 +55,7 @@ class LogStorage(HistoryStorage):
             if change == DELETED:
                 del objects[key]
         # Earlier changes are forgotten: watches from them get Expired, and clients list again.
-        self._history.restore(objects.values(), version, forgotten=version)
+        self.history.restore(objects.values(), version, forgotten=version)
         super().startService()
 
     def stopService(self) -> Deferred[None]:
@@ -63,10 +63,10 @@ class LogStorage(HistoryStorage):
         return self._turns.run(lambda: None)  # fires after the accepted ones
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        return self._within_quota(resource, obj, ADDED, lambda: self._queue(ADDED, resource, obj))
+        return self.within_quota(resource, obj, ADDED, lambda: self._queue(ADDED, resource, obj))
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        return self._within_quota(
+        return self.within_quota(
             resource, obj, MODIFIED, lambda: self._queue(MODIFIED, resource, obj)
         )
 
@@ -94,12 +94,12 @@ class LogStorage(HistoryStorage):
                 message = "the disk of the store is full: free space on it"
                 raise InsufficientStorage(message, retry_after_seconds=10) from error
             raise ServiceUnavailable(f"the store cannot write: {error}") from error
-        self._history.apply(table, event)  # now readers and watchers see it, then the writer
+        self.history.apply(table, event)  # now readers and watchers see it, then the writer
         return event.obj
 
     def _checked(self, change: str, resource: Resource, obj: Object) -> Event:
         """Return the change as an event if it may be made."""
-        stored, version = self._history.find(resource, obj), self._history.version + 1
+        stored, version = self.history.find(resource, obj), self.history.version + 1
         if change == ADDED:
             history.check_absent(resource, obj, stored)
             return history.created(obj, version)

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, gatherResults
+from zope.interface.verify import verifyObject
 
 from twisted_exec.api import kinds
 from twisted_exec.api.encoded import json_of
@@ -54,6 +55,12 @@ class StorageContract:
         changes of :attr:`remembered_bytes` in total, and enforces :attr:`limits`.
         """
         raise NotImplementedError
+
+    async def test_interface(self: Any) -> None:
+        """The store has all that the interface names, and says where its objects are."""
+        storage = await self.make_storage()
+        verifyObject(IStorage, storage, tentative=True)
+        self.assertIsInstance(storage.location, str)
 
     async def test_create_then_get(self: Any) -> None:
         """A created object can be read, with a resourceVersion."""

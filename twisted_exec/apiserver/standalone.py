@@ -193,11 +193,12 @@ class StandaloneControlPlane:
     async def prepare(self, verbs: Verbs) -> None:
         """As :meth:`ControlPlane.prepare`: create the bootstrap roles, bindings and namespaces."""
         objects, namespaces = self._system_objects()
-        location = getattr(self.storage, "location", MEMORY)
         is_empty = not (await self.storage.list(kinds.NAMESPACES.resource)).items
-        if is_empty and location != MEMORY:
+        if is_empty and self.storage.location not in ("", MEMORY):
             # A wrong --storage looks like a first start, and poollets delete what has no object.
-            self._log.info("the store is empty, a new cluster begins: {place}", place=location)
+            self._log.info(
+                "the store is empty, a new cluster begins: {place}", place=self.storage.location
+            )
         await bootstrap(self.storage, verbs, objects, namespaces)
 
     def when_prepared(self) -> Deferred[None]:

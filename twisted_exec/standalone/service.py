@@ -204,7 +204,6 @@ class Standalone(AsyncService):
             SQLiteStorage, self._state.file(OBJECTS), limits=settings.limits
         )
         self._storage = make(reactor)
-        self._location: str = getattr(self._storage, "location", "")
         self._hand_over = PartsHandOver(self._state)
         if can_hand_over(self._storage) and not settings.has_parent:
             alsoProvides(self, IHandsOver)
@@ -221,7 +220,7 @@ class Standalone(AsyncService):
         self._state.open()
         self._open = True
         self._state.belong_to(self.settings.dialect.name)
-        self._state.check_storage(self._location)
+        self._state.check_storage(self._storage.location)
         if not self.is_successor:
             self._state.remove(KUBECONFIG)
         certificates = self._prepared()
@@ -237,7 +236,7 @@ class Standalone(AsyncService):
         begun = [self._begin(server, APISERVER), self._begin(runtime, RUNTIME)]
         await gatherResults(begun, consumeErrors=True)
         LISTENING.accept()  # a successor's sockets are held, but the poollet needs the API server
-        self._state.keep_storage(self._location)
+        self._state.keep_storage(self._storage.location)
         await self._begin(self._poollet(certificates, server.url, runtime, audit), POOLLET)
 
         client = self._client(server.url, certificates, certificates.admin, "exec-standalone")

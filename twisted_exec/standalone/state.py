@@ -134,7 +134,7 @@ class StateDirectory:
 
         With an empty store the poollet would delete the machines of the former store.
 
-        :param location: as :attr:`HistoryStorage.location`; empty if it is unknown.
+        :param location: as :attr:`IStorage.location`.
         :raises StateError: the objects were in another place.
         """
         recorded, location = self._recorded_storage(), self._relative(location)

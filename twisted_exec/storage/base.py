@@ -44,6 +44,11 @@ class DelegatingStorage(Service):
         """See :attr:`IStorage.exclusive`."""
         return is_exclusive(self._storage)
 
+    @property
+    def location(self) -> str:
+        """See :attr:`IStorage.location`."""
+        return str(self._storage.location)
+
     def when_ready(self) -> Deferred[None]:
         """See :meth:`IStorage.when_ready`."""
         return self._storage.when_ready()

@@ -81,6 +81,10 @@ class IStorage(IService):
     """
 
     exclusive = Attribute("Whether this server is the only one that uses these objects: a bool.")
+    location = Attribute(
+        "Place of the objects, without secrets, in the form of --storage: a str, unique for each store; "
+        "MEMORY if they are lost at the end, empty if it is unknown."
+    )
 
     def when_ready() -> Deferred[None]:
         """

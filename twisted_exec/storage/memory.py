@@ -40,15 +40,15 @@ class HistoryStorage(Service):
     """
     Base of stores that keep a :class:`~twisted_exec.storage.history.History` and read from it.
 
-    Where and how writes are made durable is the subclass's part.
+    The subclass has ``create``, ``update``, ``delete`` and ``probe``: where and how writes are made durable.  It
+    sets :attr:`history`, and begins each creation and update with :meth:`within_quota`.
 
     :param limits: limits of what objects use.
-    :ivar location: the place of the objects, without secrets, in the form of ``--storage``.
-    :ivar _history: the objects and changes that readers and watchers see.
+    :ivar history: the objects and changes that readers and watchers see.
     """
 
     location = MEMORY
-    _history: History
+    history: History
 
     def __init__(self, limits: QuotaLimits = NO_LIMITS) -> None:
         self._quota = Quota(limits)
@@ -58,7 +58,7 @@ class HistoryStorage(Service):
         """See :attr:`IStorage.exclusive`; if it is true, the history is always current."""
         return True
 
-    def _within_quota(
+    def within_quota(
         self, resource: Resource, obj: Object, change: str, write: Callable[[], Deferred[Object]]
     ) -> Deferred[Object]:
         """
@@ -69,14 +69,14 @@ class HistoryStorage(Service):
         """
         if not self._quota.is_limited:
             return write()
-        stored = self._history.find(resource, obj)
+        stored = self.history.find(resource, obj)
         is_new = change == ADDED
         growth = len(json_of(obj)) - (0 if stored is None else len(json_of(stored)))
         # Without an object to update, or with one where one is created, the write fails anyhow.
         if growth <= 0 or is_new != (stored is None):
             return write()
         try:
-            end = self._quota.begin(self._history.usage, resource, obj, growth, is_new=is_new)
+            end = self._quota.begin(self.history.usage, resource, obj, growth, is_new=is_new)
         except Forbidden as refusal:
             return defer.fail(refusal)
 
@@ -95,7 +95,7 @@ class HistoryStorage(Service):
     ) -> Deferred[Object]:
         """See :meth:`IStorage.get`."""
         return self._read(
-            lambda: self._history.get(resource, namespace, name), at_once=stale or self.exclusive
+            lambda: self.history.get(resource, namespace, name), at_once=stale or self.exclusive
         )
 
     def list(
@@ -107,9 +107,9 @@ class HistoryStorage(Service):
         stale: bool = False,
     ) -> Deferred[Listing]:
         """See :meth:`IStorage.list`."""
-        is_here = version is not None and version <= self._history.version
+        is_here = version is not None and version <= self.history.version
         return self._read(
-            lambda: self._history.list(resource, namespace, version),
+            lambda: self.history.list(resource, namespace, version),
             at_once=stale or is_here or self.exclusive,
         )
 
@@ -128,15 +128,15 @@ class HistoryStorage(Service):
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
-        return self._history.watch(resource, since, on_event, namespace, on_lost)
+        return self.history.watch(resource, since, on_event, namespace, on_lost)
 
     def version(self) -> int:
         """See :meth:`IStorage.version`."""
-        return self._history.version
+        return self.history.version
 
     def current(self) -> Deferred[int]:
         """See :meth:`IStorage.current`: the history is current, as the store is exclusive."""
-        return defer.succeed(self._history.version)
+        return defer.succeed(self.history.version)
 
 
 @implementer(IStorage)
@@ -158,17 +158,17 @@ class MemoryStorage(HistoryStorage):
         limits: QuotaLimits = NO_LIMITS,
     ) -> None:
         super().__init__(limits)
-        self._history = History(remembered, remembered_bytes)
+        self.history = History(remembered, remembered_bytes)
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""
         create = partial(defer.execute, self._create, resource, obj)
-        return self._within_quota(resource, obj, ADDED, create)
+        return self.within_quota(resource, obj, ADDED, create)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.update`."""
         update = partial(defer.execute, self._replace, resource, obj, MODIFIED)
-        return self._within_quota(resource, obj, MODIFIED, update)
+        return self.within_quota(resource, obj, MODIFIED, update)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.delete`."""
@@ -184,28 +184,28 @@ class MemoryStorage(HistoryStorage):
 
         :param objects: resource, namespace and name of each deleted object.
         """
-        self._history.start_over(
-            self._history.without(
+        self.history.start_over(
+            self.history.without(
                 (history.table_of(resource), (where, name)) for resource, where, name in objects
             ),
-            self._history.version + 1,
+            self.history.version + 1,
         )
 
     def _create(self, resource: Resource, obj: Object) -> Object:
-        history.check_absent(resource, obj, self._history.find(resource, obj))
-        event = history.created(obj, self._history.version + 1)
-        self._history.apply(history.table_of(resource), event)
+        history.check_absent(resource, obj, self.history.find(resource, obj))
+        event = history.created(obj, self.history.version + 1)
+        self.history.apply(history.table_of(resource), event)
         return event.obj
 
     def _replace(self, resource: Resource, obj: Object, change: str) -> Object:
-        stored = self._history.find(resource, obj)
+        stored = self.history.find(resource, obj)
         metadata = stored["metadata"] if stored is not None else {}
         history.check_current(
             resource, obj, metadata.get("uid"), metadata.get("resourceVersion", "")
         )
-        version = self._history.version + 1
+        version = self.history.version + 1
         # The event of a deletion carries the stored object, not the caller's copy.
         after = stored if change == DELETED and stored is not None else obj
         event = Event(change, history.versioned(after, version), stored, version)
-        self._history.apply(history.table_of(resource), event)
+        self.history.apply(history.table_of(resource), event)
         return event.obj

@@ -102,7 +102,7 @@ class SQLiteStorage(HistoryStorage):
         self._reserve = Reserve(f"{path}-reserve", reserved_bytes)
         self._reactor = reactor
         self._remembered = remembered, remembered_bytes
-        self._history = History(*self._remembered)
+        self.history = History(*self._remembered)
         self._waiting: queue.Queue[Write | None] = queue.Queue()
         self._writer: WriterThread | None = None
         self._sink: Callable[[Write], None] = _refuse
@@ -145,7 +145,7 @@ class SQLiteStorage(HistoryStorage):
             raise
         try:
             if self._has_predecessors:
-                server = StoreServer(self._path, self, self._history, self._reactor)
+                server = StoreServer(self._path, self, self.history, self._reactor)
                 server.start()
                 self._server = server
         except BaseException:
@@ -158,7 +158,7 @@ class SQLiteStorage(HistoryStorage):
         self._sink = self._enqueue
 
     def _restore(self, database: sqlite3.Connection) -> None:
-        self._history = load(database, History(*self._remembered))
+        self.history = load(database, History(*self._remembered))
 
     def _open_in_reserve(
         self, record: VersionRecord, read: Callable[[sqlite3.Connection], None]
@@ -252,7 +252,7 @@ class SQLiteStorage(HistoryStorage):
         until = self._reactor.seconds() + _UNLOCKED_SECONDS
         while True:
             try:
-                self._begin(partial(catch_up, restored=self._history))
+                self._begin(partial(catch_up, restored=self.history))
                 break
             except StorageError:
                 # The successor may still be ending.
@@ -267,7 +267,7 @@ class SQLiteStorage(HistoryStorage):
         """See :meth:`IHandsOverStorage.retire`."""
         place = SocketPlace(self._path)
         endpoint = unix_client_endpoint(self._reactor, place.path)
-        self._successor = SuccessorClient(self._history, endpoint, self._reactor)
+        self._successor = SuccessorClient(self.history, endpoint, self._reactor)
         self._sink = self._successor.add
         lost = self._successor.start()
         self._make_held()
@@ -299,12 +299,12 @@ class SQLiteStorage(HistoryStorage):
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""
         write = partial(self._make, Write(ADDED, resource, obj))
-        return self._within_quota(resource, obj, ADDED, write)
+        return self.within_quota(resource, obj, ADDED, write)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.update`."""
         write = partial(self._make, Write(MODIFIED, resource, obj))
-        return self._within_quota(resource, obj, MODIFIED, write)
+        return self.within_quota(resource, obj, MODIFIED, write)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.delete`."""
@@ -315,7 +315,7 @@ class SQLiteStorage(HistoryStorage):
         if self._successor is None:
             return super().current()
         reached = self._make(Write(CURRENT, _NOTHING, {}))
-        return reached.addCallback(lambda _: self._history.version)
+        return reached.addCallback(lambda _: self.history.version)
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`: commits an unchanged value."""
@@ -327,7 +327,7 @@ class SQLiteStorage(HistoryStorage):
 
     def _forgotten(self) -> int:
         """Return the version up to which changes are forgotten; runs in the writer thread."""
-        return self._history.forgotten
+        return self.history.forgotten
 
     def _enqueue(self, write: Write) -> None:
         if self._waiting.qsize() >= _WAITING_WRITES:
@@ -380,14 +380,14 @@ class SQLiteStorage(HistoryStorage):
             write.done.callback({})
         else:
             event = self._event(write)
-            changes = self._history.apply(history.table_of(write.resource), event)
+            changes = self.history.apply(history.table_of(write.resource), event)
             write.done.callback(event.obj)
             return changes
         return 0
 
     def _event(self, write: Write) -> Event:
         assert write.stored is not None, "a write without an error was made"
-        previous = self._history.find(write.resource, write.obj)
+        previous = self.history.find(write.resource, write.obj)
         return Event(write.change, write.stored, previous, write.version)
 
 

@@ -365,7 +365,7 @@ class MissedTests(FaultCase):
         await written(direct, "x")
         self.assertEqual(direct.version(), storage.version())
         asking = self.client(etcds.target())
-        told = (storage._following, storage._history, reactor)
+        told = (storage._following, storage.history, reactor)
         reads = Reads(asking, Keys(etcds.target().prefix).marker, *told)
         self.assertEqual((await refusal(reads.current())).code, 503)
 

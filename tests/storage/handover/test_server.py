@@ -85,7 +85,7 @@ class ServerTests(OpensStores, TestCase):
 
     async def test_another_user(self) -> None:
         """A process of another user gets nothing."""
-        other, history = self.mktemp(), self.storage._history
+        other, history = self.mktemp(), self.storage.history
         server = StoreServer(
             other, self.storage, history, self.reactor(), is_trusted=lambda _: False
         )

@@ -137,6 +137,7 @@ class HostedStorage(Service):
     """
 
     exclusive = False
+    location = "host"
 
     def __init__(
         self,

@@ -93,8 +93,8 @@ class EtcdStorage(HistoryStorage):
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._history = History(*self._remembered)
-        sources = (self._history, self._reactor)
+        self.history = History(*self._remembered)
+        sources = (self.history, self._reactor)
         self._following = EtcdReflector(self._client, self._keys, *sources)
         self._reads = Reads(self._client, self._keys.marker, self._following, *sources)
         self._writes = Writes(self._client, self._keys, self._following, self._reads, *sources)
@@ -127,11 +127,11 @@ class EtcdStorage(HistoryStorage):
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""
-        return self._within_quota(resource, obj, ADDED, partial(self._write, ADDED, resource, obj))
+        return self.within_quota(resource, obj, ADDED, partial(self._write, ADDED, resource, obj))
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.update`."""
-        return self._within_quota(
+        return self.within_quota(
             resource, obj, MODIFIED, partial(self._write, MODIFIED, resource, obj)
         )
 
