@@ -20,11 +20,11 @@ from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect_first
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, ask_first
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import MACHINE_DELETED
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
-from twisted_exec.streaming.text.download import DOWNLOADS, fetch
+from twisted_exec.streaming.text.download import DOWNLOADS
 from twisted_exec.testing.kubelet import Container, Kubelet
 from twisted_exec.tls.files import read_file
 from twisted_exec.wire.channel import V4, V5, Channel
@@ -140,13 +140,14 @@ class KubeletCase(TestCase):
         config = self.cluster.config(user)
         ask = UpgradeRequest(b"GET", path.encode(), b"server", [])
         try:
-            _, connection = await connect_first(
+            _, download = await ask_first(
                 [("server", endpoint(config, reactor, timeout_seconds=5))],
+                ask,
                 clock=reactor,
-                timeout_seconds=5,
+                connect_seconds=5,
+                answer_seconds=10,
                 factory=DOWNLOADS,
             )
-            download = await fetch(connection, ask, clock=reactor, timeout_seconds=10)
         except UpgradeRefused as refused:
             error = refused.as_api_error()
             return error.code, error.message

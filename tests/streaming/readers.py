@@ -9,8 +9,13 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from twisted_exec.streaming.http.upgrade_client import AskingFactory, UpgradeRequest, connect_first
-from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
+from twisted_exec.streaming.http.upgrade_client import (
+    AskingFactory,
+    UpgradeRequest,
+    ask,
+    connect_first,
+)
+from twisted_exec.streaming.text.download import DOWNLOADS, Download
 
 reactor: Any = _reactor
 
@@ -48,6 +53,6 @@ async def read(
         [("the server", endpoint)], clock=reactor, timeout_seconds=10, factory=factory
     )
     reader = Reader()
-    reader.download = await fetch(connection, head, clock=reactor, timeout_seconds=20)
+    reader.download = await ask(connection, head, clock=reactor, timeout_seconds=20)
     reader.download.deliver(reader.data, reader.ended)
     return reader

@@ -24,9 +24,10 @@ from twisted_exec.streaming.http.upgrade_client import (
     AskingFactory,
     UpgradeRefused,
     UpgradeRequest,
+    ask,
     connect,
 )
-from twisted_exec.streaming.text.download import ANY_DOWNLOADS, Download, fetch
+from twisted_exec.streaming.text.download import ANY_DOWNLOADS, Download
 
 _LARGEST = 64 << 20
 
@@ -135,6 +136,9 @@ async def open_download(
             connection = await connect(
                 server, clock=reactor, timeout_seconds=timeout_seconds, factory=factory
             )
-            return await fetch(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
+            download: Download = await ask(
+                connection, head, clock=reactor, timeout_seconds=timeout_seconds
+            )
+            return download
     except UpgradeRefused as refused:
         raise refused.as_api_error() from None

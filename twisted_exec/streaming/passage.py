@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import CancelledError
 from twisted.internet.error import ConnectionDone
@@ -31,8 +31,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,
     UpgradeRequest,
-    ask,
-    connect_first,
+    ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import REVOKED, Ending, Location
@@ -110,7 +109,6 @@ class Passage:
     def __init__(self, proxy: Proxy, context: RequestContext) -> None:
         self._proxy, self._context, self._request = proxy, context, context.request
         self._sent_terms = FULL
-        self._label = ""  # the address of the next hop
 
     async def run(self) -> None:
         """As :meth:`~twisted_exec.streaming.proxy.Proxy.handle`."""
@@ -232,25 +230,24 @@ class Passage:
 
         :raises UpgradeRefused: it refuses, other than for our credentials.
         """
-        label, connection = await self._connect()
-        self._label = label
+        proxy = self._proxy
+        upgraded: Upgraded
         try:
-            upgraded = await ask(
-                connection,
+            label, upgraded = await ask_first(
+                self._location.endpoints,
                 head,
-                clock=self._proxy.clock,
-                timeout_seconds=self._limit(self._proxy.answer_seconds),
-                signs=self._proxy.signs.of(label),
+                clock=proxy.clock,
+                connect_seconds=self._limit(proxy.connect_seconds),
+                answer_seconds=self._limit(proxy.answer_seconds),
+                signs=proxy.signs,
             )
         except UpgradeRefused as refused:
             if refused.code == Unauthorized.code and self._location.refusal is None:
                 # The user is authenticated by now; the refused credentials are ours.
-                raise BadGateway(f"{label} does not accept this server's credentials") from None
+                raise BadGateway(
+                    f"{refused.label} does not accept this server's credentials"
+                ) from None
             raise
-        except APIError as error:
-            raise APIError(
-                f"{label}: {error.message}", code=error.code, reason=error.reason
-            ) from None
         self._check_terms(label, upgraded)
         return upgraded
 
@@ -277,17 +274,8 @@ class Passage:
         """Convert the next hop's refusal for the user."""
         error = refused.as_api_error()
         if self._sent_terms.recording and unknown_term("recording") in error.message:
-            return self._makes_no_recordings(self._label)
+            return self._makes_no_recordings(refused.label)
         return error if self._location.refusal is None else self._location.refusal(error)
-
-    async def _connect(self) -> tuple[str, Any]:
-        """Connect to the first address that accepts."""
-        return await connect_first(
-            self._location.endpoints,
-            clock=self._proxy.clock,
-            timeout_seconds=self._limit(self._proxy.connect_seconds),
-            signs=self._proxy.signs,
-        )
 
     def _limit(self, seconds: float) -> float:
         """Return the time limit of a step: there may be another one for requests that continue a session."""

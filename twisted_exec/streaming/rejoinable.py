@@ -144,7 +144,7 @@ class RejoinableStream(SplicedStream):
                 timeout_seconds=self._patience * proxy.connect_seconds,
             )
             head = replace(self._head, path=path, host=location.host, headers=headers)
-            upgraded = await ask(
+            upgraded: Upgraded = await ask(
                 connection,
                 head,
                 clock=proxy.clock,

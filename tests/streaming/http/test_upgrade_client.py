@@ -31,6 +31,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,
     UpgradeRequest,
+    ask_first,
     upgrade,
 )
 
@@ -367,6 +368,43 @@ class ConnectTests(SynchronousTestCase):
         endpoint.protocol.makeConnection(endpoint.transport)
         endpoint.protocol.dataReceived(b"220 hello\r\n")
         self.assertTrue(endpoint.transport.aborted)
+
+
+class FirstTests(SynchronousTestCase):
+    """A request to the first of several endpoints that accepts."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.away, self.there = OneConnection(connected=False), OneConnection()
+        asking = ask_first(
+            [("a:1", self.away), ("b:1", self.there)],
+            HEAD,
+            clock=self.clock,
+            connect_seconds=5,
+            answer_seconds=10,
+        )
+        self.asking = defer.Deferred.fromCoroutine(asking)
+        self.away.connecting.errback(error.ConnectionRefusedError())
+
+    def test_answered(self) -> None:
+        """The answer comes with the label of the endpoint."""
+        self.there.protocol.dataReceived(SWITCHED)
+        label, upgraded = self.successResultOf(self.asking)
+        self.assertEqual((label, type(upgraded)), ("b:1", Upgraded))
+
+    def test_refused(self) -> None:
+        """A refusal has the label, and keeps its message."""
+        answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone"
+        self.there.protocol.dataReceived(answer)
+        refused = self.failureResultOf(self.asking, UpgradeRefused).value
+        self.assertEqual((refused.label, refused.as_api_error().message), ("b:1", "gone"))
+
+    def test_late(self) -> None:
+        """The message of any other error begins with the label."""
+        self.clock.advance(10)
+        late = self.failureResultOf(self.asking, APIError).value
+        message = "b:1: no answer to the upgrade request within 10 s"
+        self.assertEqual((late.code, late.message), (504, message))
 
 
 class Answering(Protocol):

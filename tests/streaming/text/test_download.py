@@ -18,9 +18,10 @@ from twisted_exec.streaming.http.upgrade_client import (
     MAX_ERROR_BYTES,
     UpgradeRefused,
     UpgradeRequest,
+    ask,
     connect_first,
 )
-from twisted_exec.streaming.text.download import ANY_DOWNLOADS, DOWNLOADS, Download, fetch
+from twisted_exec.streaming.text.download import ANY_DOWNLOADS, DOWNLOADS, Download
 
 HEAD = UpgradeRequest(b"GET", b"/log/T?follow=true", b"server:1", [(b"X-Remote-User", b"ann")])
 TEXT = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
@@ -64,7 +65,8 @@ class FetchCase(SynchronousTestCase):
         _, connection = await connect_first(
             [("there", self.endpoint)], clock=self.clock, timeout_seconds=5, factory=self.factory
         )
-        return await fetch(connection, HEAD, clock=self.clock, timeout_seconds=10)
+        download: Download = await ask(connection, HEAD, clock=self.clock, timeout_seconds=10)
+        return download
 
     def answer(self, data: bytes) -> None:
         self.endpoint.protocol.dataReceived(data)

@@ -707,9 +707,10 @@ async def read_log(
     from twisted_exec.streaming.http.upgrade_client import (
         UpgradeRefused,
         UpgradeRequest,
+        ask,
         connect_first,
     )
-    from twisted_exec.streaming.text.download import DOWNLOADS, fetch
+    from twisted_exec.streaming.text.download import DOWNLOADS
 
     answer = await client.log(console_pb2.LogRequest(machine_id=machine_id), user=login)
     target = dialler.target(answer.url)
@@ -723,7 +724,7 @@ async def read_log(
     )
     head = UpgradeRequest(b"GET", path, target.host, headers_for(login))
     try:
-        download = await fetch(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
+        download = await ask(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
     except UpgradeRefused as refused:
         raise refused.as_api_error() from None
     ended: Deferred[bool] = Deferred(lambda _: download.abort())

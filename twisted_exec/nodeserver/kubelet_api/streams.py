@@ -53,8 +53,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     Upgraded,
     UpgradeRefused,
     UpgradeRequest,
-    ask,
-    connect_first,
+    ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location
@@ -363,11 +362,19 @@ class LeafCommand:
 
         :raises APIError: the leaf refuses, or is unreachable.
         """
+        audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
+        head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])
         refused: APIError = BadGateway("the leaf speaks no protocol that is known here")
         for way in _WAYS:
             attempt = Attempt.over(way)
             try:
-                upgraded = await self._ask(location, attempt)
+                _, upgraded = await ask_first(
+                    location.endpoints,
+                    attempt.head(head),
+                    clock=self._clock,
+                    connect_seconds=self._connect_seconds,
+                    answer_seconds=ANSWER_SECONDS,
+                )
                 chosen = attempt.chosen(upgraded)
             except UpgradeRefused as answer:
                 error = answer.as_api_error()
@@ -380,20 +387,6 @@ class LeafCommand:
                 self._begin(upgraded, way, chosen)
                 return
         raise refused
-
-    async def _ask(self, location: Location, attempt: Attempt) -> Upgraded:
-        label, connection = await connect_first(
-            location.endpoints, clock=self._clock, timeout_seconds=self._connect_seconds
-        )
-        audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
-        head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])
-        try:
-            return await ask(
-                connection, attempt.head(head), clock=self._clock, timeout_seconds=ANSWER_SECONDS
-            )
-        except APIError as error:
-            message = f"{label}: {error.message}"
-            raise APIError(message, code=error.code, reason=error.reason) from None
 
     def _begin(self, upgraded: Upgraded, way: str, protocol: str) -> None:
         self._carrier, holder = over(

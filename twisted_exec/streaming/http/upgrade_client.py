@@ -105,7 +105,10 @@ class UpgradeRefused(Exception):
     The peer's response is not the upgrade.
 
     :ivar body: at most :data:`MAX_ERROR_BYTES`.
+    :ivar label: of the peer, if :func:`ask_first` has chosen it among several.
     """
+
+    label = ""
 
     def __init__(self, code: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         super().__init__(f"the upgrade was refused with status code {code}")
@@ -408,13 +411,14 @@ async def ask(
     clock: IReactorTime,
     timeout_seconds: float | None,
     signs: HopSigns | None = None,
-) -> Upgraded:
+) -> Any:
     """
     Send the request on a connection from :func:`connect`.
 
     :param timeout_seconds: counted from the last answer of the hop; ``None`` for no limit.
     :param signs: of the hop.
-    :raises UpgradeRefused: the response is not a 101.
+    :return: what its factory is for: an :class:`Upgraded` by default.
+    :raises UpgradeRefused: the response is another one.
     :raises APIError: 502 for a malformed response, 504 for none in time.
     """
     answered = connection.ask(head)
@@ -423,10 +427,10 @@ async def ask(
         answers = () if signs is None else (signs.answers,)
         deadline = Deadline(clock, timeout_seconds, connection.late, answers)
     try:
-        upgraded: Upgraded = await answered
+        answer = await answered
         if signs is not None:
             signs.answers.note()
-        return upgraded
+        return answer
     except UpgradeRefused:
         if signs is not None:
             signs.answers.note()
@@ -436,30 +440,67 @@ async def ask(
             deadline.cancel()
 
 
+async def ask_first(
+    endpoints: Iterable[tuple[str, IStreamClientEndpoint]],
+    head: UpgradeRequest,
+    *,
+    clock: IReactorTime,
+    connect_seconds: float,
+    answer_seconds: float | None,
+    factory: AskingFactory = _FACTORY,
+    signs: Signs | None = None,
+) -> tuple[str, Any]:
+    """
+    Send the request to the first endpoint that accepts connections; return its label and the answer.
+
+    :param connect_seconds: for each endpoint, as of :func:`connect_first`, as are the others.
+    :param answer_seconds: for the answer, as of :func:`ask`.
+    :raises UpgradeRefused: as :func:`ask`; it has the label.
+    :raises APIError: as :func:`connect_first` and :func:`ask`; the message begins with the label.
+    """
+    label, connection = await connect_first(
+        endpoints, clock=clock, timeout_seconds=connect_seconds, factory=factory, signs=signs
+    )
+    try:
+        return label, await ask(
+            connection,
+            head,
+            clock=clock,
+            timeout_seconds=answer_seconds,
+            signs=None if signs is None else signs.of(label),
+        )
+    except UpgradeRefused as refused:
+        refused.label = label
+        raise
+    except APIError as error:
+        message = f"{label}: {error.message}"
+        raise APIError(message, code=error.code, reason=error.reason) from None
+
+
 def upgrade(
     endpoint: IStreamClientEndpoint,
     head: UpgradeRequest,
     *,
     clock: IReactorTime,
     timeout_seconds: float,
-    connect_seconds: float | None = None,
 ) -> Deferred[Upgraded]:
     """
     Connect and request an upgrade.
 
     Cancelling closes the connection.
 
-    :param timeout_seconds: for the response, and without ``connect_seconds`` also for connecting.
+    :param timeout_seconds: for connecting, and again for the response.
     :return: fires with the connection after its 101; fails with
         :class:`UpgradeRefused`, or an
         :class:`~twisted_exec.api.status.APIError` (502, 504).
     """
 
     async def both() -> Upgraded:
-        connection = await connect(
-            endpoint, clock=clock, timeout_seconds=connect_seconds or timeout_seconds
+        connection = await connect(endpoint, clock=clock, timeout_seconds=timeout_seconds)
+        upgraded: Upgraded = await ask(
+            connection, head, clock=clock, timeout_seconds=timeout_seconds
         )
-        return await ask(connection, head, clock=clock, timeout_seconds=timeout_seconds)
+        return upgraded
 
     return Deferred.fromCoroutine(both())
 

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import h11
-from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 
-from twisted_exec.streaming.http.upgrade_client import Asking, AskingFactory, UpgradeRequest, ask
+from twisted_exec.streaming.http.upgrade_client import Asking, AskingFactory
 from twisted_exec.wire.log_frames import HEADER
 
 CONTENT_TYPE = b"text/plain"
@@ -176,7 +175,7 @@ class _Factory(AskingFactory):
 
 
 DOWNLOADS = _Factory()
-"""Factory of the connections for :func:`fetch`, for ``connect_first``."""
+"""Factory of connections whose answer is a :class:`Download`."""
 
 
 class _AnyDownloading(_Downloading):
@@ -200,22 +199,3 @@ def is_text(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
     types = [value for name, value in headers if name == b"content-type"]
     media = [value.partition(b";")[0].strip().lower() for value in types]
     return status == 200 and media == [CONTENT_TYPE]
-
-
-async def fetch(
-    connection: Asking,
-    head: UpgradeRequest,
-    *,
-    clock: IReactorTime,
-    timeout_seconds: float | None,
-) -> Download:
-    """
-    Send a request on a connection of :data:`DOWNLOADS`.
-
-    :param timeout_seconds: for the head of the response; ``None`` for no limit.
-    :raises UpgradeRefused: the response is not the text.
-    :raises APIError: 502 for a malformed response, 504 for none in time.
-    """
-    answer: Any = await ask(connection, head, clock=clock, timeout_seconds=timeout_seconds)
-    assert isinstance(answer, Download)
-    return answer

@@ -43,7 +43,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     AskingFactory,
     UpgradeRefused,
     UpgradeRequest,
-    connect_first,
+    ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import (
@@ -56,7 +56,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.passage import confirm
 from twisted_exec.streaming.sessions.registry import Session, Sessions
-from twisted_exec.streaming.text.download import DOWNLOADS, Download, fetch
+from twisted_exec.streaming.text.download import DOWNLOADS, Download
 from twisted_exec.streaming.text.resumption import FramedText, ResumedLog
 from twisted_exec.streaming.text.stream import (
     TextAnswer,
@@ -229,27 +229,23 @@ class _Passage:
 
     async def _reach(self, location: Location, options: LogOptions | None = None) -> Download:
         relay = self._relay
-        label, connection = await connect_first(
-            location.endpoints,
-            clock=relay.clock,
-            timeout_seconds=relay.connect_seconds,
-            factory=relay.downloads,
-        )
-        self._label = label
         audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
         query = b"" if options is None else options.query()
         path = location.path + (b"?" + query if query else b"")
         head = UpgradeRequest(b"GET", path, location.host, [*location.headers, audit_id])
+        download: Download
         try:
-            return await fetch(
-                connection, head, clock=relay.clock, timeout_seconds=relay.answer_seconds
+            self._label, download = await ask_first(
+                location.endpoints,
+                head,
+                clock=relay.clock,
+                connect_seconds=relay.connect_seconds,
+                answer_seconds=relay.answer_seconds,
+                factory=relay.downloads,
             )
         except UpgradeRefused as refused:
-            raise _refusal(label, refused, location) from None
-        except APIError as error:
-            raise APIError(
-                f"{label}: {error.message}", code=error.code, reason=error.reason
-            ) from None
+            raise _refusal(refused, location) from None
+        return download
 
     def _pass_on(self, session: Session) -> None:
         text = self._text
@@ -312,7 +308,7 @@ class _Passage:
             self._break_off(ending.reason, ending)
 
 
-def _refusal(label: str, refused: UpgradeRefused, location: Location) -> APIError:
+def _refusal(refused: UpgradeRefused, location: Location) -> APIError:
     if location.unknown_path is not None and refused.code == NotFound.code:
         status = refused.status()
         if status is None or status.message == UNKNOWN_PATH:
@@ -321,7 +317,7 @@ def _refusal(label: str, refused: UpgradeRefused, location: Location) -> APIErro
         return location.refusal(refused.as_api_error())
     if refused.code == Unauthorized.code:
         # The user is authenticated by now; the refused credentials are ours.
-        return BadGateway(f"{label} does not accept this server's credentials")
+        return BadGateway(f"{refused.label} does not accept this server's credentials")
     if refused.code < 400:
-        return BadGateway(f"{label} answered with status code {refused.code}, and no log")
+        return BadGateway(f"{refused.label} answered with status code {refused.code}, and no log")
     return refused.as_api_error()
