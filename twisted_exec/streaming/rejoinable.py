@@ -10,14 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from twisted_exec.api.status import GatewayTimeout, NotImplementedByBackend
+from twisted_exec.api.status import APIError, GatewayTimeout, NotImplementedByBackend
 from twisted_exec.streaming.carried import SplicedStream, describe_terms
-from twisted_exec.streaming.http.upgrade_client import (
-    Upgraded,
-    UpgradeRequest,
-    ask,
-    connect_first,
-)
+from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, ask_first
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POOL_DELETED,
@@ -137,22 +132,20 @@ class RejoinableStream(SplicedStream):
         if terms.text():
             headers.append((TERMS_HEADER.encode("ascii"), terms.text().encode("ascii")))
         path = location.path if location.whole else location.path_with(self._query)
+        head = replace(self._head, path=path, host=location.host, headers=headers)
+        upgraded: Upgraded
         try:
-            label, connection = await connect_first(
+            label, upgraded = await ask_first(
                 location.endpoints,
-                clock=proxy.clock,
-                timeout_seconds=self._patience * proxy.connect_seconds,
-            )
-            head = replace(self._head, path=path, host=location.host, headers=headers)
-            upgraded: Upgraded = await ask(
-                connection,
                 head,
                 clock=proxy.clock,
-                timeout_seconds=self._patience * proxy.answer_seconds,
+                connect_seconds=self._patience * proxy.connect_seconds,
+                answer_seconds=self._patience * proxy.answer_seconds,
             )
-        except GatewayTimeout:
-            # A hop that many streams rejoin at once works for all, and might otherwise finish none.
-            self._patience *= 2
+        except APIError as error:
+            if error.code == GatewayTimeout.code:
+                # A hop that many streams rejoin at once works for all, and might otherwise finish none.
+                self._patience *= 2
             raise
         if not confirmed_terms(upgraded.headers).satisfy(terms):
             upgraded.abort()

@@ -707,8 +707,7 @@ async def read_log(
     from twisted_exec.streaming.http.upgrade_client import (
         UpgradeRefused,
         UpgradeRequest,
-        ask,
-        connect_first,
+        ask_first,
     )
     from twisted_exec.streaming.text.download import DOWNLOADS
 
@@ -716,15 +715,16 @@ async def read_log(
     target = dialler.target(answer.url)
     query = log_options.query()
     path = target.path + (b"?" + query if query else b"")
-    _, connection = await connect_first(
-        [(target.label, target.endpoint)],
-        clock=reactor,
-        timeout_seconds=timeout_seconds,
-        factory=DOWNLOADS,
-    )
     head = UpgradeRequest(b"GET", path, target.host, headers_for(login))
     try:
-        download = await ask(connection, head, clock=reactor, timeout_seconds=timeout_seconds)
+        _, download = await ask_first(
+            [(target.label, target.endpoint)],
+            head,
+            clock=reactor,
+            connect_seconds=timeout_seconds,
+            answer_seconds=timeout_seconds,
+            factory=DOWNLOADS,
+        )
     except UpgradeRefused as refused:
         raise refused.as_api_error() from None
     ended: Deferred[bool] = Deferred(lambda _: download.abort())

@@ -45,8 +45,7 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import (
     UpgradeRefused,
     UpgradeRequest,
-    ask,
-    connect_first,
+    ask_first,
 )
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, refuse_other_sites
 from twisted_exec.streaming.interfaces import (
@@ -318,13 +317,16 @@ class BrokerRoutes(ServerRoutes):
 
     async def _end_in_target(self, location: Any, ending: Ending) -> None:
         """:raises APIError: the target does not know the session, or refuses."""
-        _, connection = await connect_first(
-            location.endpoints, clock=self._clock, timeout_seconds=CONNECT_SECONDS
-        )
         path = location.path + b"?" + ending_query(location.subject.session, ending)
         head = UpgradeRequest(b"DELETE", path, location.host, location.headers)
         try:
-            await ask(connection, head, clock=self._clock, timeout_seconds=ANSWER_SECONDS)
+            await ask_first(
+                location.endpoints,
+                head,
+                clock=self._clock,
+                connect_seconds=CONNECT_SECONDS,
+                answer_seconds=ANSWER_SECONDS,
+            )
         except UpgradeRefused as answer:
             if not 200 <= answer.code < 300:
                 raise answer.as_api_error() from None
