@@ -22,7 +22,6 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
-from twisted_exec.api.kinds.consolerecordings import CONTENT
 from twisted_exec.apiserver.auditing import AuditedDispatcher, AuditPolicy
 from twisted_exec.apiserver.consoles import texts
 from twisted_exec.apiserver.consoles.admission import PolicyLabels, RecordingRules, RequestRights
@@ -44,7 +43,6 @@ from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings
 from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
-from twisted_exec.apiserver.consoles.texts import LOG, DeletedLogLocator, LogLocator
 from twisted_exec.apiserver.controllers.console_objects import (
     DEFAULT_DAYS,
     ConsoleRecordingsController,
@@ -60,6 +58,7 @@ from twisted_exec.apiserver.machine_pods import PodNames, PodStorage, is_pod, ma
 from twisted_exec.apiserver.node_pods import (
     Bindings,
     Kubelets,
+    NodePodLocator,
     NodePodVerbs,
     NodeProxyLocator,
     add_node_pods,
@@ -73,7 +72,13 @@ from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.site import Documents, Probes
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watch import Watches
-from twisted_exec.auth.console_rights import ConsoleVerbs
+from twisted_exec.auth.console_rights import (
+    DELETED_LOG,
+    LOG,
+    RECORDING,
+    SCREEN,
+    ConsoleVerbs,
+)
 from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, GatePolicy, users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
@@ -408,20 +413,20 @@ def assemble(
         recordings,
     )
     locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
-    logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
+    logs = {dialect: MachineLocator(dialect, *places, what=LOG) for dialect in dialects}
     for dialect in dialects:
         add_consoles(routes, dialect, proxy(locators[dialect]))
-        add_machine_texts(routes, dialect, LOG, relay(logs[dialect]))
-        screen = relay(texts.ScreenLocator(dialect, *places), answer_seconds=texts.SCREEN_SECONDS)
-        add_machine_texts(routes, dialect, texts.SCREEN, screen)
-    deleted_logs = relay(DeletedLogLocator(gate, storage, logs.values(), limits))
-    add_retained_texts(routes, kinds.DELETEDCONSOLES, LOG, deleted_logs)
+        add_machine_texts(routes, dialect, LOG.name, relay(logs[dialect]))
+        screens = MachineLocator(dialect, *places, what=SCREEN)
+        screen = relay(screens, answer_seconds=texts.SCREEN_SECONDS)
+        add_machine_texts(routes, dialect, SCREEN.name, screen)
+    retained = partial(texts.RetainedTextLocator, gate, storage, locators.values(), limits)
+    deleted_logs = relay(retained(DELETED_LOG))
+    add_retained_texts(routes, kinds.DELETEDCONSOLES, DELETED_LOG.name, deleted_logs)
     recorded = relay(
-        texts.ContentLocator(gate, storage, locators.values(), limits),
-        answer_seconds=texts.CONTENT_SECONDS,
-        downloads=ANY_DOWNLOADS,
+        retained(RECORDING), answer_seconds=texts.CONTENT_SECONDS, downloads=ANY_DOWNLOADS
     )
-    add_retained_texts(routes, kinds.CONSOLERECORDINGS, CONTENT, recorded)
+    add_retained_texts(routes, kinds.CONSOLERECORDINGS, RECORDING.name, recorded)
     if has_pods:
         pods = PodStorage(storage, names, reactor)
         followers.append(pods)

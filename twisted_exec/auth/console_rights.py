@@ -4,23 +4,33 @@ The rights of users at consoles: the verbs of the virtual subresource ``machines
 ``create`` on ``machines/exec`` includes all of them, unless the verbs are strict: roles that were
 written before there were verbs keep their meaning.  :class:`ConsoleVerbs` adds this to an authorizer,
 so a session and ``kubectl auth can-i`` get the same answer.
+
+Five records of :class:`Subresource` describe what users open or read, the rights for it, and its options:
+:data:`EXEC`, :data:`LOG`, :data:`SCREEN`, and :data:`DELETED_LOG` and :data:`RECORDING`, which may outlive
+the machine.  The locators of API server, poollet and broker read these records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
+from twisted_exec.api import logs, screens
 from twisted_exec.api.kinds import PODS
+from twisted_exec.api.kinds.consolerecordings import CONTENT, CONTENT_TYPE
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.api.status import APIError, BadRequest, Forbidden
 from twisted_exec.auth.credentials import files_of
 from twisted_exec.auth.interfaces import Decision, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.interfaces import Location
+from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
@@ -294,3 +304,89 @@ class ScreenAccess(ConsoleAccess):
     def terms(self, terms: Terms) -> Terms:
         """See :meth:`ConsoleAccess.terms`."""
         return replace(terms, right=Right.TAKEOVER)
+
+
+@dataclass(frozen=True)
+class SubresourceOptions:
+    """
+    What a request for a subresource asks for.
+
+    :param log: the options of a log.
+    :param query: for the next hop, besides the options of a log or a stream.
+    :param answer_headers: of the user's response.
+    """
+
+    log: logs.LogOptions | None = None
+    query: bytes = b""
+    answer_headers: Sequence[tuple[bytes, bytes]] = ()
+
+    def at(self, location: Location) -> Location:
+        """Return a location with these options."""
+        return replace(location, log=self.log, path=location.path_with(self.query))
+
+
+@dataclass(frozen=True)
+class Subresource:
+    """
+    A subresource of machines, or of what is left of them.
+
+    :param verb: that its users need; opening a console is a create whatever the HTTP method (k8s#78741).
+    :param permission: the subresource on which they need it.
+    :param options: checks a request, and returns its options; the text is the machine's name, for messages.
+    :param access: of users to the machine's console; ``None`` if the permission is all that they need.
+    :param is_stream: users may type.  Anything else is read, also while the machine is off; its session is never
+        resumed or recorded.
+    :param lacking: what is said of a poollet that does not serve it.
+    """
+
+    name: str
+    verb: str
+    permission: str
+    options: Callable[[Request, str], SubresourceOptions]
+    access: type[ConsoleAccess] | None = None
+    is_stream: bool = False
+    lacking: str = ""
+
+
+def _stream_options(request: Request, machine: str) -> SubresourceOptions:
+    require_upgrade(request)
+    return SubresourceOptions()
+
+
+def _log_options(request: Request, machine: str) -> SubresourceOptions:
+    return SubresourceOptions(log=logs.parse(request.args, machine))
+
+
+def _screen_options(request: Request, machine: str) -> SubresourceOptions:
+    options = screens.parse(request.args, machine)
+    if is_upgrade(request):
+        raise BadRequest("a screen is read with a plain GET")
+    # A picture that a browser opens by itself is a document, and its text comes from a machine.
+    policy = (b"Content-Security-Policy", b"default-src 'none'; sandbox")
+    content_type = (b"Content-Type", options.content_type.encode())
+    return SubresourceOptions(query=options.query(), answer_headers=[content_type, policy])
+
+
+def _recording_options(request: Request, machine: str) -> SubresourceOptions:
+    if is_upgrade(request):
+        raise BadRequest("a recording is read with a plain GET")
+    return SubresourceOptions(answer_headers=[(b"Content-Type", CONTENT_TYPE.encode())])
+
+
+_OLDER = "it is of an older release, or not an exec-poollet"
+
+EXEC = Subresource("exec", *_OPEN, _stream_options, ConsoleAccess, is_stream=True)
+# ironcore's own poollet serves consoles only.
+LOG = Subresource("log", "get", "log", _log_options, lacking="logs: it is not an exec-poollet")
+SCREEN = Subresource(
+    "screen",
+    Right.OBSERVE.verb,
+    CONSOLE,
+    _screen_options,
+    ScreenAccess,
+    lacking=f"screens: {_OLDER}",
+)
+DELETED_LOG = replace(LOG, lacking=f"logs of deleted machines: {_OLDER}")
+RECORDING = Subresource(
+    CONTENT, "get", CONTENT, _recording_options, lacking=f"recordings: {_OLDER}"
+)

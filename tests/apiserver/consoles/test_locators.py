@@ -14,7 +14,7 @@ from tests.apiserver.support import MACHINES, MERGE, PODS, APITestCase
 from tests.contracts.stream_locator import StreamLocatorContract
 from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.consoles.pods import MachineOfPod, MachinePodLocator
-from twisted_exec.apiserver.consoles.texts import ContentLocator, LogLocator
+from twisted_exec.apiserver.consoles.texts import RetainedTextLocator
 
 UPGRADE = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
 PATHS = {
@@ -32,10 +32,10 @@ class LocatorTests(StreamLocatorContract, APITestCase):
     pods_view = True
     locators = {
         "exec": MachineLocator,
-        "log": LogLocator,
+        "log": MachineLocator,
         "pod": MachinePodLocator,
         "machine of pod": MachineOfPod,
-        "content": ContentLocator,
+        "content": RetainedTextLocator,
     }
     resuming = ("exec", "pod")
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
@@ -54,7 +54,14 @@ from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of,
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import RequestTarget
-from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRefused
+from twisted_exec.auth.console_rights import (
+    CONSOLE,
+    EXEC,
+    ConsoleAccess,
+    Subresource,
+    SubresourceOptions,
+    TakeoverRefused,
+)
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
 from twisted_exec.program.audit import Trail
@@ -72,9 +79,9 @@ from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right
 @implementer(IStreamLocator)
 class MachineLocator:
     """
-    Locates the poollet for ``.../machines/NAME/exec`` of one dialect.
+    Locates the poollet for one subresource of the machines of one dialect, or of their Pods.
 
-    :param policies: apply to consoles, not to logs.
+    :param policies: apply to consoles and screens, not to logs.
     :param admissions: called in order for each authorized stream.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right; see
         :mod:`twisted_exec.auth.console_rights`.
@@ -82,18 +89,7 @@ class MachineLocator:
     :param refusals: record refusals by policies, and denied take-overs, as Events.
     :param limits: locating counts as a short request.
     :param recordings: of the machines; without it there are none.
-    :cvar verb: the required verb.  Opening a console is a create whatever the HTTP method
-        (k8s#78741).
-    :cvar needs_power: the machine must be powered on.
-    :cvar resumes: the poollet may resume sessions.
-    :cvar is_recorded: ConsolePolicies may require a recording.
     """
-
-    subresource: ClassVar[str] = "exec"
-    verb: ClassVar[str] = "create"
-    needs_power: ClassVar[bool] = True
-    resumes: ClassVar[bool] = True
-    is_recorded: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -109,8 +105,9 @@ class MachineLocator:
         now: Callable[[], float] = time.time,
         refusals: ConsoleRefusals | None = None,
         recordings: OpenRecordings | None = None,
+        what: Subresource = EXEC,
     ) -> None:
-        self._recordings = recordings
+        self._recordings, self._what = recordings, what
         self._gate, self._storage, self._policies = gate, storage, policies
         self._refusals = refusals
         self._strict_verbs, self._now = strict_verbs, now
@@ -138,13 +135,13 @@ class MachineLocator:
         context.learn_reason()
         access, right = await self._authorize(context, target)
         headers = forwarded_headers(context.user)
-        self._check_query(context)
+        options = self._options(context)
         await self._admit(context, target)
         machine = await self._machine(target, is_open=context.continues_session)
         pool = self._dialect.pool_name(machine)
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
-        path = self._dialect.poollet_path(target.namespace, target.name, self.subresource)
-        location = self.poollet(await self.poollets.pool(target.name, pool), context, path)
+        path = self._dialect.poollet_path(target.namespace, target.name, self._what.name)
+        location = await self.poollets.of(self._what, options, target.name, context.subject, path)
         # Last, because a session may reserve an approval.
         admitted = Admitted(FULL)
         if access is not None:
@@ -154,7 +151,7 @@ class MachineLocator:
         if context.recorded:
             recorded = (RECORDED_HEADER.encode("ascii"), context.recorded.encode("ascii"))
             location = replace(location, subject=context.subject, answer_headers=(recorded,))
-        if self.resumes:
+        if self._what.is_stream:
             location = replace(location, resumes=True, anew=self._anew(target, location))
         confirm = None
         if admitted.reservation is not None:
@@ -195,12 +192,17 @@ class MachineLocator:
         self, context: RequestContext, target: RequestTarget
     ) -> tuple[ConsoleAccess | None, Right]:
         """Check the user's permission; return the access if it is to a console, and the right."""
-        if target.subresource == CONSOLE:
+        what, permission = self._what, attributes_of(context.user, self._what.verb, target)
+        permission = replace(permission, subresource=what.permission)
+        if what.access is None:
+            await self._gate.authorize_session(context, permission)
+            return None, Right.OBSERVE
+        if target.subresource == CONSOLE or not what.is_stream:
             context.options = replace(context.options, read_only=True, force=False)
-        permission = attributes_of(context.user, self.verb, target)
-        opening = replace(permission, subresource=self.subresource)
-        access = ConsoleAccess.of(opening, context.options, strict=self._strict_verbs)
-        return access, await self._gate.authorize_console(context, access)
+        access = what.access.of(permission, context.options, strict=self._strict_verbs)
+        right = await self._gate.authorize_console(context, access)
+        # A policy must not use up an approval to type for a screen.
+        return access, right if what.is_stream else Right.OBSERVE
 
     async def _admitted(
         self, context: RequestContext, access: ConsoleAccess, right: Right, machine: Object
@@ -215,7 +217,7 @@ class MachineLocator:
             caller=context.caller.name if context.caller is not None else "",
             resumes=context.resumption.session if context.resumption is not None else "",
         )
-        recording = "" if self.is_recorded else None
+        recording = "" if self._what.is_stream else None
         conditions = SessionConditions(self._policies, applicant, machine, recording)
         access = access.under(conditions)
         if conditions.is_strict():
@@ -274,10 +276,13 @@ class MachineLocator:
             why = problem.message = f"{rule}: {why}"
         self._refusals.by_policy(self._kind, machine, context.subject, why)
 
-    def _check_query(self, context: RequestContext) -> None:
+    def _options(self, context: RequestContext) -> SubresourceOptions:
         """:raises APIError: the query is invalid."""
+        if not self._what.is_stream:
+            return self._what.options(context.request, context.target.name)
         if query_of(context).texts("dryRun"):
             raise BadRequest("dryRun is not supported for exec")
+        return SubresourceOptions()  # the proxy checks the upgrade
 
     async def _admit(self, context: RequestContext, target: RequestTarget) -> None:
         """Run admission; as in Kubernetes before the object's existence is checked."""
@@ -308,15 +313,11 @@ class MachineLocator:
             raise BadRequest(
                 f"{self._dialect.noun} {target.name} has no {self._dialect.pool_noun} assigned"
             )
-        if self.needs_power and not is_open and machine["spec"].get("power") == "Off":
+        if self._what.is_stream and not is_open and machine["spec"].get("power") == "Off":
             command = f"kubectl patch {self._dialect.noun} {target.name} -n {target.namespace}"
             patch = """--type=merge -p '{"spec":{"power":"On"}}'"""
             raise Conflict(f"{named} is powered off; power it on: {command} {patch}")
         return machine
-
-    def poollet(self, pool: Object, context: RequestContext, path: str) -> Location:
-        """Return the location of a path on the poollet of a pool."""
-        return self.poollets.at(pool, context.subject, path)
 
 
 def connect_options(kind: Kind, subresource: str, query: Query) -> Object:

@@ -30,12 +30,12 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.apiserver.consoles.connect import console_facts
-from twisted_exec.apiserver.consoles.texts import LOG
 from twisted_exec.apiserver.machine_pods import READ_ONLY, PodNames
 from twisted_exec.apiserver.serving.filters import query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import RequestTarget
+from twisted_exec.auth.console_rights import EXEC, LOG
 from twisted_exec.auth.gate import GatedRoutes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import RouteMatch
@@ -196,11 +196,11 @@ def add_pod_consoles(
         dialect, name = names.machine(match.values["name"])
         return RequestTarget(machine_kind(dialect), match.values["namespace"], name, subresource)
 
-    console, log = partial(machine, "exec"), partial(machine, LOG)
+    console, log = partial(machine, EXEC.name), partial(machine, LOG.name)
     for subresource in ("attach", "exec"):
         path = f"{_POD}/{subresource}"
         routes.add_session(["GET", "POST"], path, proxy.handle, target=console, session=facts)
-    routes.add_session(["GET"], f"{_POD}/{LOG}", relay.handle, target=log, session=facts)
+    routes.add_session(["GET"], f"{_POD}/{LOG.name}", relay.handle, target=log, session=facts)
 
 
 def add_refusals(routes: GatedRoutes, names: PodNames) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -20,7 +20,13 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import ADDRESS_TYPES, Object
-from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.api.status import (
+    Forbidden,
+    NotFound,
+    NotImplementedByBackend,
+    ServiceUnavailable,
+)
+from twisted_exec.auth.console_rights import Subresource, SubresourceOptions
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.interfaces import Location, Subject
@@ -81,6 +87,29 @@ class Poollets:
                 self._dialect.group,
                 f'{error.message}: it was assigned to {self._dialect.noun} "{machine}"',
             ) from None
+
+    async def of(
+        self,
+        what: Subresource,
+        options: SubresourceOptions,
+        machine: str,
+        subject: Subject,
+        path: str,
+    ) -> Location:
+        """
+        Return the location of a subresource on the poollet of the subject's pool.
+
+        :param machine: as of :meth:`pool`.
+        :raises APIError: as :meth:`pool` and :meth:`at`.
+        """
+        location = self.at(await self.pool(machine, subject.pool), subject, path)
+        unknown = None
+        if what.lacking:
+            unknown = NotImplementedByBackend(
+                f'the poollet of pool "{subject.pool}" does not serve {what.lacking}'
+            )
+        headers = options.answer_headers
+        return replace(options.at(location), unknown_path=unknown, answer_headers=headers)
 
     def at(self, pool: Object, subject: Subject, path: str) -> Location:
         """
