@@ -441,12 +441,12 @@ def assemble(
         REST(running, watches[0], gate, limits, now, queue).add_to(routes, kinds.NODE_PODS)
         Bindings(gate, running, limits).add_to(routes)
         reached = partial(Relay, sessions=sessions, clock=reactor, connect_seconds=kubelets.seconds)
+        pods_of_nodes = NodePodLocator(gate, storage, kubelets, reactor, limits)
         add_node_pods(
             routes,
-            partial(proxy, connect_seconds=kubelets.seconds, answer_seconds=kubelets.seconds),
+            proxy(pods_of_nodes, connect_seconds=kubelets.seconds, answer_seconds=kubelets.seconds),
             # A kubelet does not even send the head of the response before the first output.
-            partial(reached, answer_seconds=None, downloads=ANY_DOWNLOADS),
-            (gate, storage, kubelets, reactor, limits),
+            reached(pods_of_nodes, answer_seconds=None, downloads=ANY_DOWNLOADS),
         )
         nodes = NodeProxyLocator(gate, storage, kubelets, reactor, limits)
         figures = reached(nodes, answer_seconds=kubelets.seconds, downloads=ANY_DOWNLOADS)

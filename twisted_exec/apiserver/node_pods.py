@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 from twisted.internet.defer import Deferred
@@ -318,10 +318,7 @@ class NodePodLocator:
     Locates the kubelet for ``.../pods/NAME/SUBRESOURCE``.
 
     :param limits: locating counts as a short request.
-    :cvar verb: the verb that the subresource needs.
     """
-
-    verb: ClassVar[str] = "create"
 
     def __init__(
         self,
@@ -344,58 +341,60 @@ class NodePodLocator:
             return await self._locate_target(context, context.target)
 
     async def _locate_target(self, context: RequestContext, target: RequestTarget) -> Location:
-        permission = attributes_of(context.user, self.verb, target)
-        await self._gate.authorize_session(context, permission)
+        verb, path_of = _SUBRESOURCES[target.subresource]
+        await self._gate.authorize_session(context, attributes_of(context.user, verb, target))
         if query_of(context).texts("dryRun"):
             raise BadRequest(f"dryRun is not supported for {target.subresource}")
         pod = await self._storage.get(NODE_PODS.resource, target.namespace, target.name)
-        path = self._path(pod, context)
+        path = path_of(pod, context)
         if not (node := node_of(pod)):
             raise BadRequest(f"pod {target.name} does not have a host assigned")
         context.learn(uid=pod["metadata"]["uid"], pool=node)
         kubelet = await self._kubelets.of(node, self._storage, self._reactor)
         return to(kubelet, context, path)
 
-    def _path(self, pod: Object, context: RequestContext) -> bytes:
-        """
-        Return path and query of the kubelet's request.
 
-        :raises APIError: the request is malformed, or does not suit this Pod.
-        """
-        request, target, query = context.request, context.target, query_of(context)
-        if b";" in request.uri:
-            # Some parsers split at semicolons; a command cut short there would be another command.
-            raise BadRequest("invalid semicolon separator in query")
-        container = container_of(pod, query.text("container"))
-        suffix = kubelet_query(request.args.get(b"command", []), query)
-        return _at(target.subresource, target, container) + suffix
+def _stream_path(pod: Object, context: RequestContext) -> bytes:
+    request, target, query = context.request, context.target, query_of(context)
+    if b";" in request.uri:
+        # Some parsers split at semicolons; a command cut short there would be another command.
+        raise BadRequest("invalid semicolon separator in query")
+    container = container_of(pod, query.text("container"))
+    suffix = kubelet_query(request.args.get(b"command", []), query)
+    return _at(target.subresource, target, container) + suffix
 
 
-class NodePortLocator(NodePodLocator):
-    """Locates the kubelet for ``.../pods/NAME/portforward``."""
-
-    def _path(self, pod: Object, context: RequestContext) -> bytes:
-        ports = [
-            text for entry in query_of(context).texts("ports") for text in entry.split(",") if text
-        ]
-        for port in ports:
-            if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
-                raise BadRequest(f"strconv.ParseUint: parsing {port[:16]!r}: invalid port")
-        suffix = "?port=" + quote(",".join(ports)) if ports else ""
-        return _at("portForward", context.target) + suffix.encode("ascii")
+def _port_path(pod: Object, context: RequestContext) -> bytes:
+    ports = [
+        text for entry in query_of(context).texts("ports") for text in entry.split(",") if text
+    ]
+    for port in ports:
+        if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
+            raise BadRequest(f"strconv.ParseUint: parsing {port[:16]!r}: invalid port")
+    suffix = "?port=" + quote(",".join(ports)) if ports else ""
+    return _at("portForward", context.target) + suffix.encode("ascii")
 
 
-class NodeLogLocator(NodePodLocator):
-    """Locates the kubelet for ``.../pods/NAME/log``."""
+def _log_path(pod: Object, context: RequestContext) -> bytes:
+    target = context.target
+    options = parse_of_pod(context.request.args, target.name)
+    container = container_of(pod, query_of(context).text("container"))
+    suffix = options.query()
+    return _at("containerLogs", target, container) + (b"?" + suffix if suffix else b"")
 
-    verb: ClassVar[str] = "get"
 
-    def _path(self, pod: Object, context: RequestContext) -> bytes:
-        target = context.target
-        options = parse_of_pod(context.request.args, target.name)
-        container = container_of(pod, query_of(context).text("container"))
-        suffix = options.query()
-        return _at("containerLogs", target, container) + (b"?" + suffix if suffix else b"")
+_SUBRESOURCES: dict[str, tuple[str, Callable[[Object, RequestContext], bytes]]] = {
+    "attach": ("create", _stream_path),
+    "exec": ("create", _stream_path),
+    "portforward": ("create", _port_path),
+    "log": ("get", _log_path),
+}
+"""
+By name: the verb that users need, and a function that returns path and query of the kubelet's request.
+
+The function raises :class:`~twisted_exec.api.status.APIError` if the request is malformed, or does not suit
+the Pod.
+"""
 
 
 def to(kubelet: KubeletClient, context: RequestContext, path: bytes) -> Location:
@@ -461,19 +460,14 @@ def kubelet_query(command: Sequence[bytes], query: Query) -> bytes:
 
 def add_node_pods(
     routes: GatedRoutes,
-    proxies: Callable[[IStreamLocator], Proxy],
-    relay: Callable[[IStreamLocator], Relay],
-    places: tuple[Any, ...],
+    streams: Proxy,
+    logs: Relay,
 ) -> None:
     """
     ``pods/exec``, ``attach``, ``portforward`` and ``log``.
 
-    :param proxies: makes a proxy from a locator.
-    :param relay: makes a relay from a locator.
-    :param places: arguments of the locators.
+    :param streams: with a :class:`NodePodLocator`, as is ``logs``.
     """
-    streams, ports = proxies(NodePodLocator(*places)), proxies(NodePortLocator(*places))
-    logs = relay(NodeLogLocator(*places))
 
     def add(methods: list[str], subresource: str, handler: Handler) -> None:
         def target(match: RouteMatch[Any]) -> RequestTarget:
@@ -484,8 +478,8 @@ def add_node_pods(
         path = f"{base}/{{name}}/{subresource}"
         routes.add_session(methods, path, handler, target=target, session=_facts)
 
-    for subresource, proxy in (("attach", streams), ("exec", streams), ("portforward", ports)):
-        add(["GET", "POST"], subresource, proxy.handle)
+    for subresource in ("attach", "exec", "portforward"):
+        add(["GET", "POST"], subresource, streams.handle)
     add(["GET"], "log", logs.handle)
 
 
