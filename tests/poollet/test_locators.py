@@ -10,14 +10,13 @@ import contextlib
 from tests.contracts.stream_locator import StreamLocatorContract
 from tests.poollet.test_texts_log_route import JANE_MAY, LogCase
 from twisted_exec.poollet.consoles import ExecLocator
-from twisted_exec.poollet.texts import PoolLogLocator
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 
 
 class LocatorTests(StreamLocatorContract, LogCase):
     """Of consoles and of logs."""
 
-    locators = {"exec": ExecLocator, "log": PoolLogLocator}
+    locators = {"exec": ExecLocator, "log": ExecLocator}
     resuming = ("exec",)
 
     async def setUp(self) -> None:

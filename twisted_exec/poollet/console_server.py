@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
 from twisted_exec.api.kinds.consolerecordings import CONTENT, content_path
 from twisted_exec.api.kinds.sessions import log_path
-from twisted_exec.auth.console_rights import ConsoleVerbs
+from twisted_exec.auth.console_rights import LOG, SCREEN, ConsoleVerbs
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
 from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
@@ -41,8 +41,9 @@ from twisted_exec.poollet.settings import Settings
 from twisted_exec.poollet.texts import (
     PoolContentLocator,
     PoolDeletedLogLocator,
-    PoolLogLocator,
-    PoolScreenLocator,
+    log_url,
+    no_screen,
+    screen_url,
 )
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.health import Health
@@ -140,8 +141,8 @@ class PoolConsoleServer:
             gate,
             access,
             self.proxy,
-            relay(PoolLogLocator(*parts)),
-            relay(PoolScreenLocator(*parts)),
+            relay(ExecLocator(*parts, what=LOG, url=log_url)),
+            relay(ExecLocator(*parts, what=SCREEN, url=screen_url, unknown_path=no_screen)),
             relay(PoolDeletedLogLocator(*parts)),
             relay(PoolContentLocator(*parts)),
             health,

@@ -19,11 +19,10 @@ API server that evaluates it (:class:`PoolPolicies`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -34,7 +33,6 @@ from twisted_exec.api import selectors
 from twisted_exec.api.conditions import writers_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLERECORDINGS, DELETEDCONSOLES
-from twisted_exec.api.kinds.consolerecordings import CONTENT
 from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
@@ -46,7 +44,16 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, Decides, TakeoverRefused
+from twisted_exec.auth.console_rights import (
+    EXEC,
+    LOG,
+    RECORDING,
+    SCREEN,
+    ConsoleAccess,
+    Decides,
+    Subresource,
+    TakeoverRefused,
+)
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate, GatePolicy, ImpersonationPolicy
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
@@ -69,7 +76,6 @@ from twisted_exec.streaming.interfaces import (
     Location,
     Subject,
 )
-from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls.deadlines import Late, Progress, limited
 from twisted_exec.wire.channel import TERMINAL
@@ -87,14 +93,7 @@ The same for a session that is open already, for each step.  An API server waits
 leaves first: while this host is busy, a shorter limit would fail all attempts.
 """
 
-PERMISSIONS = {
-    "exec": ("create", "exec"),
-    "log": ("get", "log"),
-    "screen": (Right.OBSERVE.verb, CONSOLE),
-    CONTENT: ("get", CONTENT),
-}
-"""By the subresource of a request: the verb and the subresource that its user needs."""
-
+_SUBRESOURCES = {each.name: each for each in (EXEC, LOG, SCREEN, RECORDING)}
 _OTHER_RESOURCES = {
     kind.resource.qualified: kind.resource for kind in (DELETEDCONSOLES, CONSOLERECORDINGS)
 }
@@ -147,15 +146,15 @@ class PoolAccess:
     def machine(self, context: RequestContext) -> Attributes:
         """Return the user's permission on the machine."""
         dialect, subject = self.dialect, context.subject
-        verb, subresource = PERMISSIONS[subject.subresource]
+        what = _SUBRESOURCES[subject.subresource]
         resource = _OTHER_RESOURCES.get(subject.resource, dialect.workload)
         return Attributes(
             context.user,
-            verb,
+            what.verb,
             resource.group,
             resource.version,
             resource.plural,
-            subresource,
+            what.permission,
             subject.namespace,
             subject.machine,
         )
@@ -201,25 +200,35 @@ def proxy_of(
     return lambda request: maybeDeferred(name, request)
 
 
+UrlOf = Callable[[IMachineRuntime, str, Subject], Awaitable[str]]
+"""Asks a runtime for the URL of a subresource of a machine with this id; the URL is empty if it has none."""
+
+
+async def exec_url(runtime: IMachineRuntime, machine_id: str, subject: Subject) -> str:
+    """Return the URL of a console, as :data:`UrlOf`."""
+    answer = await runtime.exec(
+        pb.ExecRequest(machine_id=machine_id),
+        user=subject.user,
+        machine_uid=subject.uid,
+        session=subject.session,
+    )
+    return str(answer.url)
+
+
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class ExecLocator:
     """
-    Finds the console of the Machine in the context's subject.
+    Finds the console, log or screen of the Machine in the context's subject.
+
+    ConsolePolicies apply to consoles and screens.  The options of a text go to the runtime, which alone
+    knows lines and times.
 
     :param store: the pool's Machines, as last seen.
     :param observed: the runtime's machines for a UID, as last listed.
     :param denials: records denied take-overs.
-    :cvar needs_power: refuse a machine that is powered off.
-    :cvar resumes: the runtime may resume sessions.
-    :cvar under_policies: ConsolePolicies apply.
-    :cvar access_type: the kind of access to a console.
+    :param unknown_path: makes the error for a runtime that does not know the URL's path.
     """
-
-    needs_power: ClassVar[bool] = True
-    resumes: ClassVar[bool] = True
-    under_policies: ClassVar[bool] = True
-    access_type: ClassVar[type[ConsoleAccess]] = ConsoleAccess
 
     gate: Gate
     access: PoolAccess
@@ -232,6 +241,9 @@ class ExecLocator:
     policies: PoolPolicies
     runtime_seconds: float = RUNTIME_SECONDS
     denials: Denials | None = None
+    what: Subresource = EXEC
+    url: UrlOf = exec_url
+    unknown_path: Callable[[], APIError | None] = lambda: None
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
         """See :meth:`IStreamLocator.locate`."""
@@ -252,21 +264,24 @@ class ExecLocator:
         context.learn(uid=uid)
         is_open = context.continues_session
         self._check(machine, is_open)
-        self._check_request(context)
-        if self.under_policies and context.caller is None:
+        options = self.what.options(context.request, context.subject.machine)
+        if self.what.access is not None and context.caller is None:
             server = context.user.name if self.access.is_server(context) else ""
             session = await self.policies.open(machine, server)
             self.gate.allow_console(context, access.under(session) if access else session)
-        return replace(await self._to(context.subject, is_open), terms=terms)
+        location = options.at(await self._to(context.subject, is_open))
+        return replace(location, terms=terms, unknown_path=self.unknown_path())
 
     async def _authorize(self, context: RequestContext) -> tuple[ConsoleAccess | None, Terms]:
         """Check the user's rights; return the access of a user to a console, and the terms."""
-        access = self.access
-        if access.is_server(context):
+        access, what = self.access, self.what
+        if what.access is None or access.is_server(context):
             await self.gate.authorize_session(context, *access.permissions(context))
             return None, FULL
         machine, proxy = access.permissions(context)
-        console = self.access_type.of(machine, context.options, strict=access.strict_verbs)
+        if not what.is_stream:
+            context.options = replace(context.options, read_only=True, force=False)
+        console = what.access.of(machine, context.options, strict=access.strict_verbs)
         right = await self.gate.authorize_console(context, console, proxy)
         return console, console.terms(Terms(right=right))
 
@@ -309,7 +324,7 @@ class ExecLocator:
                 *reason_headers(subject.reason),
             ],
             streams=TERMINAL,
-            resumes=self.resumes,
+            resumes=self.what.is_stream,
         )
 
     async def _machine(self, subject: Subject) -> Object:
@@ -350,12 +365,8 @@ class ExecLocator:
         name = f'{self.access.dialect.noun} "{metadata["name"]}"'
         if metadata.get("deletionTimestamp"):
             raise Conflict(f"{name} is being deleted")
-        if self.needs_power and not is_open and not wants_power(machine):
+        if self.what.is_stream and not is_open and not wants_power(machine):
             raise Conflict(f"{name} is powered off")
-
-    def _check_request(self, context: RequestContext) -> None:
-        """:raises BadRequest: the request does not fit this route."""
-        require_upgrade(context.request)
 
     async def _check_again(self, subject: Subject, is_open: bool) -> None:
         """
@@ -394,7 +405,7 @@ class ExecLocator:
             raise ServiceUnavailable(f"{name} is not running yet", retry_after_seconds=1)
         if len(machines) > 1:
             raise Conflict(f"{name} has {len(machines)} machines in the runtime")
-        return self.dialler.target(await self._url(machines[0].metadata.id, subject))
+        return self.dialler.target(await self.url(self.runtime, machines[0].metadata.id, subject))
 
     def _trouble(self, subject: Subject) -> str:
         """Return why the runtime has not created the machine; empty if that is not known."""
@@ -402,16 +413,6 @@ class ExecLocator:
         conditions: list[Object] = (machine.get("status") or {}).get("conditions") or []
         ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
         return one_line(ready.get("message") or "") if ready.get("status") == "False" else ""
-
-    async def _url(self, machine_id: str, subject: Subject) -> str:
-        """Return the runtime's URL; empty if it has no console."""
-        answer = await self.runtime.exec(
-            pb.ExecRequest(machine_id=machine_id),
-            user=subject.user,
-            machine_uid=subject.uid,
-            session=subject.session,
-        )
-        return str(answer.url)
 
     @cached_property
     def _answers(self) -> Progress:
