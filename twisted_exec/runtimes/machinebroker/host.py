@@ -32,6 +32,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.auth.console_rights import LOG, SCREEN
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
 from twisted_exec.kube.client import LateCredentials, MakeKubeClient
@@ -47,9 +48,7 @@ from twisted_exec.runtimes.machinebroker.service import MachineBroker
 from twisted_exec.runtimes.machinebroker.streams import (
     HOP,
     BrokerLocator,
-    BrokerLogLocator,
     BrokerRoutes,
-    BrokerScreenLocator,
     TargetUpstream,
 )
 from twisted_exec.runtimes.machinebroker.tokens import (
@@ -347,8 +346,8 @@ class BrokerStreamServer(TokenServer):
             self._upstream,
             self._tokens,
             BrokerLocator(*arguments),
-            BrokerLogLocator(*arguments),
-            BrokerScreenLocator(*arguments),
+            BrokerLocator(*arguments, what=LOG),
+            BrokerLocator(*arguments, what=SCREEN),
         )
 
 

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from zope.interface import implementer
 
-from twisted_exec.api.logs import parse
 from twisted_exec.api.reasons import REASON_HEADER, reason_headers, reason_of_headers
 from twisted_exec.api.status import (
     BadGateway,
@@ -30,7 +29,8 @@ from twisted_exec.api.status import (
     NotFound,
     NotImplementedByBackend,
 )
-from twisted_exec.iri.request_cache import EXEC, LOG, Grant
+from twisted_exec.auth.console_rights import EXEC, LOG, SCREEN, Subresource
+from twisted_exec.iri.request_cache import Grant
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.kube.upstream import Upstream as ServerWay
@@ -56,7 +56,6 @@ from twisted_exec.streaming.interfaces import (
     Location,
     Subject,
 )
-from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.hop_messages import (
     ending_query,
@@ -68,11 +67,9 @@ from twisted_exec.streaming.sessions.hop_messages import (
 )
 from twisted_exec.streaming.text.download import ANY_DOWNLOADS
 from twisted_exec.streaming.text.relay import Relay
-from twisted_exec.streaming.text.stream import screen_options
 from twisted_exec.wire.channel import TERMINAL
 
 HOP = "broker"
-SCREEN = "screen"
 ANSWER_SECONDS = 4.0
 """Less than the 5 s of the API server in front, so that it gets an error instead of a timeout."""
 
@@ -135,7 +132,7 @@ class TargetUpstream:
             location = await server.to(subject, path, acting=acting, streams=TERMINAL)
             headers = (*location.headers, *reason_headers(subject.reason))
             # A hop that reports ends itself reports a loss as an end, too.
-            resumes = subject.subresource == EXEC and not self.ends_here
+            resumes = subject.subresource == EXEC.name and not self.ends_here
             return replace(location, headers=headers, ends_here=self.ends_here, resumes=resumes)
         except KubeConfigError:
             raise BadGateway("this broker has no credentials for the target cluster") from None
@@ -145,82 +142,47 @@ class TargetUpstream:
 @dataclass(frozen=True)
 class BrokerLocator:
     """
-    Locates the console of a token.
+    Locates the console of a token, or the log or the screen of a token for a log.
 
     :param allowed_origins: origins of web pages besides this server's own that may open consoles.
     :ivar claims: claims of tokens by pending requests, until the requests are answered.
     """
 
-    purpose: ClassVar[str] = EXEC
-    needs_power: ClassVar[bool] = True
-
     upstream: TargetUpstream
     cache: MachineCache
     tokens: Tokens
     allowed_origins: Collection[bytes] = ()
+    what: Subresource = EXEC
     claims: dict[RequestContext, TokenClaim] = field(default_factory=dict)
 
     @as_deferred
     async def locate(self, context: RequestContext) -> Location:
         """See :meth:`IStreamLocator.locate`; the target is the token."""
-        request, token = context.request, context.target
+        request, token, what = context.request, context.target, self.what
+        purpose = EXEC.name if what.is_stream else LOG.name
         session = forwarded_session_id(request) or context.subject.session
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
-        context.learn(session=session, user=user, uid=uid, subresource=self.purpose)
+        context.learn(session=session, user=user, uid=uid, subresource=purpose)
         reason = request.requestHeaders.getRawHeaders(REASON_HEADER, ())
         context.learn(reason=reason_of_headers(reason))
         context.ceiling = forwarded_terms(terms_headers(request))
-        self._check(request)
+        if what is LOG and is_upgrade(request):
+            raise BadRequest("a log is read with a plain GET here")
+        options = what.options(request, "")
         refuse_other_sites(request, self.allowed_origins)
-        claim = await self.tokens.claim(token, user=user, machine_uid=uid, purpose=self.purpose)
+        claim = await self.tokens.claim(token, user=user, machine_uid=uid, purpose=purpose)
         self.claims[context] = claim
         grant = claim.grant
-        entry = find(self.cache, grant.machine_id, grant.machine_uid, needs_power=self.needs_power)
+        entry = find(self.cache, grant.machine_id, grant.machine_uid, needs_power=what.is_stream)
         context.subject = subject = subject_of(context.subject, grant, entry)
-        return await self._to(request, subject, grant)
-
-    async def _to(self, request: Request, subject: Subject, grant: Grant) -> Location:
-        return await self.upstream.to(subject, grant)
-
-    def _check(self, request: Request) -> None:
-        """
-        Check the kind of the request.
-
-        :raises APIError: it is not an upgrade.
-        """
-        require_upgrade(request)
-
-
-class BrokerLogLocator(BrokerLocator):
-    """Locates the log of a token."""
-
-    purpose: ClassVar[str] = LOG
-    needs_power: ClassVar[bool] = False
-
-    async def _to(self, request: Request, subject: Subject, grant: Grant) -> Location:
-        location = await self.upstream.to(subject, grant)
-        return replace(location, log=parse(request.args, subject.machine))
-
-    def _check(self, request: Request) -> None:
-        if is_upgrade(request):
-            raise BadRequest("a log is read with a plain GET here")
-        parse(request.args, "")
-
-
-class BrokerScreenLocator(BrokerLogLocator):
-    """Locates the screen of a token, which is one for a log."""
-
-    async def _to(self, request: Request, subject: Subject, grant: Grant) -> Location:
-        location = await self.upstream.to(replace(subject, subresource=SCREEN), grant)
-        options = screen_options(request, subject.machine)
-        unknown = NotImplementedByBackend(
-            "the API server of the target cluster serves no screens: it is of an older release, or not "
-            "an exec-apiserver; the log of the machine is still available"
-        )
-        return replace(location, path=location.path_with(options.query()), unknown_path=unknown)
-
-    def _check(self, request: Request) -> None:
-        screen_options(request, "")
+        location = await self.upstream.to(replace(subject, subresource=what.name), grant)
+        unknown = None
+        if what is SCREEN:
+            unknown = NotImplementedByBackend(
+                "the API server of the target cluster serves no screens: it is of an older release, or not "
+                "an exec-apiserver; the log of the machine is still available"
+            )
+        return replace(options.at(location), unknown_path=unknown)
 
 
 def subject_of(subject: Subject, grant: Grant, entry: CachedMachine) -> Subject:

@@ -25,13 +25,12 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.screens import ScreenOptions, parse
-from twisted_exec.api.status import BadRequest, Forbidden
+from twisted_exec.api.status import Forbidden
 from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
 from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.http.pages import OutputSocketUser, connect_socket, output_socket
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import take_over
 from twisted_exec.streaming.http.websocket import NORMAL
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.sessions.registry import Session
@@ -538,17 +537,3 @@ class PacedResponse(TextResponse):
 
     def _close(self) -> None:
         self._turns.cancel(self._pump)
-
-
-def screen_options(request: Request, machine: str) -> ScreenOptions:
-    """
-    Return the options of a request for a screen, which each hop checks in this way.
-
-    :param machine: its name, for messages.
-    :raises Invalid: an option is not valid.
-    :raises BadRequest: the request is one for an upgrade.
-    """
-    options = parse(request.args, machine)
-    if is_upgrade(request):
-        raise BadRequest("a screen is read with a plain GET")
-    return options
