@@ -309,7 +309,7 @@ class ScreenAccess(ConsoleAccess):
 @dataclass(frozen=True)
 class SubresourceOptions:
     """
-    What a request for a subresource asks for.
+    The options of one request for a subresource.
 
     :param log: the options of a log.
     :param query: for the next hop, besides the options of a log or a stream.
@@ -336,7 +336,7 @@ class Subresource:
     :param access: of users to the machine's console; ``None`` if the permission is all that they need.
     :param is_stream: users may type.  Anything else is read, also while the machine is off; its session is never
         resumed or recorded.
-    :param lacking: what is said of a poollet that does not serve it.
+    :param lacking: the end of the message about a poollet that does not serve it.
     """
 
     name: str

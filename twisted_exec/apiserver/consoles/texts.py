@@ -1,8 +1,8 @@
 """
-Locate texts that may outlive their machines, whose objects name the pool.
+Locate texts that may outlive their machines: ``deletedconsoles/log`` and ``consolerecordings/content``.
 
-The texts are ``deletedconsoles/log`` and ``consolerecordings/content``.  Those of machines are
-``machines/log`` and ``machines/screen``, see :class:`.MachineLocator`.
+The objects of these texts name the pool.  :class:`.MachineLocator` locates ``machines/log`` and
+``machines/screen``.
 """
 
 from __future__ import annotations
