@@ -6,8 +6,8 @@ The wheel that is built from the sdist must equal the wheel that is built from t
 its twistd plugins; uninstalled, it must leave nothing behind and remove nothing of Twisted's.
 
 The wheel has the programs of others that the web console uses: with npm on PATH, and without, when
-the build backend requires a package with npm.  Without a way to npm's registry the wheel is built,
-too, and lacks only these.
+the build backend requires a package with npm.  Without a way to npm's registry no wheel is built, and
+the message names the environment variable for a wheel that lacks only these.
 
 Run as ``python tests/packaging/check_wheel.py`` from the top of a checkout, with ``build`` and
 ``twine`` installed; it needs a package index for the dependencies.
@@ -51,6 +51,7 @@ SOURCES = (
 
 PAGE = "twisted_exec/web/page/"
 VENDORED = ("xterm.js", "xterm.css", "asciinema-player.js", "LICENSES.txt")
+WITHOUT_TERMINAL = "TWISTED_EXEC_WITHOUT_TERMINAL"
 CLOSED_REGISTRY = "http://127.0.0.1:9/"
 """The port of ``discard``, where nothing listens."""
 
@@ -61,13 +62,12 @@ def run(*argv: str | Path, **environ: str) -> str:
 
     :param environ: further environment variables.
     """
-    return subprocess.run(
-        [str(word) for word in argv],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environ},
-    ).stdout
+    command = [str(word) for word in argv]
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environ})
+    if result.returncode != 0:
+        print(result.stdout, result.stderr, sep="\n", file=sys.stderr)
+    result.check_returncode()
+    return result.stdout
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -124,16 +124,22 @@ def check_without_npm(sdist: Path, wheel: Path, scratch: Path) -> None:
 
 
 def check_without_registry(sdist: Path, wheel: Path, scratch: Path) -> None:
-    """Check that only the vendored files are missing when npm cannot reach its registry."""
-    without = built_with(
-        sdist,
-        scratch / "without-registry",
-        npm_config_registry=CLOSED_REGISTRY,
-        npm_config_fetch_retries="0",
-        npm_config_cache=str(scratch / "empty"),
-    )
+    """Check that there is no wheel when npm cannot reach its registry, or one without the vendored files."""
+    closed = {
+        "npm_config_registry": CLOSED_REGISTRY,
+        "npm_config_fetch_retries": "0",
+        "npm_config_cache": str(scratch / "empty"),
+    }
+    try:
+        built_with(sdist, scratch / "without-registry", **closed)
+    except subprocess.CalledProcessError as problem:
+        assert WITHOUT_TERMINAL in problem.stdout + problem.stderr
+    else:
+        raise AssertionError("a wheel was built although npm cannot reach its registry")
+    closed[WITHOUT_TERMINAL] = "1"
+    without = built_with(sdist, scratch / "without-terminal", **closed)
     lost = contents(wheel).keys() - contents(without).keys()
-    assert lost, "npm has reached a registry"
+    assert lost, f"{WITHOUT_TERMINAL} left nothing out"
     others = [name for name in lost if f"{PAGE}vendor/" not in name]
     assert not others, f"a wheel without vendored files lacks {others}, too"
     print(f"wheel with the web console's terminal: {wheel.stat().st_size:,} bytes, ", end="")

