@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -18,6 +20,8 @@ from twisted_exec.wire.channel import V4, Channel
 from twisted_exec.wire.control_messages import encode_ending
 from twisted_exec.wire.errors import LocalProtocolError
 from twisted_exec.wire.resume import At, EchoTime, Notice, Position, encode_mark
+
+VECTORS = Path(__file__).with_name("resume_vectors.json")
 
 
 class ResumingCase(SynchronousTestCase):
@@ -627,6 +631,101 @@ class EndTests(ResumingCase):
             self.end.wait(10)
             (reason,) = self.user.detached_with
             self.assertIn("could not be resumed: the server broke the protocol", reason)
+
+
+class VectorTests(SynchronousTestCase):
+    """The steps in ``resume_vectors.json``, which the page's tests take, too."""
+
+    def test_vectors(self) -> None:
+        """Each step has the result that the file says."""
+        for vector in json.loads(VECTORS.read_text()):
+            for case in vector.get("cases", [None]):
+                self.clock = Clock()
+                self.server = ResumableConsole(self.clock)
+                self.end: Any = None
+                self.is_lost, self.name = False, f"{vector['name']}: {case}"
+                if case is None:
+                    steps = vector["steps"]
+                else:
+                    marks, broken = {"marks": case["marks"]}, {"expect": {"broken": case["broken"]}}
+                    steps = [*vector["opening"], marks, broken]
+                for step in steps:
+                    ((name, value),) = step.items()
+                    getattr(self, f"step_{name}")(value)
+                    self.end.pump()
+                self.step_expect({})
+
+    def step_requests(self, requests: list[Any]) -> None:
+        """The client asks for a connection with these texts; the server refuses, or sends these marks."""
+        before = len(self.server.heads)
+        self.server.refusals = [(each["refused"], None) for each in requests if "refused" in each]
+        self.server.greeting = b"".join(map(mark_bytes, requests[-1]["answer"]))
+        if self.end is None:
+            self.end = Client(self.server, self.clock)
+            self.client, self.user = self.end.client, self.end.user
+        else:
+            self.end.link.state = "up"
+            self.end.wait(1)
+        texts = [head["x-twisted-exec-resume"] for _, head in self.server.heads[before:]]
+        self.assertEqual(texts, [each["text"] for each in requests], self.name)
+
+    def step_lose(self, _: object) -> None:
+        self.end.link.state = "down"
+        self.end.cut()
+
+    def step_type(self, text: str) -> None:
+        self.client.write(text.encode())
+
+    def step_break(self, milliseconds: int) -> None:
+        self.client.wish(Break(milliseconds))
+
+    def step_role(self, role: str) -> None:
+        self.client.wish(Role(role))
+
+    def step_marks(self, marks: list[Any]) -> None:
+        for mark in marks:
+            self.server.connections[-1].carrier.send(Channel.RESIZE, mark_bytes(mark))
+
+    def step_output(self, text: str) -> None:
+        self.server.connections[-1].carrier.send(Channel.STDOUT, text.encode())
+
+    def step_expect(self, expected: dict[str, Any]) -> None:
+        """Compare what has happened since the last time; nothing else may have happened."""
+        sent: list[Any] = []
+        for item in self.server.line:
+            if isinstance(item, Break):
+                sent.append({"Break": item.milliseconds})
+            elif isinstance(item, Role):
+                sent.append({"Role": item.value})
+            elif sent and isinstance(sent[-1], str):
+                sent[-1] += item.decode()
+            else:
+                sent.append(item.decode())
+        items = self.user.items
+        lost = [uncertain for _, uncertain in self.user.returns if uncertain]
+        unsent = self.client.unsent_pieces
+        happened = {
+            "sent": sent,
+            "output": b"".join(each for each in items if isinstance(each, bytes)).decode(),
+            "skipped": [each for each in items if not isinstance(each, bytes)],
+            "uncertain": {"sent": lost[0] - unsent, "unsent": unsent} if lost else None,
+        }
+        broken = expected.get("broken")
+        nothing = {"sent": [], "output": "", "skipped": [], "uncertain": None}
+        if broken is not None:
+            (why,) = self.user.detached_with
+            self.assertIn(f"the server broke the protocol: {broken}", why, self.name)
+            self.user.detached_with.clear()
+        else:
+            self.assertEqual(happened, {**nothing, **expected}, self.name)
+        self.assertEqual(self.user.detached_with, [], self.name)
+        for each in (self.server.line, items, self.user.returns):
+            each.clear()
+
+
+def mark_bytes(mark: Any) -> bytes:
+    """Return a mark of a vector as it is sent; a text is sent as it is."""
+    return (mark if isinstance(mark, str) else json.dumps(mark) + "\n").encode()
 
 
 class Version4Tests(ResumingCase):

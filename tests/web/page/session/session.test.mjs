@@ -1,6 +1,7 @@
 /** A session over fake WebSockets. */
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 
 import { ConsoleSession } from "../../../../twisted_exec/web/page/session/session.js";
@@ -522,4 +523,121 @@ test("text messages and empty ones are ignored", async () => {
   socket.onmessage({ data: "text" });
   socket.onmessage({ data: new ArrayBuffer(0) });
   assert.equal(page.state[0], "open");
+});
+
+// The steps that the tests of the Python client take, too.
+const VECTORS = new URL("../../../streaming/remotecommand/resume_vectors.json", import.meta.url);
+
+/** A page that takes the steps of a vector. */
+class Steps {
+  #refusal = null;
+
+  static async open() {
+    const steps = new Steps();
+    steps.page = await Page.open({ explain: async () => steps.#refusal });
+    return steps;
+  }
+
+  async take(step) {
+    const [[name, value]] = Object.entries(step);
+    await this[name](value);
+  }
+
+  async requests(requests) {
+    const { page } = this;
+    if (page.socket.readyState !== 0) page.clock.advance(1000);
+    for (const { text, refused, answer } of requests) {
+      const number = page.sockets.filter((each) => each.isAccepted).length + 1;
+      assert.equal(page.socket.resume, `${text}; credit=131072`);
+      if (refused) {
+        this.#refusal = { code: refused, message: "" };
+        page.socket.lose();
+        await turn();
+        continue;
+      }
+      page.socket.isAccepted = true;
+      page.socket.accept();
+      page.socket.mark({ Session: `s-${number}`, Key: String(number).padStart(43, "0"), Seconds: 60 });
+      this.marks(answer);
+    }
+  }
+
+  lose() {
+    this.page.socket.lose();
+  }
+
+  type(text) {
+    this.page.session.send(bytes(text));
+  }
+
+  break(milliseconds) {
+    this.page.session.sendBreak(milliseconds);
+  }
+
+  role(name) {
+    this.page.session.role(name);
+  }
+
+  marks(marks) {
+    for (const mark of marks) {
+      this.page.socket.message(4, typeof mark === "string" ? mark : `${JSON.stringify(mark)}\n`);
+    }
+  }
+
+  output(text) {
+    this.page.socket.message(1, text);
+  }
+
+  /** Compare what has happened since the last time; nothing else may have happened. */
+  expect(expected) {
+    const { page } = this;
+    const { broken, ...happened } = expected;
+    const found = {
+      sent: this.#sent(),
+      output: page.take("output").join(""),
+      skipped: page.take("gap").map((gap) => gap.bytes),
+      uncertain: page.take("uncertain")[0] ?? null,
+    };
+    const [name, end] = page.state;
+    if (broken === undefined) {
+      assert.deepEqual(found, { sent: [], output: "", skipped: [], uncertain: null, ...happened });
+    } else {
+      assert.equal(end.message, `the server broke the protocol: ${broken}`);
+      page.states.pop();
+    }
+    assert.equal(name === "ended", broken !== undefined);
+  }
+
+  /** The input that the page has sent: texts, and requests without the size and without questions of the page. */
+  #sent() {
+    const sent = [];
+    for (const message of this.page.sockets.flatMap((socket) => socket.sent.splice(0))) {
+      const text = Buffer.from(message.subarray(1)).toString();
+      if (message[0] === 0) {
+        if (typeof sent.at(-1) === "string") sent.push(sent.pop() + text);
+        else sent.push(text);
+        continue;
+      }
+      const { Break, Role } = JSON.parse(text);
+      if (Break) sent.push({ Break });
+      if (Role) sent.push({ Role });
+    }
+    return sent;
+  }
+}
+
+test("each vector has the result that the file says", async () => {
+  for (const { name, steps, opening, cases } of JSON.parse(await readFile(VECTORS))) {
+    const runs = cases?.map(({ marks, broken }) => [...opening, { marks }, { expect: { broken } }]) ?? [steps];
+    for (const run of runs) {
+      const taken = await Steps.open();
+      try {
+        for (const step of run) await taken.take(step);
+        if (steps) taken.expect({});
+      } catch (problem) {
+        problem.message = `${name}: ${problem.message}: ${JSON.stringify(run.at(-2))}`;
+        throw problem;
+      }
+    }
+  }
 });
