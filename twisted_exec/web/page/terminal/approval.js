@@ -49,9 +49,7 @@ export async function requestApproval({ api, machines }, place, signal, say, pau
       continue; // the server is back soon
     }
     const { approved, denied, decidedBy = "another user", message } = request.status ?? {};
-    if (denied) {
-      throw new Error(`${decidedBy} denied request "${metadata.name}"${message ? `: ${message}` : ""}`);
-    }
+    if (denied) throw new Error(`${decidedBy} denied request "${metadata.name}"${message ? `: ${message}` : ""}`);
     if (approved) return;
   }
 }

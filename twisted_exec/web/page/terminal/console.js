@@ -7,6 +7,7 @@ import { chooseSysrq } from "./dialogs.js";
 import { EndPanel } from "./end_panel.js";
 import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
+import { Lifecycle } from "./lifecycle.js";
 import { MachineWatch } from "./machine_watch.js";
 import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
@@ -14,42 +15,47 @@ import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
 import { droppedKeys, endText, recordingNews } from "./texts.js";
 
-const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
-const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
 const MESSAGE_MILLISECONDS = 10_000;
-const MOST_EARLY = 1000; // keys and pastes
 
 let hasToldKeys = false;
 
 export class Console {
   #on;
-  /** @type {Attachment | null} */
-  #attachment = null;
-  #early = null; // what the user types before there is a session
-  #screen = null;
-  #openedAgainAt = 0;
-  #roles = new Roles();
-  #rights = { drives: true, takesOver: false, mayType: true };
-  #login;
-  #isLoggedOut = false;
-  #end;
-  #status;
-  #messageTimer;
-  #isClosed = false;
+  #life = new Lifecycle({
+    ask: () => opening(this.context, this.place.namespace, this.place.name, this.place.mode),
+    attach: (rights, changed) => this.#attach(rights, changed),
+    attached: () => this.#showRole(),
+    state: (name, detail) => this.#status.state(name, detail, this.#life.session?.id ?? ""),
+    opened: () => this.#opened(),
+    lost: () => this.#lost(),
+    resumed: () => this.#resumed(),
+    ended: (detail) => this.#ended(detail),
+    unauthorized: () => this.context.api.dispatchEvent(new Event("unauthorized")),
+    formerGone: () => this.#tell("The session before the reload is over; this is a new one.", ""),
+    reopen: () => this.reopen(),
+    full: () => this.#tell("The connection is slow: this key was not accepted.", "warning"),
+  });
+  #login = () => this.#life.authorized();
   clipboard = new Clipboard(this, {
-    type: (bytes) => this.#typed(bytes),
+    type: (bytes) => this.#life.typed(bytes),
     tell: (text, kind) => this.#tell(text, kind),
   });
-  #role;
-  #head;
-  #finder;
-  #terminal;
-  #message;
-  #keys;
-  #recordings = null;
-  #isLost = false;
+  // Of the present session.
+  #rights = { drives: true, takesOver: false, mayType: true };
+  #roles = new Roles();
+  #recordings = null; // those that the user knows of
   /** @type {MachineWatch | null} */
   #machine = null;
+  // What the user sees.
+  #screen = null;
+  #terminal;
+  #finder;
+  #message;
+  #messageTimer;
+  #role;
+  #keys;
+  #end;
+  #status;
 
   /**
    * @param {object} context of the page
@@ -62,18 +68,13 @@ export class Console {
     this.place = place;
     this.element = h("section", { class: "console", "aria-label": `Console of ${printable(place.name)}` });
     this.#on = on;
-    this.#login = () => (this.#isLoggedOut ? this.reopen() : this.#session?.reconnectNow());
     context.api.addEventListener("authorized", this.#login);
     this.#build();
     this.#start();
   }
 
   get isOpen() {
-    return this.#attachment?.isOpen ?? false;
-  }
-
-  get #session() {
-    return this.#attachment?.session ?? null;
+    return this.#life.isOpen;
   }
 
   /** The terminal; null until xterm.js is loaded. */
@@ -94,13 +95,12 @@ export class Console {
   /** End the session and forget it. */
   close() {
     this.context.api.removeEventListener("authorized", this.#login);
-    this.#session?.leave();
+    this.#life.close();
     forget(this.context, this.place);
     this.#status.stop();
     this.#leaveMachine();
     clearTimeout(this.#messageTimer);
     this.#screen?.close();
-    this.#isClosed = true;
     this.element.remove();
   }
 
@@ -112,7 +112,7 @@ export class Console {
   #build() {
     const { name, namespace } = this.place;
     this.#role = button("", () => this.changeRole(), { class: "role", hidden: true });
-    this.#head = h(
+    const head = h(
       "header",
       { class: "console-head" },
       h("h2", {}, h("span", { class: "dim" }, `${printable(namespace)} / `), printable(name)),
@@ -134,11 +134,11 @@ export class Console {
       isApplication: () => this.#screen?.terminal.modes.applicationCursorKeysMode ?? false,
     });
     this.#status = new StatusLine(this.context, this.place, {
-      reconnect: () => this.#session?.reconnectNow(),
+      reconnect: () => this.#life.session?.reconnectNow(),
     });
     fill(
       this.element,
-      this.#head,
+      head,
       h(
         "div",
         { class: "terminal-frame" },
@@ -161,101 +161,92 @@ export class Console {
     this.#status.state("connecting", {});
     try {
       const loaded = await load();
-      if (this.#isClosed) return;
+      if (this.#life.isClosed) return;
       this.#screen = new Screen(loaded, {
         theme: this.context.theme,
         preferences: this.context.preferences,
         // The size before a reload: a console in a hidden tab must not get another one.
         size: this.place.size ?? [80, 24],
-        typed: (bytes) => this.#typed(this.#keys.apply(bytes)),
+        typed: (bytes) => this.#life.typed(this.#keys.apply(bytes)),
         resized: (columns, rows) => {
           this.place.size = [columns, rows];
           this.#on.keep();
-          this.#session?.resize(columns, rows);
+          this.#life.session?.resize(columns, rows);
           this.#status.size(columns, rows);
         },
         key: (event) => this.#on.key(event),
       });
       this.#screen.open(this.#terminal);
       if (this.isActive) this.#screen.focus();
-      await this.connect();
+      await this.#life.open();
     } catch (problem) {
       this.#end.showMissing(problem);
       this.#status.state("ended", {});
     }
   }
 
-  /** Open the session, or go on with the saved one. */
-  async connect() {
-    const { namespace, name, mode, reason } = this.place;
-    this.#attachment = null;
-    this.#recordings = null;
-    this.#early = [];
-    const rights = await opening(this.context, namespace, name, mode);
-    if (this.#isClosed) return;
-    this.#rights = rights;
+  /** Return the next session, which is not started yet. */
+  #attach(rights, changed) {
     this.#end.hide();
-    const attachment = (this.#attachment = new Attachment(this.context, this.place, {
-      request: { path: rights.path, query: { ...rights.query, ...(reason && { reason }) } },
+    const { path, query } = rights;
+    const { reason } = this.place;
+    const attachment = new Attachment(this.context, this.place, {
+      request: { path, query: { ...query, ...(reason && { reason }) } },
       screen: this.#screen,
       on: {
-        placed: () => this.#status.position(() => this.#session?.save()?.position?.offset ?? null),
+        placed: () => this.#status.position(() => this.#life.session?.save()?.position?.offset ?? null),
         notice: (mark) => this.#notice(mark),
         viewers: (viewers) => this.#viewersChanged(viewers),
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
         uncertain: (dropped) => this.#tell(droppedKeys(dropped), "warning"),
         tell: (text, kind) => this.#tell(text, kind),
-        state: (state, detail) => this.#changed(state, detail),
+        state: changed,
       },
-    }));
+    });
+    this.#rights = rights;
     this.#roles = new Roles(attachment.isReadOnly);
+    this.#recordings = null;
     this.#status.begin(attachment.isReadOnly);
-    attachment.start();
-    this.#showRole();
-    const early = this.#early;
-    this.#early = null;
-    for (const bytes of early) this.#typed(bytes);
+    return attachment;
   }
 
   // News of the session.
 
-  #changed(state, detail) {
-    this.#status.state(state, detail, this.#session?.id ?? "");
-    if (state === "reconnecting" && detail.unauthorized) {
-      // The answer may come after the user has logged in again.
-      if (this.#attachment.hasNewToken) this.#session.reconnectNow();
-      else this.context.api.dispatchEvent(new Event("unauthorized"));
-    }
-    const { announce } = this.context;
-    const { name } = this.place;
-    if (state === "reconnecting" && !this.#isLost) announce(`${name}: connection lost, reconnecting`);
-    if (state === "resumed") announce(`${name}: reconnected`);
-    if (state === "open") {
-      // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
-      announce(`${name}: connected${hasToldKeys ? "" : ". Control and ] leave the terminal and show all commands"}`);
-      hasToldKeys = true;
-    }
-    this.#isLost = state === "reconnecting";
+  #opened() {
+    // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
+    this.#announce(`connected${hasToldKeys ? "" : ". Control and ] leave the terminal and show all commands"}`);
+    hasToldKeys = true;
     // Not earlier: the first prompt is what the user waits for.
-    if (state === "open" || state === "resumed") this.#watchMachine();
-    if (state === "open" && this.place.mode === "takeover") {
+    this.#watchMachine();
+    if (this.place.mode === "takeover") {
       this.place.mode = "drive"; // another user may take over, and keeps the floor when this one opens again
       this.#on.keep();
     }
-    if (state === "ended") {
-      if (this.#attachment.isFormerGone(detail)) {
-        this.#tell("The session before the reload is over; this is a new one.", "");
-        this.reopen();
-        return;
-      }
-      announce(`${name}: session ended. ${endText(detail)}`);
-      this.#end.show(detail, this.#rights, this.#status.isReadOnly);
-      if (this.#end.followsMachine) this.#watchMachine();
-      else this.#leaveMachine();
-      if (detail.reason === REVOKED) this.#logInAgain();
-    }
     this.#showRole();
+  }
+
+  #lost() {
+    this.#announce("connection lost, reconnecting");
+    this.#showRole();
+  }
+
+  #resumed() {
+    this.#announce("reconnected");
+    this.#watchMachine();
+    this.#showRole();
+  }
+
+  #ended(detail) {
+    this.#announce(`session ended. ${endText(detail)}`);
+    this.#end.show(detail, this.#rights, this.#status.isReadOnly);
+    if (this.#end.followsMachine) this.#watchMachine();
+    else this.#leaveMachine();
+    this.#showRole();
+  }
+
+  #announce(text) {
+    this.context.announce(`${this.place.name}: ${text}`);
   }
 
   #watchMachine() {
@@ -271,26 +262,6 @@ export class Console {
     this.#machine?.stop();
     this.#machine = null;
     this.#status.machine(null);
-  }
-
-  /** The server has withdrawn the session: if because of its token, open it again with the next one. */
-  async #logInAgain() {
-    const attachment = this.#attachment;
-    if (!attachment.hasNewToken) {
-      // The answer to any request with this token; if it is 401, the page asks for another one.
-      const refusal = await attachment.explain();
-      if (this.isOpen || this.#isClosed) return;
-      if (refusal === null) {
-        // Servers accept a token for some seconds after its end, and the local command renews credentials.
-        const since = Date.now() - this.#openedAgainAt;
-        if (since > SHORTEST_SESSION_MS) this.reopen();
-        this.#openedAgainAt = Date.now();
-        return;
-      }
-      if (refusal.code !== 401) return;
-    }
-    if (attachment.hasNewToken) this.reopen();
-    else this.#isLoggedOut = true;
   }
 
   #notice(mark) {
@@ -309,13 +280,6 @@ export class Console {
   }
 
   // Acts of the user.
-
-  #typed(bytes) {
-    if (this.#early) {
-      if (this.#early.length < MOST_EARLY) this.#early.push(bytes);
-    } else if (this.#session?.isFull) this.#tell("The connection is slow: this key was not accepted.", "warning");
-    else this.#session?.send(bytes);
-  }
 
   /** Show who is connected, and how fast the session is. */
   async showDetails() {
@@ -343,12 +307,12 @@ export class Console {
     if (this.#status.isReadOnly && role === "drive") {
       this.#message.hidden = true; // of the session that ends here
       this.reopen({ mode: "drive" });
-    } else this.#session?.role(role);
+    } else {this.#life.session?.role(role);}
     this.focus();
   }
 
   sendBreak() {
-    this.#session?.sendBreak();
+    this.#life.session?.sendBreak();
     this.#tell("BREAK sent.", "");
     this.focus();
   }
@@ -356,14 +320,14 @@ export class Console {
   async sysrq() {
     const letter = await chooseSysrq(this.place.name);
     if (letter) {
-      this.#session?.sysrq(letter);
+      this.#life.session?.sysrq(letter);
       this.#tell(`SysRq ${letter} sent.`, "");
     }
     this.focus();
   }
 
   type(text) {
-    this.#typed(new TextEncoder().encode(text));
+    this.#life.typed(new TextEncoder().encode(text));
     this.focus();
   }
 
@@ -385,12 +349,10 @@ export class Console {
 
   /** Open the session again, with another reason or mode. */
   reopen(changes = {}) {
-    this.#isLoggedOut = false;
-    if (this.isOpen) this.#attachment.replace();
     Object.assign(this.place, changes);
     this.#on.keep();
     forget(this.context, this.place);
-    this.connect().catch((problem) => this.#tell(problem.message, "error"));
+    this.#life.open().catch((problem) => this.#tell(problem.message, "error"));
     if (this.isActive) this.#screen?.focus();
   }
 
@@ -438,7 +400,7 @@ export class Console {
     this.#message.hidden = false;
     clearTimeout(this.#messageTimer);
     if (!kind) this.#messageTimer = setTimeout(() => (this.#message.hidden = true), MESSAGE_MILLISECONDS);
-    this.context.announce(`${this.place.name}: ${text}`);
+    this.#announce(text);
   }
 
   #hideMessage() {

@@ -76,13 +76,9 @@ export class FirstScreen {
     if (this.#state !== null && this.#timer === null && !isFirst) this.#apply();
     this.#epoch = epoch;
     this.#offset = offset;
-    if (isFirst && !offset && end !== null && end < SHORT_BYTES) {
-      this.cancel();
-    } else if (this.#reading !== null) {
-      this.#timer ??= this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
-    } else {
-      this.#release();
-    }
+    if (isFirst && !offset && end !== null && end < SHORT_BYTES) this.cancel();
+    else if (this.#reading !== null) this.#timer ??= this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
+    else this.#release();
   }
 
   /** Show output, or hold it back. */

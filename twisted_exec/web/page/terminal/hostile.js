@@ -41,9 +41,7 @@ export function guard(terminal) {
   const drop = () => true;
   for (const number of OSC) terminal.parser.registerOscHandler(number, drop);
   for (const id of CSI) terminal.parser.registerCsiHandler(id, drop);
-  for (const final of REPEATED) {
-    terminal.parser.registerCsiHandler({ final }, ([count]) => count > MOST_REPEATED);
-  }
+  for (const final of REPEATED) terminal.parser.registerCsiHandler({ final }, ([count]) => count > MOST_REPEATED);
   for (const id of DCS) terminal.parser.registerDcsHandler(id, drop);
   // The public API registers widths, but gives nobody those of xterm.js.
   const provider = fewMarks(terminal._core.unicodeService._activeProvider);

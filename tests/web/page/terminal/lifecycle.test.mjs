@@ -1,0 +1,258 @@
+/** The life of a console, with sessions in memory. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Lifecycle } from "../../../../twisted_exec/web/page/terminal/lifecycle.js";
+import { turn } from "../fakes.mjs";
+
+const WITHDRAWN = { reason: "AuthorizationWithdrawn" };
+const LEFT = { reason: "UserLeft" };
+
+/** An attachment whose session does what the test says. */
+class Session {
+  attachment = this;
+  session = null;
+  isOpen = false;
+  hasNewToken = false;
+  isFormer = false;
+  isFull = false;
+  refusal = null;
+  sent = "";
+  acts = [];
+
+  constructor(changed) {
+    this.changed = changed;
+  }
+
+  start() {
+    this.changed("connecting", {});
+    this.session = this;
+    this.isOpen = true;
+  }
+
+  send(bytes) {
+    this.sent += bytes;
+  }
+
+  reconnectNow() {
+    this.acts.push("reconnect");
+  }
+
+  leave() {
+    this.end(LEFT);
+  }
+
+  replace() {
+    this.isOpen = false;
+    this.acts.push("replaced");
+  }
+
+  explain() {
+    this.acts.push("explain");
+    return Promise.resolve(this.refusal);
+  }
+
+  isFormerGone() {
+    return this.isFormer;
+  }
+
+  end(detail) {
+    this.isOpen = false;
+    this.changed("ended", detail);
+  }
+}
+
+/** A life, its sessions and its news; `asked` holds what answers the questions about rights. */
+function begin() {
+  const sessions = [];
+  const news = [];
+  const asked = [];
+  let time = 1_000_000;
+  const tell = (name) => [name, () => news.push(name)];
+  const life = new Lifecycle(
+    {
+      ask: () => new Promise((answer) => asked.push(answer)),
+      attach: (rights, changed) => {
+        sessions.push(new Session(changed));
+        return sessions.at(-1);
+      },
+      state: (name) => news.push(`(${name})`),
+      reopen: () => {
+        news.push("reopen");
+        life.open();
+      },
+      ...Object.fromEntries(["attached", "opened", "lost", "resumed", "ended", "unauthorized", "formerGone", "full"].map(tell)),
+    },
+    () => time,
+  );
+  return {
+    life,
+    sessions,
+    news,
+    answer: async () => {
+      asked.splice(0).forEach((answer) => answer({}));
+      await turn();
+    },
+    pass: (milliseconds) => (time += milliseconds),
+    get session() {
+      return sessions.at(-1);
+    },
+    taken: () => news.splice(0),
+  };
+}
+
+/** Return a life with an open session. */
+async function opened() {
+  const begun = begin();
+  begun.life.open();
+  await begun.answer();
+  begun.session.changed("open", {});
+  begun.taken();
+  return begun;
+}
+
+test("what is typed before there is a session is sent to it, in order, up to a limit", async () => {
+  const begun = begin();
+  begun.life.typed("nothing reads this");
+  begun.life.open();
+  for (let count = 0; count < 1001; count++) begun.life.typed("x");
+  assert.equal(begun.life.isOpen, false);
+  await begun.answer();
+  begun.life.typed("y");
+  assert.equal(begun.session.sent, `${"x".repeat(1000)}y`);
+  assert.deepEqual(begun.taken(), ["(connecting)", "attached"]);
+  assert.equal(begun.life.isOpen, true);
+});
+
+test("a key that a full session does not accept is reported", async () => {
+  const { life, session, taken } = await opened();
+  session.isFull = true;
+  life.typed("x");
+  assert.deepEqual([taken(), session.sent], [["full"], ""]);
+});
+
+test("a loss is reported once, however often the page tries, and so is the return", async () => {
+  const { session, taken } = await opened();
+  session.changed("reconnecting", {});
+  session.changed("reconnecting", {});
+  session.changed("resumed", {});
+  assert.deepEqual(taken(), ["(reconnecting)", "lost", "(reconnecting)", "(resumed)", "resumed"]);
+  session.changed("reconnecting", {});
+  assert.deepEqual(taken(), ["(reconnecting)", "lost"]);
+});
+
+test("a session that waits for a login goes on with the new token", async () => {
+  const { life, session, taken } = await opened();
+  session.changed("reconnecting", { unauthorized: true });
+  assert.deepEqual([taken(), session.acts], [["(reconnecting)", "unauthorized", "lost"], []]);
+  life.authorized();
+  session.hasNewToken = true;
+  session.changed("reconnecting", { unauthorized: true });
+  assert.deepEqual([taken(), session.acts], [["(reconnecting)"], ["reconnect", "reconnect"]]);
+});
+
+test("a session that is over gets no keys, and a login does not open it again", async () => {
+  const { life, session, sessions, taken } = await opened();
+  session.end({ reason: "Forbidden" });
+  assert.deepEqual([taken(), life.isOpen, life.session], [["(ended)", "ended"], false, null]);
+  life.typed("x");
+  life.authorized();
+  await turn();
+  assert.deepEqual([session.sent, session.acts, sessions.length], ["", [], 1]);
+});
+
+test("a session that another one replaces ends without a word", async () => {
+  const begun = await opened();
+  const [first] = begun.sessions;
+  begun.life.open();
+  assert.deepEqual(first.acts, ["replaced"]);
+  first.changed("ended", LEFT);
+  await begun.answer();
+  assert.deepEqual(begun.taken(), ["(connecting)", "attached"]);
+});
+
+test("a console that is opened twice at once has one session, which gets all keys", async () => {
+  const begun = begin();
+  begun.life.open();
+  begun.life.typed("a");
+  begun.life.open();
+  begun.life.typed("b");
+  await begun.answer();
+  assert.deepEqual([begun.sessions.length, begun.session.sent], [1, "ab"]);
+});
+
+test("a new session follows one of the page before a reload that is over", async () => {
+  const begun = await opened();
+  begun.session.isFormer = true;
+  begun.session.end({ reason: "NotFound", code: 404 });
+  assert.deepEqual(begun.taken(), ["(ended)", "formerGone", "reopen"]);
+  await begun.answer();
+  assert.equal(begun.sessions.length, 2);
+});
+
+test("a withdrawn session is opened again with the new token", async () => {
+  const begun = await opened();
+  begun.session.hasNewToken = true;
+  begun.session.end(WITHDRAWN);
+  assert.deepEqual(begun.taken(), ["(ended)", "ended", "reopen"]);
+});
+
+test("a withdrawn session is opened again behind the next login", async () => {
+  const begun = await opened();
+  begun.session.refusal = { code: 401 };
+  begun.session.end(WITHDRAWN);
+  await turn();
+  assert.deepEqual([begun.taken(), begun.session.acts], [["(ended)", "ended"], ["explain"]]);
+  begun.life.authorized();
+  begun.life.authorized();
+  assert.deepEqual(begun.taken(), ["reopen"]);
+});
+
+test("a withdrawn session whose user has lost a right stays closed", async () => {
+  const begun = await opened();
+  begun.session.refusal = { code: 403 };
+  begun.session.end(WITHDRAWN);
+  await turn();
+  begun.life.authorized();
+  assert.deepEqual(begun.taken(), ["(ended)", "ended"]);
+});
+
+test("a withdrawn session that nobody refuses is opened again at most once a minute", async () => {
+  const begun = await opened();
+  const withdraw = async () => {
+    begun.session.end(WITHDRAWN);
+    await turn();
+    await begun.answer();
+  };
+  await withdraw();
+  assert.equal(begun.sessions.length, 2);
+  begun.pass(59_000);
+  await withdraw();
+  assert.equal(begun.sessions.length, 2);
+  begun.life.open();
+  await begun.answer();
+  begun.pass(61_000);
+  await withdraw();
+  assert.equal(begun.sessions.length, 4);
+});
+
+test("a console that the user opens while the page asks why it was withdrawn is not opened twice", async () => {
+  const begun = await opened();
+  begun.session.end(WITHDRAWN);
+  begun.life.open();
+  await turn();
+  await begun.answer();
+  assert.deepEqual([begun.sessions.length, begun.taken().includes("reopen")], [2, false]);
+});
+
+test("a closed console ends its session, and opens no other", async () => {
+  const begun = await opened();
+  begun.life.close();
+  assert.deepEqual([begun.taken(), begun.life.isClosed], [["(ended)", "ended"], true]);
+  const early = begin();
+  early.life.open();
+  early.life.close();
+  await early.answer();
+  assert.deepEqual([early.sessions.length, early.life.isOpen], [0, false]);
+});

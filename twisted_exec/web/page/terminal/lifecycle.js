@@ -1,0 +1,213 @@
+/**
+ * The life of a console in the page, over one session after another, without a DOM.
+ *
+ *     Loading    the terminal is loaded
+ *     Opening    the server is asked what the user may do; keys wait
+ *     Attached   there is a session, which connects or is open; keys go to it
+ *     Lost       its connection is lost, and the page tries to get it back
+ *     Ended      the session is over, and a panel says why
+ *     LoggedOut  the same, because its token has ended: the next login opens the console again
+ *     Closed     the user has closed the console
+ *
+ * Any state but Loading and Closed becomes Opening when the console is opened again.
+ */
+
+const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
+const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
+const MOST_EARLY = 1000; // keys and pastes
+
+/** Without a session keys are dropped, and a login changes nothing. */
+class State {
+  /** @type {import("./attachment.js").Attachment | null} */
+  attachment = null;
+  /** @type {Uint8Array[]} */
+  early = [];
+
+  typed(bytes) {}
+
+  authorized() {}
+}
+
+class Loading extends State {}
+
+class Opening extends State {
+  /** @param {Uint8Array[]} early what the user has typed already */
+  constructor(early) {
+    super();
+    this.early = early;
+  }
+
+  typed(bytes) {
+    if (this.early.length < MOST_EARLY) this.early.push(bytes);
+  }
+}
+
+class Attached extends State {
+  constructor(attachment, on) {
+    super();
+    this.attachment = attachment;
+    this.on = on;
+  }
+
+  typed(bytes) {
+    const { session } = this.attachment;
+    if (session?.isFull) this.on.full();
+    else session?.send(bytes);
+  }
+
+  authorized() {
+    this.attachment.session?.reconnectNow();
+  }
+}
+
+class Lost extends Attached {}
+
+class Ended extends State {}
+
+class LoggedOut extends Ended {
+  constructor(on) {
+    super();
+    this.on = on;
+  }
+
+  authorized() {
+    this.on.reopen();
+  }
+}
+
+class Closed extends State {}
+
+export class Lifecycle {
+  /** @type {State} */
+  #state = new Loading();
+  #openedAgainAt = 0; // by the page itself
+  #on;
+  #now;
+
+  /**
+   * @param {object} on callbacks.
+   *     ask(): resolves with what the user may do.
+   *     attach(rights, changed): returns an Attachment that is not started yet, whose state() is `changed`.
+   *     attached(): it is started.
+   *     state(name, detail): news of the session, before the following ones.
+   *     opened(), lost(), resumed(), ended(detail): the session is so now.
+   *     unauthorized(): the user must log in for the session to go on.
+   *     formerGone(): the session of the page before a reload is over; reopen() follows.
+   *     reopen(): the console is to be opened again.
+   *     full(): a key was not accepted.
+   * @param {() => number} now milliseconds
+   */
+  constructor(on, now = Date.now) {
+    this.#on = on;
+    this.#now = now;
+  }
+
+  /** The session; null while there is none. */
+  get session() {
+    return this.#state.attachment?.session ?? null;
+  }
+
+  get isOpen() {
+    return this.#state.attachment?.isOpen ?? false;
+  }
+
+  get isClosed() {
+    return this.#state instanceof Closed;
+  }
+
+  /** The user has typed or pasted. */
+  typed(bytes) {
+    this.#state.typed(bytes);
+  }
+
+  /** The user has logged in. */
+  authorized() {
+    this.#state.authorized();
+  }
+
+  /** Open a session, or go on with the saved one; a session that is open ends without a word. */
+  async open() {
+    this.#state.attachment?.replace();
+    const opening = this.#enter(new Opening(this.#state.early));
+    const rights = await this.#on.ask();
+    if (this.#state !== opening) return; // closed, or opened once more
+    const attachment = this.#on.attach(rights, (name, detail) => this.#changed(attachment, name, detail));
+    this.#enter(new Attached(attachment, this.#on));
+    attachment.start();
+    this.#on.attached();
+    for (const bytes of opening.early) this.typed(bytes);
+  }
+
+  /** End the session. */
+  close() {
+    this.session?.leave();
+    this.#enter(new Closed());
+  }
+
+  #enter(state) {
+    this.#state = state;
+    return state;
+  }
+
+  #changed(attachment, name, detail) {
+    if (this.#state.attachment !== attachment) return;
+    this.#on.state(name, detail);
+    switch (name) {
+      case "open":
+        this.#enter(new Attached(attachment, this.#on));
+        this.#on.opened();
+        break;
+      case "reconnecting":
+        this.#lost(attachment, detail);
+        break;
+      case "resumed":
+        this.#enter(new Attached(attachment, this.#on));
+        this.#on.resumed();
+        break;
+      case "ended":
+        this.#ended(attachment, detail);
+        break;
+    }
+  }
+
+  #lost(attachment, { unauthorized }) {
+    const isNew = !(this.#state instanceof Lost);
+    this.#enter(new Lost(attachment, this.#on));
+    if (unauthorized) {
+      // The answer may come after the user has logged in again.
+      if (attachment.hasNewToken) attachment.session.reconnectNow();
+      else this.#on.unauthorized();
+    }
+    if (isNew) this.#on.lost();
+  }
+
+  #ended(attachment, detail) {
+    const ended = this.#enter(new Ended());
+    if (attachment.isFormerGone(detail)) {
+      this.#on.formerGone();
+      this.#on.reopen();
+      return;
+    }
+    this.#on.ended(detail);
+    if (detail.reason === REVOKED) this.#withdrawn(ended, attachment);
+  }
+
+  /** The server has withdrawn the session: if because of its token, open it again with the next one. */
+  async #withdrawn(ended, attachment) {
+    if (!attachment.hasNewToken) {
+      // The answer to any request with this token; if it is 401, the page asks for another one.
+      const refusal = await attachment.explain();
+      if (this.#state !== ended) return;
+      if (refusal === null) {
+        // Servers accept a token for some seconds after its end, and the local command renews credentials.
+        const since = this.#now() - this.#openedAgainAt;
+        this.#openedAgainAt = this.#now();
+        if (since > SHORTEST_SESSION_MS) this.#on.reopen();
+        return;
+      }
+      if (refusal.code !== 401) return;
+    }
+    if (attachment.hasNewToken) this.#on.reopen();
+    else this.#enter(new LoggedOut(this.#on));
+  }
+}
