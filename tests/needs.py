@@ -54,7 +54,7 @@ def javascript() -> str | None:
 
 
 def node_modules() -> str:
-    """Where what ``tests/clients/javascript`` needs is installed."""
+    """Where ``python -m tests.clients.javascript`` has installed what it needs."""
     return os.environ.get("TWISTED_EXEC_NODE_MODULES", "/nonexistent")
 
 

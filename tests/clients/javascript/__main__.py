@@ -1,5 +1,5 @@
 """
-Installs what the JavaScript client needs: ``python -m tests.clients.javascript DIRECTORY``.
+Installs what the JavaScript client and ``tox -e lint`` need: ``python -m tests.clients.javascript DIRECTORY``.
 
 Exactly what ``package-lock.json`` says, outside of the checkout, and once for each
 content of it.  Where there is no npm, nothing is done: the tests then say what is missing.
@@ -20,7 +20,7 @@ FILES = ("package.json", "package-lock.json")
 
 def main(directory: Path) -> None:
     if shutil.which("npm") is None:
-        print("npm is not on PATH: the JavaScript client is not installed")
+        print("npm is not on PATH: the JavaScript client, eslint and tsc are not installed")
         return
     here, mark = Path(__file__).parent, directory / "installed"
     contents = [(here / name).read_bytes() for name in FILES]

@@ -29,9 +29,7 @@ export class FakeClock {
     const end = this.time + milliseconds;
     for (;;) {
       const [timer, next] = [...this.#timers].sort((a, b) => a[1].at - b[1].at)[0] ?? [];
-      if (next === undefined || next.at > end) {
-        break;
-      }
+      if (next === undefined || next.at > end) break;
       this.#timers.delete(timer);
       this.time = next.at;
       next.callback();

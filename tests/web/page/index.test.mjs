@@ -14,9 +14,7 @@ function closure(...names) {
     if (found.has(url.href)) return;
     found.add(url.href);
     const source = readFileSync(url, "utf8");
-    for (const [, from] of source.matchAll(/^(?:import|export) [^;]*?from "([^"]+)";/gm)) {
-      visit(new URL(from, url));
-    }
+    for (const [, from] of source.matchAll(/^(?:import|export) [^;]*?from "([^"]+)";/gm)) visit(new URL(from, url));
   };
   for (const name of names) visit(new URL(name, PAGE));
   return [...found].map((href) => href.slice(PAGE.href.length)).sort();
@@ -30,9 +28,7 @@ test("the browser fetches the modules of the list and of consoles at once, and n
 });
 
 test("each file exists", () => {
-  for (const [, name] of INDEX.matchAll(/(?:href|src)="([^":]+)"/g)) {
-    assert.ok(existsSync(new URL(name, PAGE)), name);
-  }
+  for (const [, name] of INDEX.matchAll(/(?:href|src)="([^":]+)"/g)) assert.ok(existsSync(new URL(name, PAGE)), name);
 });
 
 test("nothing runs in the document itself", () => {

@@ -77,9 +77,7 @@ class ModelConnection {
 
   /** Let a few messages arrive, and send a few. */
   pump(limit) {
-    if (this.#isLost) {
-      return;
-    }
+    if (this.#isLost) return;
     for (const item of this.toServer.splice(0, limit)) {
       if (!this.#isHeard) {
         this.#isHeard = true;
@@ -89,9 +87,7 @@ class ModelConnection {
         const cut = this.server.random(item.length + 1);
         this.server.take(item.subarray(0, cut));
         const settled = this.server.take(item.subarray(cut));
-        if (this.server.random(2)) {
-          this.toPage.push({ Ack: settled });
-        }
+        if (this.server.random(2)) this.toPage.push({ Ack: settled });
       }
     }
     for (let count = limit; count > 0 && this.offset < this.server.printed.length; count--) {

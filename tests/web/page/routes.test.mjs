@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { machineLink, parse } from "../../../twisted_exec/web/page/routes.js";
-import { machine } from "./fakes.mjs";
 
 test("routes name a view, a machine and its part", () => {
   assert.equal(parse("").view, "machines");

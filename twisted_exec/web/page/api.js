@@ -47,9 +47,16 @@ export class Api extends EventTarget {
     this.#reviews = new Map();
   }
 
-  /** Return the response; @throws {ApiError} for a status of 400 or more, and without a server. */
+  /**
+   * Return the response.
+   *
+   * @param {string} path
+   * @param {{method?: string, body?: any, headers?: Record<string, string>, query?: any, signal?: AbortSignal}} options
+   * @throws {ApiError} for a status of 400 or more, and without a server.
+   */
   async fetch(path, { method = "GET", body, headers = {}, query, signal } = {}) {
     const token = this.#token();
+    /** @type {Record<string, string>} */
     const all = { Accept: "application/json", ...headers };
     if (token) all.Authorization = `Bearer ${token}`;
     if (body !== undefined) all["Content-Type"] ??= "application/json";
@@ -92,7 +99,7 @@ export class Api extends EventTarget {
 
   /** Return `{blob, isWhole}` of an answer that may be large: no more is read than about `mostBytes`. */
   async blob(path, mostBytes, options = {}) {
-    const { body } = await this.fetch(path, { ...options, headers: { Accept: "*/*", ...options.headers } });
+    const { body } = /** @type {any} */ (await this.fetch(path, { ...options, headers: { Accept: "*/*", ...options.headers } }));
     const reader = body.getReader();
     const pieces = [];
     let bytes = 0;
@@ -109,7 +116,12 @@ export class Api extends EventTarget {
     return { blob: new Blob(pieces), isWhole };
   }
 
-  /** Return `{items, resourceVersion}` of all pages of a list. */
+  /**
+   * Return `{items, resourceVersion}` of all pages of a list.
+   *
+   * @param {string} path
+   * @param {{query?: any, signal?: AbortSignal}} options
+   */
   async list(path, { query = {}, signal } = {}) {
     const items = [];
     let next = "";

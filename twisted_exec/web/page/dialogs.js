@@ -8,7 +8,7 @@ let numbers = 0;
  * Open a dialog that the user may leave without an answer.
  *
  * @param {string} title
- * @param {(close: (answer: any) => void, dialog: HTMLElement) => any} build returns its content
+ * @param {(close: (answer: any) => void, dialog: HTMLDialogElement) => any} build returns its content
  * @returns {Promise<any>} the argument of `close`; null without an answer
  */
 export function ask(title, build) {

@@ -5,10 +5,14 @@
 const HIDDEN =
   /[\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]|[\ud800-\udfff]/gu;
 
-/** Return text with control, bidi and invisible characters as escapes, such as `\x1b` and `\u202e`. */
+/**
+ * Return text with control, bidi and invisible characters as escapes, such as `\x1b` and `\u202e`.
+ *
+ * @param {unknown} text
+ */
 export function printable(text) {
   return String(text).replace(HIDDEN, (character) => {
-    const code = character.codePointAt(0);
+    const code = Number(character.codePointAt(0));
     if (code < 0x100) return "\\x" + code.toString(16).padStart(2, "0");
     if (code < 0x10000) return "\\u" + code.toString(16).padStart(4, "0");
     return "\\u{" + code.toString(16) + "}";
@@ -18,22 +22,20 @@ export function printable(text) {
 /**
  * Return a new element.
  *
- * @param {string} tag
- * @param {object} attributes `onclick` and the like become listeners, `true` an empty attribute; `false`
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any>} attributes `onclick` and the like become listeners, `true` an empty attribute; `false`
  *   and `null` are left out
- * @param children nodes, texts, arrays of these; `null` and `false` are left out
+ * @param {any[]} children nodes, texts, arrays of these; `null` and `false` are left out
+ * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
+  const element = /** @type {any} */ (document.createElement(tag));
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on") && typeof value === "function") {
-      element.addEventListener(name.slice(2), value);
-    } else if (name === "value" || name === "checked") {
-      element[name] = value;
-    } else {
-      element.setAttribute(name, value === true ? "" : String(value));
-    }
+    if (name.startsWith("on") && typeof value === "function") element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
   }
   append(element, children);
   return element;
@@ -65,7 +67,13 @@ export function renew(element, children) {
   else [...element.children].forEach((child, at) => child.isEqualNode(children[at]) || child.replaceWith(children[at]));
 }
 
-/** Return a button. Its label is its text, or `aria-label` among the attributes. */
+/**
+ * Return a button. Its label is its text, or `aria-label` among the attributes.
+ *
+ * @param {any} label
+ * @param {((event: Event) => any) | null} onclick
+ * @param {Record<string, any>} attributes
+ */
 export function button(label, onclick, attributes = {}) {
   const { class: extra = "", ...rest } = attributes;
   return h("button", { type: "button", class: `button ${extra}`.trim(), onclick, ...rest }, label);
@@ -75,6 +83,7 @@ export function button(label, onclick, attributes = {}) {
  * Load a style sheet, which applies when the promise resolves.
  *
  * @param {string} href relative to the page
+ * @returns {Promise<void>}
  * @throws {Error} this installation does not have it
  */
 export function loadStyles(href) {
@@ -90,6 +99,17 @@ export function loadStyles(href) {
     });
     document.head.append(link);
   });
+}
+
+/**
+ * Load a module of others. Not by a literal address: tsc has no types of it, and a checkout may lack it.
+ *
+ * @param {string} name
+ * @returns {Promise<any>}
+ * @throws {Error} this installation does not have it
+ */
+export function loadVendored(name) {
+  return import(`./vendor/${name}`);
 }
 
 /** Return a paragraph that reports a problem or a fact; `kind`: error, warning or empty. */

@@ -29,12 +29,10 @@ export class Frame {
    * @param {() => void} logout
    */
   constructor(config, theme, logout) {
-    this.#announcements = document.getElementById("notices");
-    this.#links = new Map(
-      LINKS.map(([view, label]) => [view, h("a", { href: `#/${view}` }, label)]),
-    );
+    this.#announcements = element("notices");
+    this.#links = Object.fromEntries(LINKS.map(([view, label]) => [view, h("a", { href: `#/${view}` }, label)]));
     this.#count = h("span", { class: "count", hidden: true });
-    this.#links.get("consoles").append(this.#count);
+    this.#links.consoles.append(this.#count);
     this.#user = h("span", { class: "user dim" });
     const appearance = button("", () => theme.toggle(), { class: "quiet icon" });
     const show = () => {
@@ -45,16 +43,16 @@ export class Frame {
     };
     theme.addEventListener("change", show);
     show();
-    const skip = button("Skip to content", () => document.getElementById("view").focus(), {
+    const skip = button("Skip to content", () => element("view").focus(), {
       class: "skip",
     });
     const leave = config.local ? null : button("Log out", logout, { class: "quiet" });
     fill(
-      document.getElementById("bar"),
+      element("bar"),
       skip,
       h("a", { class: "brand", href: "#/machines", title: `twisted-exec ${config.version ?? ""}` }, "twisted-exec"),
       this.#cluster,
-      h("nav", { "aria-label": "Views" }, [...this.#links.values()]),
+      h("nav", { "aria-label": "Views" }, Object.values(this.#links)),
       h("span", { class: "grow" }),
       this.#user,
       appearance,
@@ -64,7 +62,7 @@ export class Frame {
 
   /** Mark the view in the navigation. */
   select(view) {
-    for (const [name, link] of this.#links) {
+    for (const [name, link] of Object.entries(this.#links)) {
       if (name === view) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
@@ -73,7 +71,7 @@ export class Frame {
   /** Hide the views of resources that the server does not have. */
   hideMissing(machines) {
     for (const view of ["sessions", "recordings", "alerts"]) {
-      this.#links.get(view).hidden = !machines.serves(`console${view}`);
+      this.#links[view].hidden = !machines.serves(`console${view}`);
     }
   }
 
@@ -119,4 +117,9 @@ export function machineHead({ link, machines }, namespace, name, current) {
     h("h1", {}, h("span", { class: "dim" }, printable(namespace), " / "), printable(name)),
     h("nav", { class: "parts", "aria-label": "Parts of this machine" }, links),
   );
+}
+
+/** Return an element of index.html. */
+function element(id) {
+  return /** @type {HTMLElement} */ (document.getElementById(id));
 }

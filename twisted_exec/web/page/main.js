@@ -33,7 +33,7 @@ const TITLES = {
   alerts: "Alerts",
 };
 
-const view = document.getElementById("view");
+const view = /** @type {HTMLElement} */ (document.getElementById("view"));
 const preferences = new Store(localStorage);
 const store = new Store(sessionStorage);
 const theme = new Theme(preferences);
@@ -52,7 +52,7 @@ async function main() {
     preferences,
     store,
     theme,
-    machines: null,
+    machines: /** @type {any} */ (null),
     announce: (text) => frame.announce(text),
     link: machineLink,
     navigate: (hash) => {

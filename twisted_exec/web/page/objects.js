@@ -38,7 +38,7 @@ export class Objects {
   /** @param {{type: string, items?: any[], object?: any}} event */
   apply(event) {
     if (event.type === "RESET") {
-      this.#objects = new Map(event.items.filter(this.#select).map((each) => [keyOf(each), each]));
+      this.#objects = new Map((event.items ?? []).filter(this.#select).map((each) => [keyOf(each), each]));
     } else if (event.type === "DELETED" || !this.#select(event.object)) {
       this.#objects.delete(keyOf(event.object));
     } else {
@@ -66,18 +66,17 @@ const served = new WeakMap();
  * @returns {Promise<Set<string> | null>} such as "consolerecordings/content"; null if it cannot be found out.
  */
 export function servedResources(api) {
-  let names = served.get(api);
-  if (!names) {
-    names = api.request(GROUP_PATH).then(
-      (answer) => new Set((answer.resources ?? []).map((each) => each.name)),
-      (error) => {
-        if (error.code === 404) return new Set();
-        served.delete(api);
-        return null;
-      },
-    );
-    served.set(api, names);
-  }
+  const known = served.get(api);
+  if (known) return known;
+  const names = api.request(GROUP_PATH).then(
+    (answer) => new Set((answer.resources ?? []).map((each) => each.name)),
+    (error) => {
+      if (error.code === 404) return new Set();
+      served.delete(api);
+      return null;
+    },
+  );
+  served.set(api, names);
   return names;
 }
 

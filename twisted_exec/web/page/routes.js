@@ -22,9 +22,7 @@ export function parse(hash) {
     if (PARTS.includes(part)) return { view: part, parameters: { namespace, name, part, query } };
   }
   // #/recordings/NS/NAME is one recording.
-  if (VIEWS.includes(first) && first !== "machines") {
-    return { view: first, parameters: { namespace, name, query } };
-  }
+  if (VIEWS.includes(first) && first !== "machines") return { view: first, parameters: { namespace, name, query } };
   return { view: "machines", parameters: { query } };
 }
 

@@ -84,7 +84,13 @@ function watchOnce(api, path, query, signal, onEvent) {
   });
 }
 
-/** Resolve after some seconds, or when the signal aborts. */
+/**
+ * Resolve after some seconds, or when the signal aborts.
+ *
+ * @param {number} seconds
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<void>}
+ */
 export function sleep(seconds, signal) {
   return new Promise((resolve) => {
     const done = () => {

@@ -225,9 +225,7 @@ test("whatever is lost, and wherever: nothing is missing, and nothing comes twic
             state.receiveOutput(bytes(message));
             shown += message;
             const taken = state.take(message.length);
-            if (taken !== null) {
-              connection.toServer.push({ Taken: taken });
-            }
+            if (taken !== null) connection.toServer.push({ Taken: taken });
           } else {
             const { gap, uncertain } = state.receiveMark(message);
             assert.equal(gap, undefined, `seed ${seed}`);
@@ -244,9 +242,7 @@ test("whatever is lost, and wherever: nothing is missing, and nothing comes twic
           state.input.put(bytes(text));
           connection.toServer.push(...state.takeInput());
         }
-        if (random(3) === 0) {
-          server.print(`[${server.printed.length}]`);
-        }
+        if (random(3) === 0) server.print(`[${server.printed.length}]`);
         connection.pump(random(4));
         deliver(random(4));
       }
@@ -255,9 +251,7 @@ test("whatever is lost, and wherever: nothing is missing, and nothing comes twic
         deliver(100); // a first connection that is lost before its position is a new session
       }
       connection.lose();
-      if (state.save() !== null && random(4) === 0) {
-        state = new SessionState(JSON.parse(JSON.stringify(state.save())));
-      }
+      if (state.save() !== null && random(4) === 0) state = new SessionState(JSON.parse(JSON.stringify(state.save())));
     }
     const last = server.connect(state.connect());
     for (let round = 0; round < 50; round++) {

@@ -144,9 +144,7 @@ test("attempts come less and less often, and at once when the network is back", 
   const times = [];
   for (let count = 0; count < 6; count++) {
     const [before, since] = [page.sockets.length, page.clock.now()];
-    while (page.sockets.length === before) {
-      page.clock.advance(10);
-    }
+    while (page.sockets.length === before) page.clock.advance(10);
     times.push(page.clock.now() - since);
     page.socket.lose();
   }
@@ -432,9 +430,7 @@ test("a black hole is noticed within 20 seconds, if the server answers questions
   assert.deepEqual(page.take("roundTrip"), [0]);
   page.clock.advance(5_000);
   socket.message(1, "any message is a sign of life");
-  for (let seconds = 0; seconds < 19; seconds++) {
-    page.clock.advance(1_000);
-  }
+  for (let seconds = 0; seconds < 19; seconds++) page.clock.advance(1_000);
   assert.equal(page.state[0], "open");
   page.clock.advance(1_000);
   assert.equal(page.state[0], "reconnecting");

@@ -6,7 +6,6 @@ import { test } from "node:test";
 import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf as alertRow, selectorText, textsOf as alertTexts } from "../../../../twisted_exec/web/page/views/alert_model.js";
 import { METADATA, assertFinds } from "./finding.mjs";
 
-const object = (name, more = {}) => ({ metadata: { namespace: "default", name }, ...more });
 
 test("a filter finds alerts, matches and unhealthy machines by their columns", () => {
   const patterns = [{ name: "full", literal: "No space", condition: "DiskFull" }];

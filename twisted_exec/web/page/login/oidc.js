@@ -15,7 +15,7 @@ const PARAMETERS = ["code", "state", "session_state", "iss", "error", "error_des
  *
  * @param {{issuer: string, clientId: string, scopes: string[]}} offer of config.json
  * @param {string} redirectUri address of this page, as it is registered at the issuer
- * @param {{isPopup?: boolean}} options `isPopup`: another window asks the issuer and reports the answer
+ * @param {{isPopup?: boolean, crypto?: Crypto}} options `isPopup`: another window asks the issuer and reports the answer
  * @returns `pending`, to keep until the issuer answers, and `query` for the authorization endpoint
  */
 export async function begin(offer, redirectUri, { isPopup = false, crypto = globalThis.crypto } = {}) {

@@ -57,9 +57,7 @@ export function encodeControl(document) {
  */
 export function decode(message) {
   const bytes = new Uint8Array(message);
-  if (bytes.length === 0 || bytes[0] < STDOUT || bytes[0] > CONTROL) {
-    return null;
-  }
+  if (bytes.length === 0 || bytes[0] < STDOUT || bytes[0] > CONTROL) return null;
   return { channel: bytes[0], payload: bytes.subarray(1) };
 }
 
@@ -76,7 +74,7 @@ export class MarkDecoder {
    */
   feed(payload) {
     const lines = (this.#pending + this.#text.decode(payload, { stream: true })).split("\n");
-    this.#pending = lines.pop();
+    this.#pending = lines.pop() ?? "";
     if ([...lines, this.#pending].some((line) => line.length > LONGEST_MARK_BYTES)) {
       throw new ProtocolError(`a mark is longer than ${LONGEST_MARK_BYTES} bytes`);
     }
@@ -112,27 +110,19 @@ export function isCount(value) {
  */
 export function readStatus(document) {
   const completed = { reason: "Completed", message: "", code: 0, exitCode: null, retryAfterSeconds: 0, kind: "", causes: [] };
-  if (document.length === 0) {
-    return completed;
-  }
+  if (document.length === 0) return completed;
   let status;
   try {
     status = document.length <= LONGEST_STATUS_BYTES ? JSON.parse(decoder.decode(document)) : null;
   } catch {
     status = null;
   }
-  if (status?.status === "Success") {
-    return completed;
-  }
-  if (status?.status !== "Failure") {
-    throw new ProtocolError("the end of the session has no valid status");
-  }
+  if (status?.status === "Success") return completed;
+  if (status?.status !== "Failure") throw new ProtocolError("the end of the session has no valid status");
   const message = typeof status.message === "string" ? status.message : "";
   const causes = causesOf(status);
   const exit = causes.find((cause) => cause.reason === "ExitCode");
-  if (status.reason === "NonZeroExitCode" && exit) {
-    return { ...completed, message, exitCode: Number(exit.message) };
-  }
+  if (status.reason === "NonZeroExitCode" && exit) return { ...completed, message, exitCode: Number(exit.message) };
   return {
     reason: String(status.reason || "InternalError"),
     message: message || "the server gave no reason",

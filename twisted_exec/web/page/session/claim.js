@@ -7,6 +7,7 @@ const WAIT_MILLISECONDS = 2_000;
  * first, and only one of the two may continue the session.
  */
 export class Claim {
+  /** @type {((value?: any) => void) | null} */
   #release = null;
   #isOver = false;
 
@@ -20,19 +21,17 @@ export class Claim {
    * @returns {Promise<boolean>} false if another page has the session.
    */
   take(id, locks, clock) {
-    if (!locks) {
-      return Promise.resolve(true);
-    }
+    if (!locks) return Promise.resolve(true);
     return new Promise((resolve) => {
       const abort = new AbortController();
       const timer = clock.setTimeout(() => abort.abort(), WAIT_MILLISECONDS);
       const hold = () => {
         clock.clearTimeout(timer);
         resolve(true);
-        return new Promise((release) => {
+        return /** @type {Promise<void>} */ (new Promise((release) => {
           this.#release = release;
-          this.#isOver && release();
-        });
+          if (this.#isOver) release();
+        }));
       };
       locks
         .request(`twisted-exec session ${id}`, { signal: abort.signal }, hold)

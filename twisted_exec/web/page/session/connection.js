@@ -37,9 +37,7 @@ export class Connection {
 
   /** Send a message; none is sent before the handshake or after the end. */
   send(message) {
-    if (this.#socket.readyState === OPEN) {
-      this.#socket.send(message);
-    }
+    if (this.#socket.readyState === OPEN) this.#socket.send(message);
   }
 
   /** Let go of the WebSocket. */
@@ -55,9 +53,7 @@ export class Connection {
     try {
       handle();
     } catch (problem) {
-      if (!(problem instanceof ProtocolError)) {
-        throw problem;
-      }
+      if (!(problem instanceof ProtocolError)) throw problem;
       broken(problem);
     }
   }
@@ -65,21 +61,13 @@ export class Connection {
   #receive(data) {
     this.#on.heard();
     const message = typeof data === "string" ? null : channel.decode(data);
-    if (message === null) {
-      return;
-    }
+    if (message === null) return;
     const isFirst = !this.#hasMessage;
     this.#hasMessage = true;
-    if (isFirst && message.channel !== channel.CONTROL && message.channel !== channel.ERROR) {
-      this.#on.unmarked();
-    }
-    if (message.payload.length === 0) {
-      return;
-    }
+    if (isFirst && message.channel !== channel.CONTROL && message.channel !== channel.ERROR) this.#on.unmarked();
+    if (message.payload.length === 0) return;
     if (message.channel === channel.CONTROL) {
-      for (const mark of this.#marks.feed(message.payload)) {
-        this.#on?.mark(mark);
-      }
+      for (const mark of this.#marks.feed(message.payload)) this.#on?.mark(mark);
     } else if (message.channel === channel.ERROR) {
       this.#receiveStatus(message.payload);
     } else {
@@ -93,9 +81,7 @@ export class Connection {
     try {
       status = channel.readStatus(this.#status);
     } catch (problem) {
-      if (this.#status.length > payload.length) {
-        throw problem;
-      }
+      if (this.#status.length > payload.length) throw problem;
       return; // the rest may follow
     }
     this.#on.status(status);

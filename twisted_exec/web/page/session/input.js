@@ -166,9 +166,7 @@ function append(items, item) {
 }
 
 function saveItem(item) {
-  if (!(item instanceof Uint8Array)) {
-    return item;
-  }
+  if (!(item instanceof Uint8Array)) return item;
   let text = "";
   for (let start = 0; start < item.length; start += 4096) {
     text += String.fromCharCode(...item.subarray(start, start + 4096));

@@ -50,7 +50,8 @@ export class Reconnecting {
     this.#startedAt = this.#unreachedAt = this.#clock.now();
     this.#wait = FIRST_WAIT;
     this.#limit = ATTEMPT;
-    isFirst ? this.#try() : this.wait(0);
+    if (isFirst) this.#try();
+    else this.wait(0);
   }
 
   /** Make no further attempt. */
@@ -69,9 +70,7 @@ export class Reconnecting {
   now() {
     this.#wait = FIRST_WAIT;
     this.#limit = ATTEMPT;
-    if (!this.#isTrying || this.#clock.now() - this.#triedAt >= YOUNG) {
-      this.#try();
-    }
+    if (!this.#isTrying || this.#clock.now() - this.#triedAt >= YOUNG) this.#try();
   }
 
   /** Wait for the next attempt, as long as the server asks for. */

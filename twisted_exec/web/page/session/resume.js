@@ -19,6 +19,8 @@ const KEY = /^[A-Za-z0-9_-]{43,128}$/;
 const INPUTS = ["none", "masked", "all"];
 const SESSION = /^[A-Za-z0-9._-]{1,64}$/;
 
+/** @typedef {{epoch: string, offset: number}} Position */
+
 /**
  * @typedef {object} Effects
  *     What the caller does about a mark.  Members that do not apply are absent.
@@ -37,7 +39,11 @@ const SESSION = /^[A-Za-z0-9._-]{1,64}$/;
  */
 
 export class SessionState {
-  /** The position of the next byte of output: {epoch, offset}; null before the first At. */
+  /**
+   * The position of the next byte of output; null before the first At.
+   *
+   * @type {Position | null}
+   */
   position = null;
   input = new InputQueue();
   /** The id of the newest connection, for support; empty before the first. */
@@ -47,6 +53,7 @@ export class SessionState {
   #keys = []; // of the newest connection, and of the one before
   #usesEarlier = false;
   #usesCredit = true;
+  /** @type {Position | null} */
   #first = null; // the position of the session's first output
   #isRestored = false;
   #phase = UNMARKED; // of this connection
@@ -75,9 +82,7 @@ export class SessionState {
 
   /** Return a plain object for JSON, from which another page goes on; null if none can. */
   save() {
-    if (this.position === null || this.#keys.length === 0) {
-      return null;
-    }
+    if (this.position === null || this.#keys.length === 0) return null;
     return {
       position: this.position,
       first: this.#first,
@@ -113,7 +118,7 @@ export class SessionState {
       return `marks${credit}`;
     }
     const { key, session } = this.#keys[this.#usesEarlier ? 1 : 0];
-    const { epoch, offset } = this.position;
+    const { epoch, offset } = /** @type {Position} */ (this.position);
     return `key=${key}; session=${session}; epoch=${epoch}; from=${offset}${credit}`;
   }
 
@@ -142,13 +147,9 @@ export class SessionState {
 
   /** Count output.  Throws ProtocolError if its position is unknown. */
   receiveOutput(bytes) {
-    if (bytes.length === 0) {
-      return;
-    }
+    if (bytes.length === 0) return;
     if (this.isResumable) {
-      if (this.#phase !== PLACED) {
-        throw new ProtocolError("output without a position");
-      }
+      if (this.#phase !== PLACED || !this.position) throw new ProtocolError("output without a position");
       this.position = { ...this.position, offset: this.position.offset + bytes.length };
     }
     this.#received += bytes.length;
@@ -162,9 +163,7 @@ export class SessionState {
   take(count) {
     this.#taken += count;
     const taken = Math.max(0, this.#taken - this.#total);
-    if (!this.isResumable || !this.#usesCredit || taken - this.#reported < CREDIT_BYTES / 4) {
-      return null;
-    }
+    if (!this.isResumable || !this.#usesCredit || taken - this.#reported < CREDIT_BYTES / 4) return null;
     this.#reported = taken;
     return taken;
   }
@@ -181,21 +180,11 @@ export class SessionState {
    * @throws {ProtocolError}
    */
   receiveMark(mark) {
-    if ("Session" in mark) {
-      return this.#adopt(mark);
-    }
-    if (!this.isResumable) {
-      return {};
-    }
-    if ("Ack" in mark) {
-      return this.#settle(mark.Ack);
-    }
-    if (!this.isReady) {
-      throw new ProtocolError("the first mark is not Ack");
-    }
-    if ("At" in mark) {
-      return this.#place(mark);
-    }
+    if ("Session" in mark) return this.#adopt(mark);
+    if (!this.isResumable) return {};
+    if ("Ack" in mark) return this.#settle(mark.Ack);
+    if (!this.isReady) throw new ProtocolError("the first mark is not Ack");
+    if ("At" in mark) return this.#place(mark);
     if ("Viewers" in mark) {
       const [count, seconds, writer] = [mark.Viewers, mark.Seconds ?? 0, mark.Writer ?? ""];
       if (!isCount(count) || !isCount(seconds) || typeof writer !== "string") {
@@ -205,9 +194,7 @@ export class SessionState {
     }
     for (const [member, name] of [["Echo", "echo"], ["Ping", "ping"], ["Pong", "pong"]]) {
       if (member in mark) {
-        if (!isCount(mark[member])) {
-          throw new ProtocolError(`a mark ${member} has no valid number`);
-        }
+        if (!isCount(mark[member])) throw new ProtocolError(`a mark ${member} has no valid number`);
         return { [name]: mark[member] };
       }
     }
@@ -231,13 +218,9 @@ export class SessionState {
   }
 
   #settle(count) {
-    if (count !== null && !isCount(count)) {
-      throw new ProtocolError("a mark Ack has no valid number");
-    }
+    if (count !== null && !isCount(count)) throw new ProtocolError("a mark Ack has no valid number");
     if (this.isReady) {
-      if (count === null) {
-        throw new ProtocolError("an Ack without a number is not at the beginning");
-      }
+      if (count === null) throw new ProtocolError("an Ack without a number is not at the beginning");
       this.input.settle(count);
       return {};
     }
@@ -266,16 +249,12 @@ export class SessionState {
     this.position = { epoch, offset };
     this.#first ??= this.position;
     const placed = { epoch, offset, exact, end: isCount(mark.End) ? mark.End : null };
-    if (before === null || (before.epoch === epoch && before.offset === offset)) {
-      return { placed };
-    }
+    if (before === null || (before.epoch === epoch && before.offset === offset)) return { placed };
     if (before.epoch !== epoch) {
       this.#first = this.position;
       return { placed, gap: { bytes: null, exact: false } };
     }
-    if (offset < before.offset) {
-      throw new ProtocolError("the output goes back to an earlier position");
-    }
+    if (offset < before.offset) throw new ProtocolError("the output goes back to an earlier position");
     return { placed, gap: { bytes: exact ? offset - before.offset : null, exact } };
   }
 }

@@ -54,8 +54,11 @@ export class ConsoleSession {
   #id; // of the session in this browser
   #claim = new Claim();
   #reconnecting;
+  /** @type {Connection | null} */
   #connection = null;
+  /** @type {{Width: number, Height: number} | null} */
   #size = null;
+  /** @type {number | null} */
   #lostAt = null; // of the present outage; a session without one has nothing to return to
   #liveness;
   #keepTimer = null;
@@ -65,13 +68,18 @@ export class ConsoleSession {
    * @param {object} options
    * @param {string|function(): string} options.url
    * @param {function(): string[]} options.protocols those of each connection, without the one for resuming.
-   * @param {object|null} [options.saved]
-   * @param {function(object|null)} [options.keep] stores a plain object, before it returns.
+   * @param {any} [options.saved]
+   * @param {(saved: object | null) => void} [options.keep] stores a plain object, before it returns.
    * @param {number} [options.replayBytes] output before the saved position that is sent again: the
    *     new page has an empty screen.
    * @param {function(): Promise<{code: number, message: string}|null>} [options.explain] asks the server in
    *     another way why it refuses the handshake: a browser does not say.  null if it is out of reach.
-   * @param {object} options.on callbacks, each optional: output(bytes), placed({epoch, offset, end, exact}),
+   * @param {any} [options.clock] and events, locks, random, WebSocket: those of the browser, for tests.
+   * @param {any} [options.events]
+   * @param {any} [options.locks]
+   * @param {() => number} [options.random]
+   * @param {any} [options.WebSocket]
+   * @param {any} options.on callbacks, each optional: output(bytes), placed({epoch, offset, end, exact}),
    *     gap({bytes, exact}), notice(mark), viewers({count, writer, seconds}), echo(microseconds),
    *     uncertain({sent, unsent}), roundTrip(milliseconds), state(name, detail).
    */
@@ -117,9 +125,7 @@ export class ConsoleSession {
 
   /** Type bytes. */
   send(bytes) {
-    if (bytes.length) {
-      this.#put(bytes);
-    }
+    if (bytes.length) this.#put(bytes);
   }
 
   /** Send a BREAK. */
@@ -141,17 +147,13 @@ export class ConsoleSession {
   /** Tell the size of the terminal. */
   resize(columns, rows) {
     this.#size = { Width: columns, Height: rows };
-    if (this.#isOpen) {
-      this.#transmit(channel.encodeControl(this.#size));
-    }
+    if (this.#isOpen) this.#transmit(channel.encodeControl(this.#size));
   }
 
   /** Tell that so many more bytes of output were shown. */
   taken(count) {
     const number = this.#state.take(count);
-    if (number !== null && this.#isOpen) {
-      this.#transmit(channel.encodeControl({ Taken: number }));
-    }
+    if (number !== null && this.#isOpen) this.#transmit(channel.encodeControl({ Taken: number }));
   }
 
   /** End the session. */
@@ -161,11 +163,8 @@ export class ConsoleSession {
 
   /** Try at once; or find out at once whether an open connection still is one. */
   reconnectNow() {
-    if (this.#name === "reconnecting") {
-      this.#reconnecting.now();
-    } else if (this.#isOpen) {
-      this.#state.isResumable && this.#liveness.probe();
-    }
+    if (this.#name === "reconnecting") this.#reconnecting.now();
+    else if (this.#isOpen && this.#state.isResumable) this.#liveness.probe();
   }
 
   /** Return a plain object from which another page goes on with the session; null if none can. */
@@ -182,9 +181,7 @@ export class ConsoleSession {
     const ours = restored !== null && (await this.#claim.take(saved.id, locks, this.#clock));
     if (ours) {
       this.#id = saved.id;
-      for (const item of this.#state.input.takeAll()) {
-        restored.input.put(item);
-      }
+      for (const item of this.#state.input.takeAll()) restored.input.put(item);
       this.#state = restored;
     } else {
       this.#id = crypto.randomUUID();
@@ -245,7 +242,8 @@ export class ConsoleSession {
     } else {
       const refusal = await this.#options.explain().catch(() => null);
       if (this.#connection === null && this.#name !== "ended") {
-        refusal === null ? this.#unreached(reason) : this.#refused(refusal);
+        if (refusal === null) this.#unreached(reason);
+        else this.#refused(refusal);
       }
     }
   }
@@ -272,7 +270,11 @@ export class ConsoleSession {
     }
   }
 
-  /** The server has refused an attempt. */
+  /**
+   * The server has refused an attempt.
+   *
+   * @param {any} refusal
+   */
   #refused({ code, reason = "", message, retryAfterSeconds = 0, kind = "", causes = [] }) {
     this.#drop();
     if (code === 401) {
@@ -308,11 +310,8 @@ export class ConsoleSession {
   }
 
   #receiveStatus(status) {
-    if (!this.#state.isResumable && !this.#isOpen && status.code) {
-      this.#refused(status);
-    } else if (!(status.reason === "Resumed" && this.#state.mayResumeAgain)) {
-      this.#end(status);
-    }
+    if (!this.#state.isResumable && !this.#isOpen && status.code) this.#refused(status);
+    else if (!(status.reason === "Resumed" && this.#state.mayResumeAgain)) this.#end(status);
   }
 
   /** @param {import("./resume.js").Effects} effects */
@@ -320,16 +319,10 @@ export class ConsoleSession {
     if (effects.key) {
       this.#keepNow(); // before the server hears this page, and forgets the key before
     }
-    if (effects.ready) {
-      this.#ready();
-    }
-    if (effects.placed) {
-      this.#placed(effects.placed);
-    }
+    if (effects.ready) this.#ready();
+    if (effects.placed) this.#placed(effects.placed);
     for (const name of ["uncertain", "gap", "notice", "viewers", "echo"]) {
-      if (name in effects) {
-        this.#on[name]?.(effects[name]);
-      }
+      if (name in effects) this.#on[name]?.(effects[name]);
     }
     if (effects.ping !== undefined) {
       this.#flush();
@@ -354,15 +347,13 @@ export class ConsoleSession {
   }
 
   #greet() {
-    if (this.#size !== null) {
-      this.#transmit(channel.encodeControl(this.#size));
-    }
+    if (this.#size !== null) this.#transmit(channel.encodeControl(this.#size));
     this.#flush();
   }
 
   #placed(placed) {
     if (this.#name === "resuming") {
-      const seconds = (this.#clock.now() - this.#lostAt) / 1000;
+      const seconds = (this.#clock.now() - Number(this.#lostAt)) / 1000;
       this.#lostAt = null;
       this.#enter("resumed", { seconds, missed: Math.max(0, (placed.end ?? 0) - placed.offset) });
     }
@@ -373,25 +364,18 @@ export class ConsoleSession {
   // What is sent.
 
   #put(item) {
-    if (this.#name === "ended") {
-      return;
-    }
+    if (this.#name === "ended") return;
     this.#state.input.put(item);
     this.#flush();
     this.#keepTimer ??= this.#clock.setTimeout(() => this.#keepNow(), KEEP_MILLISECONDS);
   }
 
   #flush() {
-    if (!this.#isOpen) {
-      return;
-    }
+    if (!this.#isOpen) return;
     const items = this.#state.isResumable ? this.#state.takeInput() : this.#state.input.takeAll();
     for (const item of items) {
-      if (item instanceof Uint8Array) {
-        this.#transmit(channel.encode(channel.STDIN, item));
-      } else {
-        this.#transmit(channel.encodeControl({ ...(this.#size ?? { Width: 0, Height: 0 }), ...item }));
-      }
+      if (item instanceof Uint8Array) this.#transmit(channel.encode(channel.STDIN, item));
+      else this.#transmit(channel.encodeControl({ ...(this.#size ?? { Width: 0, Height: 0 }), ...item }));
     }
   }
 
@@ -404,9 +388,7 @@ export class ConsoleSession {
     this.#keepTimer = null;
     const saved = this.save();
     try {
-      if (saved !== null) {
-        this.#options.keep?.(saved);
-      }
+      if (saved !== null) this.#options.keep?.(saved);
     } catch {
       // The storage of the browser is full: the session goes on, and only a reload would end it.
     }
@@ -420,9 +402,7 @@ export class ConsoleSession {
   }
 
   #end({ reason, message, code = 0, exitCode = null, kind = "", causes = [] }) {
-    if (this.#name === "ended") {
-      return;
-    }
+    if (this.#name === "ended") return;
     this.#reconnecting.stop();
     this.#clock.clearTimeout(this.#keepTimer);
     this.#drop(NORMAL_CLOSURE);
@@ -446,15 +426,13 @@ function restore(saved, replayBytes) {
 /**
  * Listen to what happens to the tab and its network.
  *
- * @param {EventTarget} target the window.
+ * @param {any} target the window.
  * @param {object} on usable(): the network is back, or the page is shown again; hidden(): the page is
  *     hidden, and may be closed without another word.
  * @returns {function()} ends it.
  */
 export function listen(target, { usable, hidden }) {
-  if (typeof target.addEventListener !== "function") {
-    return () => {};
-  }
+  if (typeof target.addEventListener !== "function") return () => {};
   const { document } = target;
   const changed = () => (document.hidden ? hidden() : usable());
   const events = [

@@ -43,7 +43,7 @@ export class Attachment {
     this.#request = this.#saved?.request ?? request;
     this.#first = new FirstScreen({
       read: () => this.#readState(),
-      show: (bytes, count) => screen.write(bytes, () => count && this.session.taken(count)),
+      show: (bytes, count) => screen.write(bytes, () => count && this.session?.taken(count)),
     });
   }
 
@@ -109,7 +109,7 @@ export class Attachment {
   /** End the session because another one takes its place, of which the owner need not hear. */
   replace() {
     this.#isReplaced = true;
-    this.session.leave();
+    this.session?.leave();
     this.#first.cancel();
   }
 

@@ -53,7 +53,7 @@ export class Clipboard {
     const paste = examine(text);
     if (!paste.text) return;
     if (!paste.asks || (await confirmPaste(this.#console.place.name, paste))) {
-      this.#type(encode(paste.text, this.#console.screen.isBracketed));
+      this.#type(encode(paste.text, this.#console.screen?.isBracketed ?? false));
     }
     this.#console.focus();
   }

@@ -43,10 +43,12 @@ export class Console {
   // Of the present session.
   #rights = { drives: true, takesOver: false, mayType: true };
   #roles = new Roles();
+  /** @type {object[] | null} */
   #recordings = null; // those that the user knows of
   /** @type {MachineWatch | null} */
   #machine = null;
   // What the user sees.
+  /** @type {Screen | null} */
   #screen = null;
   #terminal;
   #finder;
@@ -192,7 +194,7 @@ export class Console {
     const { reason } = this.place;
     const attachment = new Attachment(this.context, this.place, {
       request: { path, query: { ...query, ...(reason && { reason }) } },
-      screen: this.#screen,
+      screen: /** @type {Screen} */ (this.#screen),
       on: {
         placed: () => this.#status.position(() => this.#life.session?.save()?.position?.offset ?? null),
         notice: (mark) => this.#notice(mark),
@@ -250,12 +252,12 @@ export class Console {
   }
 
   #watchMachine() {
-    this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
-      const { machine } = this.#machine;
+    const watch = (this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
+      const { machine } = watch;
       this.#status.machine(machine);
       this.#end.follow(machine, hasStarted);
-    });
-    this.#end.follow(this.#machine.machine, false);
+    }));
+    this.#end.follow(watch.machine, false);
   }
 
   #leaveMachine() {
@@ -333,7 +335,7 @@ export class Console {
 
   /** Type the command that tells a machine with a serial line the size of this terminal. */
   typeSize() {
-    this.type(`stty cols ${this.#screen.columns} rows ${this.#screen.rows}\r`);
+    this.type(`stty cols ${this.#screen?.columns} rows ${this.#screen?.rows}\r`);
   }
 
   changeFontSize(step) {

@@ -80,8 +80,8 @@ export async function chooseCommand(title, commands) {
     dialog.addEventListener("keydown", (event) => {
       if (event.altKey || event.metaKey || event.key === "Control" || event.key === "Shift") return;
       if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-        const all = [...dialog.querySelectorAll("button:not(:disabled)")];
-        const at = all.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
+        const all = /** @type {HTMLElement[]} */ ([...dialog.querySelectorAll("button:not(:disabled)")]);
+        const at = all.findIndex((each) => each === document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
         all.at(at % all.length)?.focus();
         event.preventDefault();
         return;

@@ -9,6 +9,7 @@ const NO_SESSION = "No session";
 export class EndPanel {
   #owner;
   #waiting;
+  /** @type {((machine: any, hasStarted: boolean) => void) | null} */
   #followMachine = null; // if the machine decides what the user can do
 
   constructor(owner) {
@@ -21,7 +22,7 @@ export class EndPanel {
   }
 
   focus() {
-    this.element.querySelector("input, .button:not([hidden])")?.focus();
+    /** @type {HTMLElement | null} */ (this.element.querySelector("input, .button:not([hidden])"))?.focus();
   }
 
   hide() {

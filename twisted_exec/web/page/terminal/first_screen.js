@@ -31,9 +31,12 @@ export class FirstScreen {
   #read;
   #show;
   #clock;
+  /** @type {object | null} */
   #reading = null; // identifies the newest request
+  /** @type {any} */
   #state = null; // until it is shown
   #timer = null; // while the output waits
+  /** @type {Uint8Array[]} */
   #held = [];
   #epoch = "";
   #offset = 0; // of the next output
@@ -43,6 +46,7 @@ export class FirstScreen {
    * @param {() => Promise<object|null>} options.read the state for the terminal's present size
    * @param {(bytes: Uint8Array, count: number) => void} options.show `count`: how much of it is output of
    *     the session
+   * @param {any} [options.clock]
    */
   constructor({ read, show, clock = globalThis }) {
     this.#read = read;

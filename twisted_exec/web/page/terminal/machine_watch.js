@@ -3,7 +3,7 @@
 import { rowOf } from "../views/machine_rows.js";
 
 export class MachineWatch {
-  /** `{state, problem, runs}`; null if unknown. */
+  /** @type {{state: string, problem: string, runs: boolean} | null} null if unknown. */
   machine = null;
   #leaving = new AbortController();
   #changed;

@@ -49,7 +49,7 @@ export class Roles {
   isObserver = false;
   /** The user may only observe. */
   isDenied = false;
-  /** Name of the writer; empty if it is this session or unknown, null if there is none. */
+  /** @type {string | null} Name of the writer; empty if it is this session or unknown, null if there is none. */
   writer = "";
 
   /** @param {boolean} isReadOnly the session can never write */

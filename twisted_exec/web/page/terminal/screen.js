@@ -1,6 +1,6 @@
 /** One xterm.js terminal: appearance, size, search, clipboard. */
 
-import { loadStyles } from "../dom.js";
+import { loadStyles, loadVendored } from "../dom.js";
 import { guard, onTyped } from "./hostile.js";
 
 const SCROLLBACK_ROWS = 10_000;
@@ -61,9 +61,9 @@ let modules = null;
 /** Load xterm.js; @throws {Error} this installation has none. */
 export function load() {
   modules ??= Promise.all([
-    import("../vendor/xterm.js"),
-    import("../vendor/addon-fit.js"),
-    import("../vendor/addon-search.js"),
+    loadVendored("xterm.js"),
+    loadVendored("addon-fit.js"),
+    loadVendored("addon-search.js"),
     loadStyles("vendor/xterm.css"),
   ]).catch((problem) => {
     modules = null;
@@ -120,7 +120,7 @@ export class Screen {
     this.#recolour = () => {
       this.terminal.options.theme = theme.isDark ? DARK : LIGHT;
     };
-    this.#resize = () => this.setFontSize(this.#size(), false);
+    this.#resize = () => this.setFontSize(this.#size());
     theme.addEventListener("change", this.#recolour);
     addEventListener("twisted-exec-font", this.#resize);
   }

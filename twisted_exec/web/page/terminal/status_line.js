@@ -16,6 +16,7 @@ export class StatusLine {
   #place;
   #state;
   #facts;
+  /** @type {() => number | null} */
   #offset;
   #session;
   #stateText;
@@ -148,7 +149,11 @@ export class StatusLine {
     this.#names.textContent = `: ${viewerNames(names).map(printable).join(", ")}`;
   }
 
-  /** Return the users of all sessions at this console; fails without the right to list them. */
+  /**
+   * Return the users of all sessions at this console; fails without the right to list them.
+   *
+   * @returns {Promise<any>}
+   */
   async #people() {
     const { api, machines } = this.#context;
     const { namespace } = this.#place;
@@ -156,7 +161,7 @@ export class StatusLine {
     const path = listPath("consolesessions", namespace);
     const { items } = await api.list(path, { query: { fieldSelector: `spec.machine=${name}` } });
     const resource = qualifiedName(kind);
-    return items
+    return /** @type {any[]} */ (items)
       .filter(({ spec }) => !spec.machineResource || spec.machineResource === resource)
       .map(({ spec, status = {} }) => ({
         user: spec.user ?? "",

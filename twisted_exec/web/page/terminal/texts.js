@@ -108,7 +108,11 @@ export function recordingNews(before, now) {
   return text ? `This console is recorded for ${text}.` : "This console is not recorded any more.";
 }
 
-/** Return why a session has ended, as a sentence. */
+/**
+ * Return why a session has ended, as a sentence.
+ *
+ * @param {any} ending
+ */
 export function endText({ reason, message, exitCode, code, kind, causes = [] }) {
   if (reason === "UserLeft") return "You have closed this session.";
   if (exitCode !== null && exitCode !== undefined && (exitCode !== 0 || !message)) {
@@ -142,7 +146,11 @@ export function mayOpenAgain(ending) {
   return !isMachineMissing(ending) && ending.reason !== STOPPED;
 }
 
-/** Return what policies demand of the user of a refused session: `{reason: boolean, approval: boolean}`. */
+/**
+ * Return what policies demand of the user of a refused session: `{reason: boolean, approval: boolean}`.
+ *
+ * @param {any} ending
+ */
 export function demands({ causes = [] }) {
   return { reason: has(causes, REASON_REQUIRED), approval: has(causes, APPROVAL_REQUIRED) };
 }

@@ -25,7 +25,9 @@ export function show(container, context, parameters) {
 }
 
 class Alerts extends ListView {
+  /** @type {any[] | null} */
   #alerts = null;
+  /** @type {any[] | null} */
   #matches = null;
   /** @type {Map<any, any[]>} unhealthy machines, by kind. */
   #unhealthy = new Map();
@@ -62,7 +64,7 @@ class Alerts extends ListView {
       problem: this.problems.matches,
       select: (event) => matchOf(event) !== null,
       onChange: (objects) => {
-        const found = objects.map(matchOf).sort((first, second) => (first.time < second.time ? 1 : -1));
+        const found = objects.map((each) => /** @type {any} */ (matchOf(each))).sort((first, second) => (first.time < second.time ? 1 : -1));
         this.#matches = found.slice(0, MOST_MATCHES);
       },
     });
@@ -90,7 +92,7 @@ class Alerts extends ListView {
   #healthRow(kind, machine, now) {
     const { machines, link } = this.context;
     const { namespace, name } = machine.metadata;
-    const health = healthOf(machine);
+    const health = /** @type {any} */ (healthOf(machine));
     const route = machines.routeName(kind, name);
     const log = link(namespace, route, "logs");
     return {

@@ -9,7 +9,7 @@ const AGES_MILLISECONDS = 5000;
 const TYPED_MILLISECONDS = 400;
 const DRAW_MILLISECONDS = 100;
 
-/** A view implements `begin()`, which calls `list()` or `watch()`, and `draw()`. */
+/** A view implements two methods. */
 export class ListView {
   #options;
   #stopped = new AbortController();
@@ -35,13 +35,14 @@ export class ListView {
    * @param {string} [options.group] of the resource; see Api.can.
    * @param {string} options.role that may list the resource.
    * @param {string} [options.missing] the notice if the server does not have the resource.
-   * @param {Record<string, [string, string]>} [options.rights] verb and subresource by the names in {@link rightsIn}.
+   * @param {Record<string, string[]>} [options.rights] verb and subresource by the names in {@link rightsIn}.
    * @param {{filter?: string, namespaces?: string | null}} [options.kept] what the user has typed before.
    */
   constructor(context, { namespace, query }, options) {
     const { plural, missing, kept = {} } = options;
     this.#options = options;
-    Object.assign(this, { context, plural });
+    this.context = context;
+    this.plural = plural;
     const named = namespace ?? query.get("namespace") ?? kept.namespaces ?? null;
     this.#isAnywhere = named === null;
     const typed = { type: "search", spellcheck: "false", autocomplete: "off" };
@@ -50,6 +51,11 @@ export class ListView {
     this.problem = h("div");
     this.isServed = !missing || context.machines.serves(plural);
   }
+
+  /** Call `list()` or `watch()`. */
+  begin() {}
+
+  draw() {}
 
   /** Aborts when the view is left. */
   get signal() {
@@ -69,7 +75,7 @@ export class ListView {
   async start() {
     if (this.isServed && this.#isAnywhere) {
       const { api, config, store } = this.context;
-      const mayListAll = await may(api, "list", this.plural, "", "", "", this.#options.group);
+      const mayListAll = await may(api, "list", this.plural, "", "", "", this.#options.group ?? "");
       const home = store.get("namespace") ?? (config.namespace || config.machine?.namespace || "default");
       this.namespaces.value = mayListAll ? "" : home;
     }
@@ -91,9 +97,8 @@ export class ListView {
    * Keep the objects of a list in all namespaces that the user has named.
    *
    * @param {(namespace: string) => string} path
-   * @param {object} options as of {@link watch}, and these:
-   * @param {(objects: any[]) => void} options.onChange is called before `draw()`.
-   * @param {(object: any) => boolean} [options.select]
+   * @param {any} options as of {@link watch}, and these: `onChange(objects)` is called before `draw()`;
+   *   `select(object)` says which ones are kept.
    */
   list(path, { onChange, select, ...options }) {
     const lists = new Map();
@@ -210,8 +215,8 @@ export class ListView {
   }
 
   #report(place, path, problem) {
-    if (!this.#problems.has(place)) this.#problems.set(place, new Map());
-    const notices = this.#problems.get(place);
+    const notices = this.#problems.get(place) ?? new Map();
+    this.#problems.set(place, notices);
     if (problem) notices.set(path, problem);
     else notices.delete(path);
     fill(place, [...notices.values()]);
@@ -219,7 +224,7 @@ export class ListView {
   }
 
   async #learn(namespace) {
-    const rights = Object.entries(this.#options.rights);
+    const rights = Object.entries(this.#options.rights ?? {});
     const answers = await Promise.all(
       rights.map(([, [verb, subresource]]) => may(this.context.api, verb, this.plural, subresource, namespace)),
     );

@@ -30,24 +30,19 @@ class LogView {
   #turn = 0;
   #match = NaN;
   #searched = "";
+  /** @type {{lines: any[], changed: Set<any>, end: number, skipped: number, frame: number}} */
   #pending = { lines: [], changed: new Set(), end: NaN, skipped: 0, frame: 0 };
 
   constructor(container, context, { namespace, name, query }) {
-    Object.assign(this, { context, namespace, name, query });
-    this.deleted = null; // the console of a machine that was deleted
+    this.context = context;
+    this.namespace = namespace;
+    this.name = name;
+    this.query = query;
+    /** @type {any} the console of a machine that was deleted. */
+    this.deleted = null;
     this.source = new LogSource(context.api, `${context.machines.path(namespace, name)}/log`);
     const base = context.link(namespace, name, "logs");
     this.window = new LogWindow(`Log of ${printable(name)}`, { hasColours: true, link: (offset) => `${base}?offset=${offset}` });
-    this.#build(container);
-    this.#run(() => this.#start());
-  }
-
-  stop() {
-    cancelAnimationFrame(this.#pending.frame);
-    for (const each of [this.#following, this.#searching, this.#stopped]) each.abort();
-  }
-
-  #build(container) {
     const { window } = this;
     this.problem = h("div");
     this.facts = h("span", { class: "dim" });
@@ -81,6 +76,12 @@ class LogView {
     window.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     window.element.addEventListener("keydown", (event) => this.#keyPressed(event));
     fill(container, h("div", { class: "log-controls" }, this.paged), this.problem, h("div", { class: "toolbar" }, this.facts), window.element);
+    this.#run(() => this.#start());
+  }
+
+  stop() {
+    cancelAnimationFrame(this.#pending.frame);
+    for (const each of [this.#following, this.#searching, this.#stopped]) each.abort();
   }
 
   /** Do what the user asked for last: a search ends, and anything else is finished first. */

@@ -88,7 +88,7 @@ class MachineList extends ListView {
       this.#body,
     );
     this.#bottom = new IntersectionObserver((entries) => {
-      if (!entries.at(-1).isIntersecting || this.#drawn.size < this.#limit) return;
+      if (!entries.at(-1)?.isIntersecting || this.#drawn.size < this.#limit) return;
       this.#limit += STEP;
       this.draw();
       // It reports changes only: the end may be in view again, or still.

@@ -57,7 +57,7 @@ export class Table {
       if (!entry) entry = { element: h("tr"), drawn: "" };
       if (entry.drawn !== drawn) this.#draw(entry, row, drawn);
       this.#rows.set(row.key, entry);
-      if (entry.element === place) place = place.nextSibling;
+      if (entry.element === place) place = entry.element.nextSibling;
       else this.#body.insertBefore(entry.element, place);
     }
     for (const { element } of known.values()) element.remove();
@@ -67,14 +67,16 @@ export class Table {
   }
 
   #showMore() {
-    const last = this.#body.lastChild;
+    const last = this.#body.lastElementChild;
     this.#limit += STEP;
     this.#drawRows();
-    last?.nextSibling?.querySelector("a, button, summary")?.focus();
+    /** @type {HTMLElement | null} */ (last?.nextElementSibling?.querySelector("a, button, summary"))?.focus();
   }
 
   #draw(entry, row, drawn) {
-    const focused = entry.element.contains(document.activeElement) ? document.activeElement : null;
+    const focused = /** @type {HTMLElement | null} */ (
+      entry.element.contains(document.activeElement) ? document.activeElement : null
+    );
     const opened = entry.element.querySelector("details[open]") !== null;
     const cells = this.#columns.map(({ title, cell, class: name }) => {
       const content = cell(row);
@@ -104,7 +106,7 @@ export function countOf(count, total, noun) {
  * A field with its label.
  *
  * @param {string} label
- * @param {HTMLElement} input
+ * @param {HTMLInputElement | HTMLSelectElement} input
  * @returns {HTMLElement}
  */
 export function field(label, input) {

@@ -1,6 +1,6 @@
 /** The player of asciinema, which is large and is loaded when the first recording is opened. */
 
-import { loadStyles } from "../dom.js";
+import { loadStyles, loadVendored } from "../dom.js";
 
 /**
  * Seconds behind a position that is sought.  The player sums the times of events in another order than the page, and
@@ -13,7 +13,7 @@ let loading = null;
 
 function load() {
   // The player reads its colours from the style sheet when it is created.
-  loading ??= Promise.all([import("../vendor/asciinema-player.js"), loadStyles("vendor/asciinema-player.css")]).then(
+  loading ??= Promise.all([loadVendored("asciinema-player.js"), loadStyles("vendor/asciinema-player.css")]).then(
     ([library]) => library,
     () => null,
   );

@@ -25,19 +25,26 @@ export function showRecording(container, context, place) {
 
 class RecordingView {
   #stopped = new AbortController();
+  /** @type {any} */
   #player = null;
+  /** @type {any} */
   #cast = null;
+  /** @type {any} */
   #bytes = null;
   #isWhole = false;
+  /** @type {any} */
   #timeline = null;
 
   constructor(container, context, { namespace, name }) {
-    Object.assign(this, { context, namespace, name });
+    this.context = context;
+    this.namespace = namespace;
+    this.name = name;
     this.problem = h("div");
     this.facts = h("dl", { class: "facts pairs" });
     this.stage = h("div", { class: "player" });
     this.clock = h("p", { class: "dim mono" });
     this.marks = h("ol", { class: "marks" });
+    this.marksFrame = h("section", { class: "marks-frame", hidden: true }, h("h2", {}, "Markers"), this.marks);
     this.proof = h("section", { hidden: true });
     this.idle = h("input", { type: "checkbox", checked: true, onchange: () => this.#play(this.#now()) });
     this.keys = h("input", { type: "checkbox", onchange: () => this.#play(this.#now()) });
@@ -58,7 +65,7 @@ class RecordingView {
       container,
       h("div", { class: "page-head" }, h("h1", {}, `Recording ${printable(name)}`), h("a", { href: "#/recordings" }, "All recordings")),
       this.problem, this.controls, this.stage, this.clock, this.facts,
-      h("section", { class: "marks-frame", hidden: true }, h("h2", {}, "Markers"), this.marks), this.proof,
+      this.marksFrame, this.proof,
     );
     const timer = setInterval(() => this.#showClock(), CLOCK_MS);
     this.#stopped.signal.addEventListener("abort", () => clearInterval(timer));
@@ -196,7 +203,7 @@ class RecordingView {
         h("li", {}, button(clock(mark.at), () => this.#goTo(mark.at), { title: begin === null ? null : zonedTime(begin + mark.at * 1000) }), " ", printable(mark.label || "marker")),
       ),
     );
-    this.marks.parentElement.hidden = marks.length === 0;
+    this.marksFrame.hidden = marks.length === 0;
     if (marks.length > shown.length) this.marks.append(h("li", {}, `and ${marks.length - shown.length} more`));
   }
 }

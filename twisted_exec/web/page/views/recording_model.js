@@ -88,6 +88,7 @@ export function textsOf(row) {
  * @throws {SyntaxError} it is not an asciicast of version 3.
  */
 export function parseCast(text) {
+  /** @type {any} */
   const cast = {
     header: null, events: [], begin: null, isClosed: false, heads: 0, signed: null, blocks: 0, omitted: 0,
     firstOffset: null, endOffset: null, notText: 0,

@@ -34,6 +34,7 @@ export function show(container, context, parameters) {
 }
 
 class Recordings extends ListView {
+  /** @type {any[] | null} */
   #rows = null;
   #unreadable = ""; // namespaces in the hint
 

@@ -30,7 +30,9 @@ export function show(container, context, parameters) {
 class ScreenView {
   #stopped = new AbortController();
   #reading = new AbortController();
+  /** @type {any} */
   #log = null;
+  /** @type {any} */
   #screen = null;
   #timer = 0;
 

@@ -28,6 +28,7 @@ export function show(container, context, parameters) {
 }
 
 class Sessions extends ListView {
+  /** @type {any[] | null} */
   #rows = null;
 
   constructor(container, context, parameters) {

@@ -4,8 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { FrameDecoder, parseFraming } from "../../../../../twisted_exec/web/page/views/log/frames.js";
-import { decoded, plain } from "../../../../../twisted_exec/web/page/views/log/text.js";
-import { before, from } from "../../../../../twisted_exec/web/page/views/log/ranges.js";
+import { decoded } from "../../../../../twisted_exec/web/page/views/log/text.js";
 
 const bytes = (text) => new TextEncoder().encode(text);
 

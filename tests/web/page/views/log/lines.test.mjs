@@ -5,7 +5,6 @@ import { test } from "node:test";
 
 import { LineReader, linesOf, trimmed } from "../../../../../twisted_exec/web/page/views/log/lines.js";
 import { decoded } from "../../../../../twisted_exec/web/page/views/log/text.js";
-import { from } from "../../../../../twisted_exec/web/page/views/log/ranges.js";
 
 const STAMP = "2026-11-20T08:38:20.104595125Z ";
 const TIME = STAMP.trimEnd();

@@ -4,12 +4,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { cssColour, decoded, plain, runsOf, styled } from "../../../../../twisted_exec/web/page/views/log/text.js";
-import { from } from "../../../../../twisted_exec/web/page/views/log/ranges.js";
-
-const STAMP = "2026-11-20T08:38:20.104595125Z ";
-const TIME = STAMP.trimEnd();
-const bytes = (text) => new TextEncoder().encode(text);
-const line = (offset, text, isComplete = true) => ({ offset, time: TIME, bytes: bytes(text), isComplete });
 
 test("escape sequences are removed, whatever they ask for", () => {
   const cases = [

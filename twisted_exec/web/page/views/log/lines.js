@@ -27,6 +27,7 @@ export class LineReader {
   #offset;
   /** @type {Line | null} */
   #open = null;
+  /** @type {Uint8Array} */
   #head = EMPTY;
 
   /** @param {number} offset of the first byte. */

@@ -76,7 +76,7 @@ export function mark(element, wanted) {
   const needle = wanted.toLowerCase();
   const walker = document.createTreeWalker(element.querySelector(".line-text") ?? element, NodeFilter.SHOW_TEXT);
   const nodes = [];
-  while (walker.nextNode()) nodes.push(walker.currentNode);
+  while (walker.nextNode()) nodes.push(/** @type {Text} */ (walker.currentNode));
   for (const node of nodes) {
     const at = node.data.toLowerCase().indexOf(needle);
     if (at < 0 || node.data.toLowerCase().length !== node.data.length) continue;

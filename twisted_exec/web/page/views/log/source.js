@@ -57,9 +57,9 @@ export async function deletedLog(api, namespace, machine, signal) {
 
 /** The log of one machine, or one boot of it. */
 export class LogSource {
-  /** The range of the retained output, or of the chosen boot: offsets and epoch. Null if the server sends no offsets. */
+  /** @type {any} range of the retained output, or of the chosen boot: offsets and epoch. Null if the server sends no offsets. */
   range = null;
-  /** The chosen boot: 0 is the newest, -1 the one before it; null for all output. */
+  /** @type {number | null} The chosen boot: 0 is the newest, -1 the one before it; null for all output. */
   boot = null;
   #oldest = NaN;
 
@@ -69,7 +69,9 @@ export class LogSource {
    * @param {typeof sleep} [pause] before a lost log is followed again.
    */
   constructor(api, path, pause = sleep) {
-    Object.assign(this, { api, path, pause });
+    this.api = api;
+    this.path = path;
+    this.pause = pause;
   }
 
   /**
@@ -150,7 +152,7 @@ export class LogSource {
     const range = around(offset, this.range);
     const piece = await this.#piece(range, "forward", signal);
     // Of very short lines there may be too many before the offset.
-    return piece && piece.end <= offset && piece.end < range.end ? this.newer(offset, signal) : piece;
+    return range && piece && piece.end <= offset && piece.end < range.end ? this.newer(offset, signal) : piece;
   }
 
   /**
@@ -185,7 +187,9 @@ export class LogSource {
         direction === "back" ? before(at, this.range, SEARCH_PIECE_BYTES) : from(at, this.range, SEARCH_PIECE_BYTES);
       if (!range) return { found: null, offset: at, isEnd: true };
       const mayBeginWithin = direction === "back" ? range.start > this.range.start : at === offset && at >= this.range.start;
-      const piece = await this.#piece(range, direction, signal, { mayBeginWithin, most: Infinity });
+      const piece = /** @type {Piece} */ (
+        await this.#piece(range, direction, signal, { mayBeginWithin, most: Infinity })
+      );
       const lines = direction === "back" ? [...piece.lines].reverse() : piece.lines;
       const line = lines.find(isMatch);
       if (line) return { found: line.offset, offset: line.offset, isEnd: false };

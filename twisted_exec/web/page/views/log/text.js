@@ -24,7 +24,8 @@ const OFF = { 22: ["bold", "faint"], 23: ["italic"], 24: ["underline"], 27: ["in
  * @typedef {object} Style
  * @property {number | string} [foreground] a number of the palette, or #rrggbb.
  * @property {number | string} [background]
- * @property {boolean} [bold] and faint, italic, underline, inverse, strikethrough.
+ * @property {boolean} [bold] and faint, italic, underline, strikethrough.
+ * @property {boolean} [inverse]
  */
 
 /**
@@ -143,7 +144,7 @@ const BASE = [
 /**
  * A colour as CSS.
  *
- * @param {unknown} colour a number from 0 to 255, or #rrggbb.
+ * @param {any} colour a number from 0 to 255, or #rrggbb.
  * @returns {string | null} null for anything else.
  */
 export function cssColour(colour) {

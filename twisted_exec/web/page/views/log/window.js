@@ -63,7 +63,7 @@ export class LogWindow {
       const made = this.#make(piece, {});
       this.#pieces.unshift(made);
       this.element.prepend(made.element);
-      while (this.#pieces.length > MOST_PIECES) this.#pieces.pop().element.remove();
+      while (this.#pieces.length > MOST_PIECES) this.#pieces.pop()?.element.remove();
     });
   }
 
@@ -75,7 +75,7 @@ export class LogWindow {
       const made = this.#make(piece, this.#style());
       this.#pieces.push(made);
       this.element.append(made.element);
-      while (this.#pieces.length > MOST_PIECES) this.#pieces.shift().element.remove();
+      while (this.#pieces.length > MOST_PIECES) this.#pieces.shift()?.element.remove();
     };
     if (isAtEnd) add();
     else this.#keepPlace(add);
