@@ -211,7 +211,8 @@ class KeptTests(KeptCase):
         await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
         await changing
         runtime.machines.save(record)
-        self.assertEqual(os.listdir(os.path.join(self.directory, "state", "machines")), [])
+        # The directory goes as soon as the disk answers.
+        await self.until(lambda: not os.listdir(os.path.join(self.directory, "state", "machines")))
 
 
 class ShellTests(KeptCase):
