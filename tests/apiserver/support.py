@@ -19,7 +19,7 @@ from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import Kind, Object, served
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.users import EXPOSED
-from twisted_exec.apiserver.assembly import ServerParts, assemble
+from twisted_exec.apiserver.assembly import ServerParts, ServingSettings, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
@@ -178,7 +178,9 @@ class APITestCase(SynchronousTestCase):
             node_pods=self.node_pods,
             **self.signing(),
         )
+        settings = {"dialects": self.dialects, "scheduling": False, **self.settings()}
         return assemble(
+            ServingSettings(**settings),
             control_plane,
             Backend(self.forwarding()),
             self.audit,
@@ -186,9 +188,12 @@ class APITestCase(SynchronousTestCase):
             self.clock,
             limits=self.limits,
             now=self.clock.seconds,
-            dialects=self.dialects,
             **self.more(),
         )
+
+    def settings(self) -> dict[str, Any]:
+        """Further settings of the assembly."""
+        return {}
 
     def more(self) -> dict[str, Any]:
         """Further arguments of the assembly."""

@@ -30,7 +30,7 @@ class RecordTests(APITestCase):
 
     policy = DEFAULT_POLICY
 
-    def more(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {"audit_policy": self.policy}
 
     def last(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class BodyTests(RecordTests):
 class ReadTests(APITestCase):
     """A policy that records reads."""
 
-    def more(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {"audit_policy": parse(policy({"level": "Metadata"}))}
 
     def test_reads(self) -> None:

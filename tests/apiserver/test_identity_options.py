@@ -9,7 +9,7 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
-from twisted_exec.apiserver.options import IDENTITY_PATHS, IdentityOptions, identities
+from twisted_exec.apiserver.options import IdentityOptions, identities
 
 ISSUER = "https://exec.example"
 
@@ -18,7 +18,6 @@ class Options(IdentityOptions):
     """Options of a program without others."""
 
     program = "exec-test"
-    paths = IDENTITY_PATHS
 
 
 class IdentityOptionsTests(SynchronousTestCase):

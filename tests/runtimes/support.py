@@ -11,6 +11,7 @@ import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -31,6 +32,7 @@ from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
 from twisted_exec.runtimes.processes import Leader, ProcessTable, read_process
 from twisted_exec.runtimes.service import MARK, MachineRuntime
+from twisted_exec.runtimes.supervised import MachineSettings
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import connect
@@ -138,10 +140,13 @@ class RuntimeCase(TestCase):
         chosen = parse({"classes": list(classes or (SHELL,))})
         inherited = options.pop("inherited", None)
         cache = options.pop("cache", None) or RequestCache(reactor)  # type: ignore[arg-type]
+        names = {each.name for each in fields(MachineSettings)} & options.keys()
+        settings = MachineSettings(**{name: options.pop(name) for name in names})
         runtime = MachineRuntime(
             [each.build(reactor, self.table) for each in chosen],
             self.table,
             reactor,
+            settings,
             state_directory=os.path.join(self.directory, "state"),
             cache=cache,
             exec_url=options.pop("exec_url", lambda token: f"https://runtime.example/{token}"),

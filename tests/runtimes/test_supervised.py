@@ -232,6 +232,7 @@ from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.service import MARK, MachineRuntime
+from twisted_exec.runtimes.supervised import MachineSettings
 
 async def main():
     table = ProcessTable(reactor, MARK)
@@ -243,7 +244,7 @@ async def main():
     ]
     runtime = MachineRuntime(
         [one.build(reactor, table) for one in parse({"classes": classes})], table, reactor,
-        state_directory=sys.argv[1], cache=RequestCache(reactor), exec_url=str,
+        MachineSettings(), state_directory=sys.argv[1], cache=RequestCache(reactor), exec_url=str,
     )
     await runtime.prepare()
     runtime.startService()

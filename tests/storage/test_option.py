@@ -9,9 +9,10 @@ import os
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.program.options import ProgramOptions, settings_of
 from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.storage.option import limits_of, storage_option
+from twisted_exec.storage.option import storage_option
 from twisted_exec.storage.quota import QuotaLimits, size_option
 from twisted_exec.storage.sqlite import SQLiteStorage
 
@@ -46,9 +47,14 @@ class QuotaOptionTests(SynchronousTestCase):
     """Tests for the options of quotas."""
 
     def test_sizes(self) -> None:
-        """Sizes are Kubernetes' quantities; 0 is no limit; defaults are text."""
-        options = {"storage-quota-namespace": "64Mi", "storage-quota-total": size_option("0")}
-        self.assertEqual(limits_of(options), QuotaLimits(64 << 20, 0))
+        """Sizes are Kubernetes' quantities; 0 is no limit."""
+
+        class StoreOptions(ProgramOptions):
+            settings_class = QuotaLimits
+
+        options = StoreOptions()
+        options.parseOptions(["--storage-quota-total=0"])
+        self.assertEqual(settings_of(QuotaLimits, options), QuotaLimits(64 << 20, 0))
         self.assertEqual(size_option("1e3"), 1000)
 
     def test_refused(self) -> None:

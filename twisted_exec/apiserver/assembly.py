@@ -11,7 +11,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,9 +20,9 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api import kinds
-from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect
 from twisted_exec.api.kinds import Kind
-from twisted_exec.apiserver.auditing import AuditedDispatcher, AuditPolicy
+from twisted_exec.apiserver.auditing import DEFAULT_POLICY, AuditedDispatcher, AuditPolicy, load
 from twisted_exec.apiserver.consoles import texts
 from twisted_exec.apiserver.consoles.admission import PolicyLabels, RecordingRules, RequestRights
 from twisted_exec.apiserver.consoles.connect import (
@@ -84,10 +84,12 @@ from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.kube.leases import LeaderServices
 from twisted_exec.program.audit import Trail
+from twisted_exec.program.config_file import ConfigError
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import MetricsRegistry, QueueMetrics, SessionMetrics
+from twisted_exec.program.options import ALLOWED_ORIGIN, CONSOLE_VERBS, OPTION, ProgramOption, days
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
 from twisted_exec.streaming.proxy import Proxy
@@ -104,6 +106,77 @@ REVIEWS_AT_ONCE = 16
 
 _WAIT_SECONDS = 20.0
 """Longest wait of a user for a console while many are being opened."""
+
+
+def _policy(path: str) -> AuditPolicy:
+    """:raises ValueError: the file is not an audit policy."""
+    try:
+        return load(path)
+    except ConfigError as problem:
+        raise ValueError(str(problem)) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingSettings:
+    """
+    Settings of each API server, whatever its control plane.
+
+    :param dialects: dialects of machines, each once; Pods of the first keep the machines' names.
+    :param allowed_origins: further origins of web pages that may send requests.
+    :param scheduling: run the scheduler.
+    :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
+    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
+    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
+    :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
+    """
+
+    dialects: Sequence[Dialect] = field(
+        default=(DEFAULT,),
+        metadata={
+            OPTION: ProgramOption(
+                "dialect",
+                f"Dialect of the machines: {NAMES}; may be repeated, and then only Pods of the first "
+                f"have the names of their machines.  [default: {DEFAULT}]",
+                several=True,
+            )
+        },
+    )
+    allowed_origins: Collection[bytes] = field(default=(), metadata={OPTION: ALLOWED_ORIGIN})
+    scheduling: bool = field(
+        default=True,
+        metadata={
+            OPTION: ProgramOption(
+                "scheduler",
+                "Assign machines without a pool to one.  The default.",
+                reverse="Leave scheduling to another program, such as ironcore's own.",
+            )
+        },
+    )
+    deleted_console_days: int = field(
+        default=DEFAULT_DAYS,
+        metadata={
+            OPTION: ProgramOption(
+                "deleted-console-days",
+                "How long the console of a deleted machine is listed; 0 to list none.",
+                days,
+                group="Storage",
+            )
+        },
+    )
+    strict_verbs: bool = field(default=False, metadata={OPTION: CONSOLE_VERBS})
+    sessions: SessionLimits | None = None
+    audit_policy: AuditPolicy | None = field(
+        default=None,
+        metadata={
+            OPTION: ProgramOption(
+                "audit-policy-file",
+                "Requests that are recorded: a Policy of audit.k8s.io/v1; by default all changes.",
+                _policy,
+                group="Audit log",
+                convert=lambda policy: policy or DEFAULT_POLICY,
+            )
+        },
+    )
 
 
 class ControlPlane(Protocol):
@@ -226,6 +299,7 @@ class ServerParts:
 
 
 def assemble(
+    settings: ServingSettings,
     control_plane: ControlPlane,
     backend: Backend,
     audit: IAuditSink,
@@ -235,14 +309,7 @@ def assemble(
     limits: RequestLimits | None = None,
     execute: Execute = defer.execute,
     now: Callable[[], float] = time.time,
-    dialects: Sequence[Dialect] = (DEFAULT,),
-    allowed_origins: Collection[bytes] = (),
-    scheduling: bool = False,
     kubelets: Kubelets | None = None,
-    session_limits: SessionLimits | None = None,
-    deleted_console_days: int = DEFAULT_DAYS,
-    audit_policy: AuditPolicy | None = None,
-    strict_verbs: bool = False,
     page: HostedPage | None = None,
 ) -> ServerParts:
     """
@@ -250,16 +317,10 @@ def assemble(
 
     :param execute: runs the work on large objects; by default at once.
     :param now: seconds since the epoch; a reactor's own clock may start anywhere.
-    :param dialects: dialects of machines, each once.
-    :param allowed_origins: further origins of web pages that may send requests.
-    :param scheduling: run the scheduler.
     :param kubelets: access to kubelets, for Pods on Nodes.
-    :param session_limits: ``None`` for as many as file descriptors allow.
-    :param strict_verbs: see :class:`~twisted_exec.apiserver.consoles.connect.MachineLocator`.
-    :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
-    :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
     :param page: the web console, if it is served.
     """
+    dialects, strict_verbs = settings.dialects, settings.strict_verbs
     storage, registry = control_plane.storage, KindRegistry(control_plane.kinds)
     restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
     restricted = RestrictedAuthorizer(control_plane.authorizer, restrictions, storage)
@@ -280,12 +341,12 @@ def assemble(
         restricted, with_consoles, strict=strict_verbs, is_strict=is_strict, pods=has_pods
     )
     trail = Trail(audit, "apiserver", reactor)
-    sessions = Sessions(trail, SessionMetrics(metrics), session_limits)
+    sessions = Sessions(trail, SessionMetrics(metrics), settings.sessions)
     RoundTripMetrics(metrics, sessions)
     # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
     # session by its id.
     policy = GatePolicy(
-        allowed_origins=allowed_origins,
+        allowed_origins=settings.allowed_origins,
         accepts_session=lambda session: not sessions.has(session),
     )
     gate = Gate(control_plane.authenticator, authorizer, policy)
@@ -333,7 +394,9 @@ def assemble(
     def leader_controllers() -> list[Service]:
         services = control_plane.leader_controllers(registry, bare, reactor, now)
         services += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
-        consoles = DeletedConsoles(dialects, storage, bare, reactor, now, days=deleted_console_days)
+        consoles = DeletedConsoles(
+            dialects, storage, bare, reactor, now, days=settings.deleted_console_days
+        )
         services += [
             consoles,
             ConsoleRequests(dialects, storage, bare, reactor, now),
@@ -341,7 +404,7 @@ def assemble(
                 dialects, storage, reactor, now, Reports(bare, "console-recordings", now)
             ),
         ]
-        if scheduling:
+        if settings.scheduling:
             services += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
         return services
 
@@ -452,10 +515,10 @@ def assemble(
         figures = reached(nodes, answer_seconds=kubelets.seconds, downloads=ANY_DOWNLOADS)
         add_node_proxy(routes, figures)
     dispatcher = GatedDispatcher(gate, routes, sessions)
-    if audit_policy is not None:
+    if settings.audit_policy is not None:
         machines = frozenset(dialect.workload.qualified for dialect in dialects)
         dispatcher = AuditedDispatcher(
-            gate, routes, sessions, trail, audit_policy, reactor, machines
+            gate, routes, sessions, trail, settings.audit_policy, reactor, machines
         )
     return ServerParts(
         dispatcher=dispatcher,

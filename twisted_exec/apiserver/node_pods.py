@@ -15,7 +15,7 @@ Of ``nodes/NAME/proxy/PATH`` only read-only endpoints are served (:class:`NodePr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -38,6 +38,8 @@ from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs, change_of
 from twisted_exec.auth.gate import Gate, GatedRoutes, Handler
 from twisted_exec.auth.interfaces import User
+from twisted_exec.program.options import OPTION, ProgramOption
+from twisted_exec.program.options import seconds as read_seconds
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json
@@ -229,11 +231,58 @@ class KubeletAccess:
     :param ca: CA of kubelets' serving certificates.
     """
 
-    certificate: str
-    key: str
-    ca: str
-    address_types: Sequence[str] = ADDRESS_TYPES
-    seconds: float = 5.0
+    certificate: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "kubelet-client-certificate",
+                "Client certificate for kubelets (PEM); with it, Pods are stored objects on Nodes "
+                "instead of the view of machines.",
+                default="",
+                is_path=True,
+            )
+        }
+    )
+    key: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "kubelet-client-key",
+                "Private key of that certificate (PEM).",
+                default="",
+                is_path=True,
+            )
+        }
+    )
+    ca: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "kubelet-certificate-authority",
+                "CA of kubelets' certificates (PEM).",
+                default="",
+                is_path=True,
+            )
+        }
+    )
+    address_types: Sequence[str] = field(
+        default=ADDRESS_TYPES,
+        metadata={
+            OPTION: ProgramOption(
+                "kubelet-preferred-address-types",
+                "Types of Nodes' addresses, separated by commas: only the first match is dialled.",
+                default=",".join(ADDRESS_TYPES),
+                convert=lambda types: tuple(each.strip() for each in types.split(",")),
+            )
+        },
+    )
+    seconds: float = field(
+        default=5.0,
+        metadata={
+            OPTION: ProgramOption(
+                "kubelet-timeout",
+                "Time limit to connect to a kubelet, and for its response.",
+                read_seconds,
+            )
+        },
+    )
 
     def kubelets(self, clock: IReactorTime) -> Kubelets:
         """Nothing is read before :meth:`ClientCredentials.load`."""

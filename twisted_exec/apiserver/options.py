@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from twisted.python.usage import UsageError
@@ -25,11 +25,8 @@ from twisted_exec.auth.jwt import ALGORITHMS
 from twisted_exec.auth.oidc import Issuer, MappedClaim, checked_url
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.program.options import BrowserOptions, duration, seconds
+from twisted_exec.program.options import BrowserOptions, ProgramOption, duration, settings_of
 from twisted_exec.web.oidc import SCOPES, WebClient
-
-OIDC_PATHS = ("authentication-config", "oidc-ca-file", "oidc-web-client-secret-file")
-"""The options that name one file each."""
 
 _OIDC_PREFIX, _WEB_PREFIX = "oidc-", "oidc-web-"
 _NO_PREFIX = "-"
@@ -57,51 +54,44 @@ class OIDCOptions(BrowserOptions):
 
     group = "Identity providers (OIDC)"
 
-    optParameters = [
-        [
+    more: Sequence[ProgramOption] = (
+        ProgramOption(
             "authentication-config",
-            None,
-            None,
             "Identity providers, as an AuthenticationConfiguration (YAML); instead of --oidc-...",
-        ],
-        ["oidc-issuer-url", None, None, "https URL of the identity provider.", _url],
-        ["oidc-client-id", None, None, "Required audience of its tokens."],
-        ["oidc-username-claim", None, "sub", "Claim of a token with the user name."],
-        [
+            is_path=True,
+        ),
+        ProgramOption("oidc-issuer-url", "https URL of the identity provider.", _url),
+        ProgramOption("oidc-client-id", "Required audience of its tokens."),
+        ProgramOption("oidc-username-claim", "Claim of a token with the user name.", default="sub"),
+        ProgramOption(
             "oidc-username-prefix",
-            None,
-            None,
             "Prefix of user names; - for none.  Default: the issuer and #, for all claims but "
             "email.",
-        ],
-        ["oidc-groups-claim", None, None, "Claim of a token with the groups."],
-        ["oidc-groups-prefix", None, None, "Prefix of group names."],
-        [
+        ),
+        ProgramOption("oidc-groups-claim", "Claim of a token with the groups."),
+        ProgramOption("oidc-groups-prefix", "Prefix of group names."),
+        ProgramOption(
             "oidc-signing-algs",
-            None,
-            "RS256",
             "Accepted signature algorithms, separated by commas.",
-        ],
-        ["oidc-ca-file", None, None, "CA of its certificate (PEM); default: the system's CAs."],
-        [
-            "oidc-web-client-id",
-            None,
-            None,
-            "Client of the web console there, whose tokens are accepted, too.",
-        ],
-        [
+            default="RS256",
+        ),
+        ProgramOption(
+            "oidc-ca-file", "CA of its certificate (PEM); default: the system's CAs.", is_path=True
+        ),
+        ProgramOption(
+            "oidc-web-client-id", "Client of the web console there, whose tokens are accepted, too."
+        ),
+        ProgramOption(
             "oidc-web-client-secret-file",
-            None,
-            None,
             "File with the secret of that client; only for providers that demand one.",
-        ],
-        [
+            is_path=True,
+        ),
+        ProgramOption(
             "oidc-web-scopes",
-            None,
-            ",".join(SCOPES),
             "Scopes that the web console requests, separated by commas.",
-        ],
-    ]
+            default=",".join(SCOPES),
+        ),
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +169,7 @@ def web_client(options: Mapping[str, Any]) -> WebClient | None:
 
 
 def _is_given(options: Mapping[str, Any], name: str) -> bool:
-    defaults = {name: default for name, _, default, *_ in OIDCOptions.optParameters}
+    defaults = {each.name: each.default for each in IdentityOptions.all_declared()}
     return bool(options[name]) and options[name] != defaults.get(name)
 
 
@@ -214,9 +204,6 @@ def _username_prefix(options: Mapping[str, Any]) -> str:
     return prefix
 
 
-IDENTITY_PATHS = ("token-auth-file", "service-account-signing-key-file", *OIDC_PATHS)
-"""The options that name one file each."""
-
 _SHORTEST_LONGEST_SECONDS = 3600
 """Smallest acceptable limit for the lifetime of tokens, as in Kubernetes."""
 _LONGEST_LONGEST_SECONDS = 1 << 32
@@ -227,35 +214,28 @@ class IdentityOptions(OIDCOptions):
 
     group = "Users"
 
-    optParameters = [
-        ["token-auth-file", None, None, "Tokens, as CSV: token,user,uid,groups."],
-        [
+    more: Sequence[ProgramOption] = (
+        ProgramOption("token-auth-file", "Tokens, as CSV: token,user,uid,groups.", is_path=True),
+        ProgramOption(
             "service-account-signing-key-file",
-            None,
-            None,
             "Private key that signs ServiceAccount tokens (PEM).",
-        ],
-        [
+            is_path=True,
+        ),
+        ProgramOption(
             "service-account-max-token-expiration",
-            None,
-            None,
             "Longest lifetime of such tokens, such as 24h.",
             duration,
-        ],
-        [
+        ),
+        ProgramOption(
             "service-account-jwks-uri",
-            None,
-            None,
             "External https URL of the public keys; default: below the issuer.",
-        ],
-    ]
-    optFlags = [
-        [
+        ),
+        ProgramOption(
             "enable-bootstrap-token-auth",
-            None,
             "Accept bootstrap tokens: Secrets of type bootstrap.kubernetes.io/token in kube-system.",
-        ],
-    ]
+            default=False,
+        ),
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -351,8 +331,6 @@ _KUBELET_FILES = {
     "kubelet-client-key": "the private key of the client certificate",
     "kubelet-certificate-authority": "the CA of kubelets' serving certificates",
 }
-KUBELET_PATHS = tuple(_KUBELET_FILES)
-"""The options that name one file each."""
 _ADDRESS_TYPES = "kubelet-preferred-address-types"
 _DEFAULT_ADDRESS_TYPES = ",".join(ADDRESS_TYPES)
 _KUBELET_TIMEOUT = "kubelet-timeout"
@@ -362,38 +340,14 @@ class KubeletOptions(BrowserOptions):
     """Options of a server that may have Pods on Nodes."""
 
     group = "Pods on Nodes"
-
-    optParameters = [
-        [
-            "kubelet-client-certificate",
-            None,
-            None,
-            "Client certificate for kubelets (PEM); with it, Pods are stored objects on Nodes "
-            "instead of the view of machines.",
-        ],
-        ["kubelet-client-key", None, None, "Private key of that certificate (PEM)."],
-        ["kubelet-certificate-authority", None, None, "CA of kubelets' certificates (PEM)."],
-        [
-            _ADDRESS_TYPES,
-            None,
-            _DEFAULT_ADDRESS_TYPES,
-            "Types of Nodes' addresses, separated by commas: only the first match is dialled.",
-        ],
-        [
-            _KUBELET_TIMEOUT,
-            None,
-            5.0,
-            "Time limit to connect to a kubelet, and for its response.",
-            seconds,
-        ],
-    ]
+    settings_class: ClassVar[type | None] = KubeletAccess
 
 
 def check_kubelets(options: Mapping[str, Any]) -> None:
     """
     :raises UsageError: an option is missing or invalid.
     """
-    if not any(options[name] for name in KUBELET_PATHS):
+    if not any(options[name] for name in _KUBELET_FILES):
         if (options[_ADDRESS_TYPES], options[_KUBELET_TIMEOUT]) != (_DEFAULT_ADDRESS_TYPES, 5.0):
             option = (
                 _ADDRESS_TYPES
@@ -411,7 +365,8 @@ def check_kubelets(options: Mapping[str, Any]) -> None:
         raise UsageError(
             "--pods-view cannot go with --kubelet-client-certificate: Pods are those of Nodes then"
         )
-    unknown = [each for each in _address_types(options) if each not in ADDRESS_TYPES]
+    types = settings_of(KubeletAccess, options).address_types
+    unknown = [each for each in types if each not in ADDRESS_TYPES]
     if unknown:
         choices = ", ".join(ADDRESS_TYPES)
         raise UsageError(f"--{_ADDRESS_TYPES}: {unknown[0]!r} is none of {choices}")
@@ -419,14 +374,8 @@ def check_kubelets(options: Mapping[str, Any]) -> None:
 
 def kubelet_access(options: Mapping[str, Any]) -> KubeletAccess | None:
     """Settings by :class:`KubeletOptions`; ``None`` without Pods on Nodes."""
-    if not options[KUBELET_PATHS[0]]:
-        return None
-    certificate, key, ca = (options[name] for name in KUBELET_PATHS)
-    return KubeletAccess(certificate, key, ca, _address_types(options), options[_KUBELET_TIMEOUT])
-
-
-def _address_types(options: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(each.strip() for each in options[_ADDRESS_TYPES].split(","))
+    access = settings_of(KubeletAccess, options)
+    return access if access.certificate else None
 
 
 _AGENT = "exec-apiserver"
@@ -472,33 +421,28 @@ class AggregatedOptions(IdentityOptions):
 
     group = "Behind another API server"
 
-    optFlags = [
-        [
-            "aggregated",
-            None,
-            "Serve behind another cluster's API server, its host, by APIService: the host "
-            "authenticates and authorizes, and its namespaces and Events are used.",
-        ],
-    ]
-    optParameters = [
-        [
+    more: Sequence[ProgramOption] = (
+        ProgramOption(
             "kubeconfig",
-            None,
-            None,
             "How the host is reached; default: $KUBECONFIG, or the Pod's service account.",
-        ],
-        ["context", None, None, "Instead of the kubeconfig's current context."],
+            is_path=True,
+        ),
+        ProgramOption("context", "Instead of the kubeconfig's current context."),
         *(
-            [
+            ProgramOption(
                 name,
-                None,
-                None,
                 f"{description}, separated by commas; default: as the host's ConfigMap says.",
                 _words if name == _NAMES else _headers,
-            ]
+            )
             for name, description in _HEADERS.items()
         ),
-    ]
+        ProgramOption(
+            "aggregated",
+            "Serve behind another cluster's API server, its host, by APIService: the host "
+            "authenticates and authorizes, and its namespaces and Events are used.",
+            default=False,
+        ),
+    )
 
 
 def check_aggregated(options: Mapping[str, Any]) -> None:
@@ -510,23 +454,16 @@ def check_aggregated(options: Mapping[str, Any]) -> None:
             if options[name] is not None:
                 raise UsageError(f"--{name} needs --aggregated: there is no host")
         return
-    for name, default, why in (
-        *_identity_options(),
-        *((name, None, why) for name, why in _REFUSED.items()),
-    ):
-        if options[name] and options[name] != default:
+    refused = {**dict.fromkeys(_identity_options(), _HOSTS), **_REFUSED}
+    for name, why in refused.items():
+        if _is_given(options, name):
             raise UsageError(f"--{name} cannot go with --aggregated: {why}")
 
 
-def _identity_options() -> Iterator[tuple[str, Any, str]]:
-    """The identity options of a standalone server, with their defaults."""
-    for each in IdentityOptions.__mro__:
-        if issubclass(each, BrowserOptions) and each is not BrowserOptions:
-            yield from (
-                (name, parameter[1], _HOSTS)
-                for name, *parameter in each.__dict__.get("optParameters", ())
-            )
-            yield from ((name, 0, _HOSTS) for name, *_ in each.__dict__.get("optFlags", ()))
+def _identity_options() -> list[str]:
+    """Return the identity options of a standalone server."""
+    shared = [each.name for each in BrowserOptions.all_declared()]
+    return [each.name for each in IdentityOptions.all_declared() if each.name not in shared]
 
 
 def aggregated(options: Mapping[str, Any]) -> Aggregated | None:

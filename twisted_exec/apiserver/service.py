@@ -13,8 +13,9 @@ on etcd does, through its successor (:mod:`twisted_exec.storage.handover`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cryptography import x509
@@ -28,12 +29,10 @@ from zope.interface import alsoProvides, implementer
 
 from twisted_exec import __version__
 from twisted_exec.api import kinds
-from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
-from twisted_exec.apiserver.assembly import ControlPlane, assemble
-from twisted_exec.apiserver.auditing import AuditPolicy
+from twisted_exec.apiserver.assembly import ControlPlane, ServingSettings, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
-from twisted_exec.apiserver.controllers.console_objects import DEFAULT_DAYS
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.interfaces import IAPIServer
@@ -49,12 +48,20 @@ from twisted_exec.apiserver.signers import (
 )
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.oidc import HTTPSFetcher
-from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import MetricsRegistry, new_registry
+from twisted_exec.program.options import (
+    DRAIN_SECONDS,
+    OPTION,
+    SHUTDOWN_DELAY_SECONDS,
+    ProgramOption,
+    Required,
+    duration,
+    seconds,
+)
 from twisted_exec.program.service import AsyncService, let_sessions_end, pause
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, can_hand_over
@@ -83,8 +90,40 @@ _IDLE_BEHIND_SECONDS = 120.0
 which we close at that moment is lost."""
 
 
+def _address_types(text: str) -> tuple[str, ...]:
+    """:raises ValueError: one is unknown."""
+    types = tuple(item.strip() for item in text.split(","))
+    unknown = [item for item in types if item not in kinds.ADDRESS_TYPES]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(kinds.ADDRESS_TYPES)}")
+    return types
+
+
+def _lifetime(text: str) -> float:
+    """:raises ValueError: the text is no duration, or it is too short."""
+    with suppress(ValueError):
+        if (seconds := duration(text)) >= SHORTEST_SECONDS:
+            return seconds
+    raise ValueError("give a duration such as 8760h, of 10m or more")
+
+
+PODS_VIEW = ProgramOption(
+    "pods-view",
+    "Serve each machine as a Pod too, for clients that know only Pods.  The default.",
+    reverse="Serve machines only.",
+    group="API server",
+)
+WEB = ProgramOption(
+    "web",
+    "Serve the web console under /console/.  The default.",
+    reverse="Do not serve the web console.",
+    group="API server",
+)
+_POOLLETS = "Poollets"
+
+
 @dataclass(frozen=True)
-class Settings:
+class Settings(ServingSettings):
     """
     Settings of an API server; every path is a PEM file unless it says otherwise.
 
@@ -98,53 +137,151 @@ class Settings:
     :param pools_named: poollets' certificates must name their pool.
     :param drain_seconds: how long sessions may continue when the server stops.
     :param shutdown_delay_seconds: time to serve as not ready before the drain.
-    :param pods_view: serve each machine as a Pod too.
-    :param dialects: dialects of machines, each once; Pods of the first keep the machines' names.
-    :param allowed_origins: further origins of web pages that may send requests.
+    :param pods_view: serve each machine as a Pod too; never behind a host, whose Pods they would be.
     :param signing: CA of poollets' serving certificates; ``None`` disables signing.
     :param client_signing: CA of poollets' client certificates.
     :param signing_seconds: longest lifetime of these certificates.
-    :param scheduling: run the scheduler.
-    :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
-    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param kubelets: access to kubelets; Pods are then those of Nodes instead of the view of
         machines.  ``None`` for no Nodes.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param aggregated: the host; ``None`` for a standalone server.
-    :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
     :param web: serve the web console under ``/console/``; never behind a host, which forwards no
         such path.
     :param web_client: the web console as a client of the OIDC issuers; ``None`` to offer no login
         there.
     """
 
-    listen: str
-    certificate: str
-    key: str
-    client_ca: str
-    poollet_certificate: str
-    poollet_key: str
-    poollet_ca: str
+    listen: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "listen",
+                "Listening address: a Twisted endpoint string.",
+                default="tcp:6443",
+                short="l",
+            )
+        }
+    )
+    certificate: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "tls-cert-file",
+                "Serving certificate (PEM).",
+                is_path=True,
+                required=Required("the serving certificate"),
+            )
+        }
+    )
+    key: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "tls-private-key-file",
+                "Private key of the serving certificate (PEM).",
+                is_path=True,
+                required=Required("the private key of the serving certificate"),
+            )
+        }
+    )
+    client_ca: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "client-ca-file",
+                "CA of users and poollets (PEM).",
+                is_path=True,
+                required=Required("the CA of users and poollets", unless=["aggregated"]),
+                convert=lambda path: path or "",
+            )
+        }
+    )
+    poollet_certificate: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "machinepoollet-client-certificate",
+                "Client certificate for poollets (PEM).",
+                group=_POOLLETS,
+                is_path=True,
+                required=Required("the client certificate for poollets"),
+            )
+        }
+    )
+    poollet_key: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "machinepoollet-client-key",
+                "Private key of that certificate (PEM).",
+                group=_POOLLETS,
+                is_path=True,
+                required=Required("the private key of the client certificate"),
+            )
+        }
+    )
+    poollet_ca: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "machinepoollet-certificate-authority",
+                "CA of poollets (PEM).",
+                group=_POOLLETS,
+                is_path=True,
+                required=Required("the CA of poollets' serving certificates"),
+            )
+        }
+    )
     identities: Identities = Identities()
-    address_types: Sequence[str] = kinds.ADDRESS_TYPES
-    poollet_seconds: float = 5.0
-    pools_named: bool = True
-    drain_seconds: float = 5.0
-    shutdown_delay_seconds: float = 0.0
-    pods_view: bool = True
-    dialects: Sequence[Dialect] = (DEFAULT,)
-    allowed_origins: Collection[bytes] = ()
+    address_types: Sequence[str] = field(
+        default=kinds.ADDRESS_TYPES,
+        metadata={
+            OPTION: ProgramOption(
+                "preferred-address-types",
+                "Types of pools' addresses, separated by commas, in order of preference.",
+                _address_types,
+                default=",".join(kinds.ADDRESS_TYPES),
+                group=_POOLLETS,
+            )
+        },
+    )
+    poollet_seconds: float = field(
+        default=5.0,
+        metadata={
+            OPTION: ProgramOption(
+                "machinepoollet-timeout",
+                "Seconds to connect to each address of a poollet, and again for its response.",
+                seconds,
+                group=_POOLLETS,
+            )
+        },
+    )
+    pools_named: bool = field(
+        default=True,
+        metadata={
+            OPTION: ProgramOption(
+                "any-pool-name",
+                "Accept poollet certificates that name only their address (third-party poollets).",
+                group=_POOLLETS,
+            )
+        },
+    )
+    drain_seconds: float = field(
+        default=5.0, metadata={OPTION: replace(DRAIN_SECONDS, group="Start and stop")}
+    )
+    shutdown_delay_seconds: float = field(
+        default=0.0, metadata={OPTION: replace(SHUTDOWN_DELAY_SECONDS, group="Start and stop")}
+    )
+    pods_view: bool = field(default=True, metadata={OPTION: PODS_VIEW})
     signing: CAPair | None = None
     client_signing: CAPair | None = None
-    signing_seconds: float = DEFAULT_LIFE_SECONDS
-    scheduling: bool = True
-    deleted_console_days: int = DEFAULT_DAYS
-    strict_verbs: bool = False
+    signing_seconds: float = field(
+        default=DEFAULT_LIFE_SECONDS,
+        metadata={
+            OPTION: ProgramOption(
+                "cluster-signing-duration",
+                "Longest lifetime of signed certificates, such as 720h or 30m.",
+                _lifetime,
+                default="8760h",
+                group="Certificates that the server signs",
+            )
+        },
+    )
     kubelets: KubeletAccess | None = None
-    sessions: SessionLimits | None = None
     aggregated: Aggregated | None = None
-    audit_policy: AuditPolicy | None = None
-    web: bool = True
+    web: bool = field(default=True, metadata={OPTION: WEB})
     web_client: WebClient | None = None
 
 
@@ -201,20 +338,14 @@ class APIServer(AsyncService):
         )
         self._worker = WorkerThread(reactor)
         self._parts = assemble(
+            settings,
             self._control_plane,
             backend,
             audit,
             metrics,
             reactor,
-            dialects=settings.dialects,
-            allowed_origins=settings.allowed_origins,
-            scheduling=settings.scheduling,
-            deleted_console_days=settings.deleted_console_days,
-            strict_verbs=settings.strict_verbs,
             kubelets=self._kubelets,
             execute=self._worker.execute,
-            session_limits=settings.sessions,
-            audit_policy=settings.audit_policy,
             page=self._page(),
         )
         idle = _IDLE_SECONDS if settings.aggregated is None else _IDLE_BEHIND_SECONDS

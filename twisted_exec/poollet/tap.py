@@ -112,7 +112,7 @@ class Options(BrowserOptions, AuditOptions):
     longdesc = "Runs the machines of one pool on a machine runtime, and serves their consoles."
 
     optParameters = [
-        CONSOLE_VERBS,
+        CONSOLE_VERBS.parameter,
         ["kubeconfig", None, None, "Kubeconfig for the API server; default: $KUBECONFIG."],
         ["context", None, None, "Context of the kubeconfig; default: the current context."],
         [

@@ -5,6 +5,9 @@ Errors take one line and exit code 1.  By default twistd prints the whole help b
 
 A configuration file is TOML with the names of options as keys; the command line takes precedence.
 
+An :class:`ProgramOption` is declared once: in the metadata of the field that it sets, or among the ``more`` of a class
+of options.  Command line, file, help and manual page follow from that, and :func:`settings_of` fills the fields.
+
 Several programs share some options.  One sets the level of the log, for which twistd has no option.
 ``--console-verbs`` is for programs that authorize consoles.  Options of the audit log are named as
 kube-apiserver's.
@@ -20,9 +23,9 @@ import sys
 import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields, replace
 from functools import partial, wraps
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from twisted.logger import (
     FilteringLogObserver,
@@ -201,21 +204,139 @@ class Required:
     unless: Sequence[str] = ()
 
 
+_Settings = TypeVar("_Settings")
+_UNSET: Any = object()
+OPTION = "option"
+"""Key of an :class:`ProgramOption` in the metadata of a field, or of a dataclass whose fields have options."""
+
+
+@dataclass(frozen=True)
+class ProgramOption:
+    """
+    An option of a program.  Without ``read``, one whose default is true or false is a flag.
+
+    :param name: without dashes.
+    :param read: converts the value; a :class:`ValueError` refuses it.
+    :param default: by default that of the field, or ``None``.  A flag reverses it.
+    :param group: heading in the help; by default that of the class of options.
+    :param short: a letter.
+    :param reverse: help of the flag ``no-NAME``, for an option that is true by default.
+    :param is_path: made absolute, because twistd changes the working directory when it becomes a daemon.
+    :param several: may be repeated; the value is the list of what ``read`` returns, or of all in the lists
+        that it returns.
+    :param required: if it is.
+    :param convert: converts the option's value to that of the field.
+    """
+
+    name: str
+    help: str
+    read: Callable[[str], Any] | None = None
+    _: KW_ONLY
+    default: Any = _UNSET
+    group: str = ""
+    short: str | None = None
+    reverse: str = ""
+    is_path: bool = False
+    several: bool = False
+    required: Required | None = None
+    convert: Callable[[Any], Any] | None = None
+
+    @property
+    def is_flag(self) -> bool:
+        """Return whether the option has no value."""
+        return isinstance(self.default, bool) and self.read is None
+
+    @property
+    def flags(self) -> list[list[Any]]:
+        """Entries of ``optFlags``."""
+        own = [self.name, self.short, self.help]
+        return [own, [f"no-{self.name}", None, self.reverse]] if self.reverse else [own]
+
+    @property
+    def parameter(self) -> list[Any]:
+        """An entry of ``optParameters``."""
+        default = None if self.default is _UNSET else self.default
+        entry = [self.name, self.short, default, self.help]
+        return entry if self.read is None else [*entry, self.read]
+
+    @property
+    def method(self) -> Callable[[Any, str], None]:
+        """The method of an option that may be repeated."""
+
+        def opt(options: Options, text: str) -> None:
+            try:
+                value = text if self.read is None else self.read(text)
+            except ValueError as error:
+                raise UsageError(f"--{self.name}: {error}") from None
+            options[self.name] += value if isinstance(value, list) else [value]
+
+        opt.__doc__ = self.help
+        return opt
+
+    def value(self, options: Mapping[str, Any]) -> Any:
+        """Return the value of the field, or ``None`` if the option has none."""
+        if self.reverse:
+            return not options[f"no-{self.name}"]
+        value = options[self.name]
+        if self.is_flag:
+            return bool(value) != self.default
+        return value if self.convert is None else self.convert(value)
+
+
+def options_of(settings: type) -> list[ProgramOption]:
+    """Return the options of a dataclass."""
+    options: list[ProgramOption] = []
+    for each in fields(settings):
+        option = each.metadata.get(OPTION)
+        if isinstance(option, type):
+            options += options_of(option)
+        elif option is not None:
+            options.append(_option_of(each))
+    return options
+
+
+def _option_of(field: Field[Any]) -> ProgramOption:
+    """Return the option of a field, with its default."""
+    option: ProgramOption = field.metadata[OPTION]
+    if option.default is not _UNSET or field.default is MISSING:
+        return option
+    return replace(option, default=field.default)
+
+
+def settings_of(settings: type[_Settings], options: Mapping[str, Any], **more: Any) -> _Settings:
+    """
+    Return settings whose fields have the values of their options.
+
+    :param more: fields that no single option sets.
+    """
+    for each in fields(settings):  # type: ignore[arg-type]
+        if OPTION in each.metadata and each.name not in more:
+            part = each.metadata[OPTION]
+            is_part = isinstance(part, type)
+            value = settings_of(part, options) if is_part else _option_of(each).value(options)
+            if value is not None:
+                more[each.name] = value
+    return settings(**more)
+
+
 class ProgramOptions(Options):
     """
     Options with a configuration file and with error messages of one line, which name the option.
 
     :cvar program: the plugin's name, for messages.
-    :cvar paths: options that are converted to absolute paths, because twistd changes the working
-        directory when it becomes a daemon.
-    :cvar required: required options by name.
+    :cvar settings_class: dataclass whose fields have options; those of a base class are not declared again.
+    :cvar more: further options.
+    :cvar paths: further options that are converted to absolute paths.
+    :cvar required: further required options by name.
     :cvar group: heading of the class's own options in the help.
-    :cvar groups: further headings, each with the names of its options.
+    :cvar groups: further headings in their order, each with the names of further options.
     """
 
     _LAST = "Program"
 
     program = ""
+    settings_class: ClassVar[type | None] = None
+    more: Sequence[ProgramOption] = ()
     paths: Sequence[str] = ()
     required: Mapping[str, Required] = {}
     group = _LAST
@@ -229,21 +350,48 @@ class ProgramOptions(Options):
     _headings: dict[str, str] = dict.fromkeys(
         (CONFIG, "log-level", "quiet", "help", "version"), group
     )
+    _declared: Sequence[ProgramOption] = ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         own = cls.__dict__
-        cls.optParameters = [_naming(*each) for each in own.get("optParameters", [])]
-        names = [each[0] for each in (*cls.optParameters, *own.get("optFlags", []))]
+        settings = own.get("settings_class")
+        inherited_names = {
+            each.name for base in cls.__bases__ for each in getattr(base, "all_declared", list)()
+        }
+        declared = [*(options_of(settings) if settings else ()), *own.get("more", ())]
+        cls._declared = [each for each in declared if each.name not in inherited_names]
+        single = [each for each in cls._declared if not each.several]
+        parameters = [each.parameter for each in single if not each.is_flag]
+        cls.optParameters = [
+            _naming(*each) for each in (*own.get("optParameters", ()), *parameters)
+        ]
+        flags = [flag for each in single if each.is_flag for flag in each.flags]
+        cls.optFlags = [*own.get("optFlags", ()), *flags]
+        for each in cls._declared:
+            if each.several:
+                setattr(cls, f"opt_{each.name.replace('-', '_')}", each.method)
+        names = [each[0] for each in (*cls.optParameters, *cls.optFlags)]
         names += [name[4:].replace("_", "-") for name in own if name.startswith("opt_")]
         chosen = {name: title for title, listed in own.get("groups", {}).items() for name in listed}
+        for each in cls._declared:
+            chosen |= dict.fromkeys((each.name, f"no-{each.name}"), each.group or cls.group)
         inherited: dict[str, str] = {}
         for base in reversed(cls.__bases__):
             inherited |= getattr(base, "_headings", {})
         cls._headings = {**inherited, **{name: chosen.get(name, cls.group) for name in names}}
+        cls.required = {
+            **{each.name: each.required for each in cls._declared if each.required is not None},
+            **own.get("required", {}),
+        }
 
     def __init__(self) -> None:
         super().__init__()
+        for option in self.all_declared():
+            if option.several:
+                self[option.name] = []
+            elif option.read is not None and isinstance(option.default, str):
+                self[option.name] = option.read(option.default)  # twisted converts no defaults
         # Docstrings of opt_ methods have line breaks and indentation, which Twisted keeps.
         self.docs = {name: " ".join((text or "").split()) for name, text in self.docs.items()}
         for name, required in self._required().items():
@@ -306,7 +454,8 @@ class ProgramOptions(Options):
     def _titles(cls) -> list[str]:
         """Return the headings of this class alone."""
         own = cls.__dict__
-        return [*own.get("groups", ()), own.get("group", ProgramOptions.group)]
+        groups = [each.group for each in own.get("_declared", ()) if each.group]
+        return [*own.get("groups", ()), *groups, own.get("group", ProgramOptions.group)]
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """
@@ -324,7 +473,7 @@ class ProgramOptions(Options):
             raise refusal(self.program, why) from None
         self["log-level"] = self["log-level"] or (QUIET_LEVEL if self["quiet"] else DEFAULT_LEVEL)
         limit_log(self["log-level"])
-        for name in self.paths:
+        for name in self.all_paths():
             if self[name]:
                 self[name] = os.path.abspath(self[name])
 
@@ -336,6 +485,12 @@ class ProgramOptions(Options):
         """Return the options of the configuration file, if there is one, as arguments."""
         path = path_in(self, arguments)
         return arguments_from(path, self, arguments) if path and self.is_options_file(path) else []
+
+    def check_pairs(self) -> None:
+        """:raises UsageError: a flag and the one that reverses it are set."""
+        for name in (each.name for each in self.all_declared() if each.reverse):
+            if self[name] and self[f"no-{name}"]:
+                raise UsageError(f"--{name} and --no-{name}: give one of them")
 
     def check_required(self) -> None:
         """
@@ -369,8 +524,21 @@ class ProgramOptions(Options):
     def certificates(self) -> dict[str, str]:
         """Return the configured paths of certificates and CAs by the names of their options."""
         return {
-            name: self[name] for name in self.paths if name.endswith(_CERTIFICATES) and self[name]
+            name: self[name]
+            for name in self.all_paths()
+            if name.endswith(_CERTIFICATES) and self[name]
         }
+
+    @classmethod
+    def all_declared(cls) -> list[ProgramOption]:
+        """Return the options of all base classes."""
+        return [each for base in cls.__mro__ for each in base.__dict__.get("_declared", ())]
+
+    @classmethod
+    def all_paths(cls) -> list[str]:
+        """Return the names of all options that are paths."""
+        declared = [each.name for each in cls.all_declared() if each.is_path]
+        return list(dict.fromkeys([*cls.paths, *declared]))
 
 
 def _print_and_exit(text: str) -> NoReturn:
@@ -530,24 +698,21 @@ class SessionOptions(ReplaceableOptions):
             raise ValueError(f"--max-sessions: {problem}") from None
 
 
+ALLOWED_ORIGIN = ProgramOption(
+    "allowed-origin",
+    "A site besides this server's own whose pages may send requests, such as https://HOST:PORT; may be "
+    "repeated.",
+    read_origin,
+    several=True,
+    convert=tuple,
+)
+
+
 class BrowserOptions(SessionOptions):
     """Options of a program that serves browsers."""
 
     group = "Sessions"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["allowed-origin"] = []
-
-    def opt_allowed_origin(self, origin: str) -> None:
-        """
-        A site besides this server's own whose pages may send requests, such as https://HOST:PORT; may be
-        repeated.
-        """
-        try:
-            self["allowed-origin"].append(read_origin(origin))
-        except ValueError as error:
-            raise UsageError(f"--allowed-origin: {error}") from None
+    more: Sequence[ProgramOption] = (ALLOWED_ORIGIN,)
 
 
 def whole_seconds(text: str) -> int:
@@ -603,6 +768,13 @@ def port_range(text: str) -> range:
     return range(first, last + 1)
 
 
+SPACE_PORT_RANGE = ProgramOption(
+    "space-port-range",
+    "Ports of 127.0.0.1 for the API servers of local Spaces: FIRST-LAST.",
+    port_range,
+    group="Spaces",
+)
+
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
 
 
@@ -626,6 +798,14 @@ def refusal(program: str, why: str) -> SystemExit:
     return SystemExit(f"{program}: {line}; see twistd {program} --help")
 
 
+DRAIN_SECONDS = ProgramOption(
+    "drain-seconds", "Seconds that sessions may take to end at shutdown.", seconds
+)
+SHUTDOWN_DELAY_SECONDS = ProgramOption(
+    "shutdown-delay-seconds",
+    "Seconds to serve as not ready when stopping, before sessions drain.",
+    seconds,
+)
 COMPATIBLE, STRICT = "compatible", "strict"
 
 
@@ -640,14 +820,14 @@ def console_verbs(text: str) -> str:
     return text
 
 
-CONSOLE_VERBS = [
+CONSOLE_VERBS = ProgramOption(
     "console-verbs",
-    None,
-    COMPATIBLE,
     "Whether create on machines/exec includes the verbs of machines/console (compatible) or not "
     "(strict).",
     console_verbs,
-]
+    default=COMPATIBLE,
+    convert=STRICT.__eq__,
+)
 
 
 _MEGABYTE = 1 << 20

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -30,25 +30,24 @@ from twisted_exec.iri.interfaces import (
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
-from twisted_exec.journal.retention import (
-    DEFAULT_LIMITS,
-    DEFAULT_RETENTION,
-    Retention,
-    StoreLimits,
-)
 from twisted_exec.journal.store import JournalMetrics
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.runtimes.config import ClassConfig
+from twisted_exec.program.options import OPTION, ProgramOption, Required, whole_seconds
+from twisted_exec.runtimes.config import ClassConfig, load
 from twisted_exec.runtimes.handover import MachinesHandOver, SessionsHandOver
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.recordings.service import (
-    NO_RECORDINGS,
     RecordingMetrics,
-    RecordingSettings,
 )
 from twisted_exec.runtimes.service import MARK, MachineRuntime
+from twisted_exec.runtimes.serving.options import (
+    ALLOW_UID,
+    IRI_LISTEN,
+    IRI_REVISION,
+    SERVING_DRAIN_SECONDS,
+)
 from twisted_exec.runtimes.serving.resume_keys import read_secret
 from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
@@ -57,9 +56,11 @@ from twisted_exec.runtimes.serving.server import (
     StreamHost,
 )
 from twisted_exec.runtimes.serving.stream_server import StreamServer
+from twisted_exec.runtimes.supervised import MachineSettings
 from twisted_exec.screens.history import Screens
 from twisted_exec.screens.pool import ScreenProcesses
 from twisted_exec.shipping.config import ShippingConfig
+from twisted_exec.shipping.config import load as load_shipping
 from twisted_exec.shipping.interfaces import Labels
 from twisted_exec.shipping.shipper import Shipping
 from twisted_exec.streaming.interfaces import Subject
@@ -67,9 +68,9 @@ from twisted_exec.tls.files import owner_only
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(MachineSettings):
     """
-    Settings of a runtime.
+    Settings of a runtime; those of :class:`.MachineSettings` are passed by name.
 
     :param iri_target: where to serve the machine runtime interface.
     :param streaming: where to serve consoles; an empty address means a UNIX socket in a private
@@ -79,36 +80,74 @@ class Settings:
         :mod:`twisted_exec.iri.revisions`; spheric's service is always served, too.
     :param allowed_uids: users besides root and the runtime's own that may use the UNIX sockets.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
-    :param keep_machines: let machines outlive the runtime if their driver supports it.
     :param shipping: where to send the lines of all consoles; ``None`` for nowhere.
-    :param retention: how long the output of classes without limits of their own is retained.
-    :param journal_limits: limits of all journals.
     :param resume_seconds: how long a session waits for its user after the loss of a connection, and
         for its machine to start again; 0 disables both.
     :param rejoin_seconds: how long the stream of a stock client waits when a hop before the runtime
         is lost; 0 disables that.
-    :param last_line_seconds: how often the last line of a console is shown to all users who may read
-        its machine; 0 for never.
-    :param recording: how consoles are recorded.
     """
 
-    classes: Sequence[ClassConfig]
-    state_directory: str
-    iri_target: str
+    classes: Sequence[ClassConfig] = field(
+        metadata={
+            OPTION: ProgramOption(
+                "classes",
+                "YAML file with the machine classes of this host.",
+                is_path=True,
+                required=Required(),
+                convert=load,
+            )
+        }
+    )
+    state_directory: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "state-dir",
+                "Private directory for state across restarts.",
+                default="exec-runtime-state",
+                is_path=True,
+            )
+        }
+    )
+    iri_target: str = field(metadata={OPTION: IRI_LISTEN})
     streaming: Listening = Listening("")
     iri_tls: MutualTLS | None = None
-    iri_revision: str = IRONCORE.name
-    allowed_uids: Sequence[int] = ()
-    drain_seconds: float = 5.0
+    iri_revision: str = field(default=IRONCORE.name, metadata={OPTION: IRI_REVISION})
+    allowed_uids: Sequence[int] = field(default=(), metadata={OPTION: ALLOW_UID})
+    drain_seconds: float = field(default=5.0, metadata={OPTION: SERVING_DRAIN_SECONDS})
     sessions: SessionLimits | None = None
-    keep_machines: bool = False
-    shipping: ShippingConfig | None = None
-    retention: Retention = DEFAULT_RETENTION
-    journal_limits: StoreLimits = DEFAULT_LIMITS
-    resume_seconds: int = RESUME_SECONDS
-    rejoin_seconds: int = REJOIN_SECONDS
-    last_line_seconds: int = 0
-    recording: RecordingSettings = NO_RECORDINGS
+    shipping: ShippingConfig | None = field(
+        default=None,
+        metadata={
+            OPTION: ProgramOption(
+                "shipping",
+                "YAML file: where to send the lines of all consoles.",
+                is_path=True,
+                convert=lambda path: load_shipping(path) if path else None,
+            )
+        },
+    )
+    resume_seconds: int = field(
+        default=RESUME_SECONDS,
+        metadata={
+            OPTION: ProgramOption(
+                "resume-seconds",
+                "Seconds for which a session waits for its user after the loss of a connection, or for its machine to start again; 0 for none.",
+                whole_seconds,
+                group="Sessions",
+            )
+        },
+    )
+    rejoin_seconds: int = field(
+        default=REJOIN_SECONDS,
+        metadata={
+            OPTION: ProgramOption(
+                "rejoin-seconds",
+                "Seconds for which a stream waits when a hop before this one is lost; 0 for none.",
+                whole_seconds,
+                group="Sessions",
+            )
+        },
+    )
 
 
 class _AllOfIt(IMachineRuntime, IMachineLogs, IConsoleAlerts, IConsoleRecordings):
@@ -149,19 +188,15 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
             [each.build(reactor, table) for each in settings.classes],
             table,
             reactor,
+            settings,
             state_directory=settings.state_directory,
             cache=cache,
             exec_url=lambda token: self.streams.exec_url(token),
             log_url=lambda token: self.streams.log_url(token),
-            keep_machines=settings.keep_machines,
             journal_opened=self._ship,
-            retention=settings.retention,
-            journal_limits=settings.journal_limits,
             acted=self._acted,
             limits=ConsoleLimits(restart_seconds=settings.resume_seconds),
-            last_line_seconds=settings.last_line_seconds,
             is_awaited=lambda user, uid: self.streams.kept_sessions.waits_for(user, uid),
-            recording=settings.recording,
             recording_url=lambda token: self.streams.recording_url(token),
         )
         self._screen_processes = ScreenProcesses(reactor)

@@ -40,8 +40,6 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, RECORDING, Grant, RequestCache
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.journal.retention import DEFAULT_LIMITS as DEFAULT_LIMITS_OF_JOURNALS
-from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.recording.signer_files import SignerFiles
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
@@ -51,12 +49,10 @@ from twisted_exec.runtimes.hardware import Hardware
 from twisted_exec.runtimes.machines import Inherited, MachineRecord
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.recordings.service import (
-    NO_RECORDINGS,
     ConsoleRecordings,
-    RecordingSettings,
 )
 from twisted_exec.runtimes.state import RuntimeState
-from twisted_exec.runtimes.supervised import SupervisedMachines
+from twisted_exec.runtimes.supervised import MachineSettings, SupervisedMachines
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import (
     POWERED_OFF,
@@ -98,16 +94,11 @@ class MachineRuntime(Service):
     :param cache: stores the tokens of ``exec`` and ``log``.
     :param exec_url: returns the URL of a console for a token; empty if there are no consoles.
     :param log_url: returns the URL of a log for a token.
-    :param keep_machines: let machines outlive the runtime if their driver supports it.
     :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
         journal, when the machine is created or adopted.
-    :param retention: how long the output of classes without limits of their own is retained.
-    :param journal_limits: limits of all journals.
     :param acted: called with the acts of users at consoles, for audit.
     :param is_awaited: returns whether a session at a machine waits for its user; called with the
         user's name, and the machine's UID or its id here.
-    :param last_line_seconds: see :class:`.LastLines`.
-    :param recording: how consoles are recorded.
     :param recording_url: returns the URL of a recording for a token.
     :ivar upload_metrics: of the store of recordings.
     :ivar machines: those that exist.
@@ -121,25 +112,22 @@ class MachineRuntime(Service):
         classes: Sequence[RuntimeClass],
         table: ProcessTable,
         reactor: Any,
+        settings: MachineSettings,
         *,
         state_directory: str,
         cache: RequestCache,
         exec_url: Callable[[str], str],
         log_url: Callable[[str], str] = lambda token: "",
-        keep_machines: bool = False,
         journal_opened: Callable[[Mapping[str, str], IJournal], None] = lambda facts, journal: None,
-        retention: Retention = DEFAULT_RETENTION,
-        journal_limits: StoreLimits = DEFAULT_LIMITS_OF_JOURNALS,
         limits: ConsoleLimits = DEFAULT_LIMITS,
         now_nanoseconds: Callable[[], int] = time.time_ns,
         acted: Callable[[Act], None] = ignore,
         is_awaited: Callable[[str, str], bool] = lambda user, uid: False,
-        last_line_seconds: int = 0,
-        recording: RecordingSettings = NO_RECORDINGS,
         recording_url: Callable[[str], str] = lambda token: "",
     ) -> None:
         self._recording_url = recording_url
         self.upload_metrics = metrics = UploadMetrics()
+        recording = settings.recording
         make_store = recording.make_store
 
         def make_uploads() -> Uploads | None:
@@ -152,23 +140,22 @@ class MachineRuntime(Service):
         self.journals = JournalStore(
             os.path.join(state_directory, "consoles"),
             reactor,
-            limits=journal_limits,
+            limits=settings.journal_limits,
             now=now_nanoseconds,
         )
         self._state = RuntimeState(
-            state_directory, reactor, keep=keep_machines, journals=self.journals
+            state_directory, reactor, keep=settings.keep_machines, journals=self.journals
         )
         self.machines = SupervisedMachines(
             self._offered,
             self._state,
             reactor,
+            settings,
             mark=MARK,
             limits=limits,
-            retention=retention,
             now_nanoseconds=now_nanoseconds,
             journal_opened=journal_opened,
             acted=acted,
-            last_line_seconds=last_line_seconds,
             make_recordings=lambda path: ConsoleRecordings(
                 path,
                 self.journals,

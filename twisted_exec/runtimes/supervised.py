@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
@@ -26,15 +26,25 @@ from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, A
 from twisted_exec.console.shared_console import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.journal.retention import Retention
-from twisted_exec.program.options import whole_seconds
+from twisted_exec.journal.retention import (
+    DEFAULT_LIMITS,
+    DEFAULT_RETENTION,
+    Retention,
+    StoreLimits,
+)
+from twisted_exec.program.options import OPTION, ProgramOption, whole_seconds
 from twisted_exec.runtimes.alerts.service import CONSOLE_HEALTHY, ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.machines import Inherited, MachineRecord, Machines
 from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.runtimes.recordings.heads import RecordedMachine
-from twisted_exec.runtimes.recordings.service import ConsoleRecordings, MachineRecorder
+from twisted_exec.runtimes.recordings.service import (
+    NO_RECORDINGS,
+    ConsoleRecordings,
+    MachineRecorder,
+    RecordingSettings,
+)
 from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
@@ -47,17 +57,53 @@ _EVENTS_OF_ACTS = {
 }
 
 
+LAST_LINE_SECONDS = ProgramOption(
+    "last-line-seconds",
+    "Least seconds between updates of the condition with a console's last line, which all users read who may read the machine; 0: no such condition.",
+    whole_seconds,
+    default=0,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSettings:
+    """
+    Settings of the machines of a runtime.
+
+    :param keep_machines: let machines outlive the runtime if their driver supports it.
+    :param retention: how long the output of classes without limits of their own is retained.
+    :param journal_limits: limits of all journals.
+    :param last_line_seconds: how often the last line of a console is shown to all users who may read
+        its machine; 0 for never.
+    :param recording: how consoles are recorded.
+    """
+
+    keep_machines: bool = field(
+        default=False,
+        metadata={
+            OPTION: ProgramOption(
+                "keep-machines",
+                "Let machines outlive this program, if their driver supports it.",
+            )
+        },
+    )
+    retention: Retention = DEFAULT_RETENTION
+    journal_limits: StoreLimits = DEFAULT_LIMITS
+    last_line_seconds: int = field(default=0, metadata={OPTION: LAST_LINE_SECONDS})
+    recording: RecordingSettings = field(
+        default=NO_RECORDINGS, metadata={OPTION: RecordingSettings}
+    )
+
+
 class SupervisedMachines:
     """
     The machines of one runtime.
 
     :param offered: the classes by name; the mapping may change.
     :param mark: the environment variable that marks every process of a machine.
-    :param retention: how long the output of classes without limits of their own is retained.
     :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
         journal, when the machine is created or adopted.
     :param acted: called with the acts of users at consoles, for audit.
-    :param last_line_seconds: see :class:`.LastLines`.
     :ivar records: the machines as the runtime interface shows them.
     :ivar supervisors: by the id of the machine.
     :ivar deleting: the callers that wait for the end of a machine that is being deleted, by its id.
@@ -73,21 +119,20 @@ class SupervisedMachines:
         offered: Mapping[str, RuntimeClass],
         state: RuntimeState,
         reactor: Any,
+        settings: MachineSettings,
         *,
         mark: str,
         limits: ConsoleLimits,
-        retention: Retention,
         now_nanoseconds: Callable[[], int],
         journal_opened: Callable[[Mapping[str, str], IJournal], None],
         acted: Callable[[Act], None],
         make_recordings: Callable[[str], ConsoleRecordings],
-        last_line_seconds: int = 0,
     ) -> None:
         self._offered, self.state, self._reactor = offered, state, reactor
-        self._mark, self._limits, self._retention = mark, limits, retention
+        self._mark, self._limits, self._retention = mark, limits, settings.retention
         self._now_nanoseconds = now_nanoseconds
         self._journal_opened, self._report_act = journal_opened, acted
-        self._last_lines = LastLines(last_line_seconds, now_nanoseconds)
+        self._last_lines = LastLines(settings.last_line_seconds, now_nanoseconds)
         self._storage, self._journals = state.storage, state.journals
         self.records = Machines({})
         self.supervisors: dict[str, Supervisor] = {}
@@ -440,15 +485,6 @@ class SupervisedMachines:
         self._log.emit(level, "{label}: {message}", label=record.label, message=message)
         self.records.add_event(record, type, reason, message, self._now_nanoseconds())
 
-
-LAST_LINE_SECONDS = [
-    "last-line-seconds",
-    None,
-    0,
-    "Least seconds between updates of the condition with a console's last line, which all users read who may read the machine; 0: no such condition.",
-    whole_seconds,
-]
-"""The option of programs."""
 
 MOST_CHARACTERS = 120
 

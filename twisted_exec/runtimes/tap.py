@@ -13,115 +13,62 @@ from twisted_exec.iri.target import TargetError
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options import Required, days, size, whole_seconds
+from twisted_exec.program.options import ProgramOption, days, settings_of, size
 from twisted_exec.program.start import make_service
-from twisted_exec.recording.stores.option import RECORDING_STORE
-from twisted_exec.runtimes.config import ConfigError, load
+from twisted_exec.runtimes.config import ConfigError
 from twisted_exec.runtimes.host import RuntimeHost, Settings
-from twisted_exec.runtimes.recordings.service import RecordingSettings
-from twisted_exec.runtimes.serving.options import FILES, ServingOptions
-from twisted_exec.runtimes.serving.server import REJOIN_SECONDS, RESUME_SECONDS
-from twisted_exec.runtimes.supervised import LAST_LINE_SECONDS
-from twisted_exec.shipping import config as shipping
+from twisted_exec.runtimes.serving.options import ServingOptions
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
 
 PROGRAM = "exec-runtime"
+_JOURNALS = "Journals"
 
 
 class Options(ServingOptions):
     """Command line of the runtime."""
 
     program = PROGRAM
-    paths = ("classes", "shipping", "recorder-certificate", "recorder-key", *FILES)
-    required = {"classes": Required()}
+    settings_class = Settings
     group = "Machines"
     synopsis = "--classes=FILE --iri-listen=TARGET [options]"
     longdesc = "Runs shells and virtual machines on this host, and serves their consoles."
 
-    optParameters = [
-        ["classes", None, None, "YAML file with the machine classes of this host."],
-        ["shipping", None, None, "YAML file: where to send the lines of all consoles."],
-        [
-            "resume-seconds",
-            None,
-            RESUME_SECONDS,
-            "Seconds for which a session waits for its user after the loss of a connection, or for its machine to start again; 0 for none.",
-            whole_seconds,
-        ],
-        [
-            "rejoin-seconds",
-            None,
-            REJOIN_SECONDS,
-            "Seconds for which a stream waits when a hop before this one is lost; 0 for none.",
-            whole_seconds,
-        ],
-        LAST_LINE_SECONDS,
-        ["state-dir", None, "exec-runtime-state", "Private directory for state across restarts."],
-        ["journal-days", None, 30, "Days for which console output is retained; 0 for ever.", days],
-        [
+    groups = dict.fromkeys(("Sessions", _JOURNALS, "Recordings"), ())
+    more = (
+        ProgramOption(
+            "journal-days",
+            "Days for which console output is retained; 0 for ever.",
+            days,
+            default=30,
+            group=_JOURNALS,
+        ),
+        ProgramOption(
             "journal-machine-size",
-            None,
-            None,
             "Limit of the retained output of a machine; 0 for none.  [default: 64Mi]",
             size,
-        ],
-        [
+            group=_JOURNALS,
+        ),
+        ProgramOption(
             "journal-size",
-            None,
-            None,
             "Limit of all retained output.  [default: a tenth of the file system]",
             size,
-        ],
-        [
+            group=_JOURNALS,
+        ),
+        ProgramOption(
             "journal-keep-free",
-            None,
-            None,
             "Space that retained output leaves free.  [default: 1Gi, at most a twentieth of the disk]",
             size,
-        ],
-        [
+            group=_JOURNALS,
+        ),
+        ProgramOption(
             "journal-deleted-days",
-            None,
-            7,
             "Days for which the output of deleted machines is retained.",
             days,
-        ],
-        [
-            "recorder-certificate",
-            None,
-            "",
-            "Certificate that signs recordings, of 'twisted-exec pki recorder'.",
-        ],
-        ["recorder-key", None, "", "Private key of that certificate."],
-        RECORDING_STORE,
-        [
-            "recording-bytes",
-            None,
-            None,
-            "Limit of the output that only recordings retain.  [default: a twentieth of the file system]",
-            size,
-        ],
-    ]
-    groups = {
-        "Sessions": ["resume-seconds", "rejoin-seconds"],
-        "Journals": [
-            "journal-days",
-            "journal-machine-size",
-            "journal-size",
-            "journal-keep-free",
-            "journal-deleted-days",
-        ],
-        "Recordings": [
-            "recorder-certificate",
-            "recorder-key",
-            "recording-bytes",
-            "recording-store",
-        ],
-    }
-    optFlags = [
-        ["keep-machines", None, "Let machines outlive this program, if their driver supports it."]
-    ]
+            default=7,
+            group=_JOURNALS,
+        ),
+    )
 
     def is_options_file(self, path: str) -> bool:
         """Return whether the file has options: earlier releases had ``--config`` for the classes."""
@@ -168,31 +115,16 @@ def settings(options: Options) -> Settings:
     :raises ConfigError: the configuration file is wrong.
     :raises TargetError: an address is wrong.
     """
-    return Settings(
+    return settings_of(
+        Settings,
+        options,
         streaming=options.listening(),
-        classes=load(options["classes"]),
-        state_directory=options["state-dir"],
-        iri_target=options["iri-listen"],
-        iri_revision=options["iri-revision"],
         iri_tls=options.iri_tls(),
-        allowed_uids=options["allow-uid"],
-        drain_seconds=options["drain-seconds"],
         sessions=options.session_limits(),
-        keep_machines=bool(options["keep-machines"]),
-        resume_seconds=options["resume-seconds"],
-        rejoin_seconds=options["rejoin-seconds"],
-        last_line_seconds=options["last-line-seconds"],
-        shipping=shipping.load(options["shipping"]) if options["shipping"] else None,
         retention=_retention(options),
         journal_limits=StoreLimits(
             options["journal-size"] or 0,
             options["journal-keep-free"],
             options["journal-deleted-days"],
-        ),
-        recording=RecordingSettings(
-            options["recorder-certificate"],
-            options["recorder-key"],
-            options["recording-bytes"] or 0,
-            options["recording-store"],
         ),
     )

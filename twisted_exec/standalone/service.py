@@ -22,7 +22,7 @@ import os
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -34,13 +34,13 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import alsoProvides
 
-from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect, by_name
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.auditing import DEFAULT_POLICY
 from twisted_exec.apiserver.controllers.signer import CAPair
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
-from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.service import PODS_VIEW, WEB, APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.auth.issuers import Issuers
 from twisted_exec.iri.client import IRIClient
@@ -55,14 +55,23 @@ from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING, ListeningSockets
 from twisted_exec.program.metrics import ExpiryMetrics, new_registry
+from twisted_exec.program.options import (
+    ALLOWED_ORIGIN,
+    CONSOLE_VERBS,
+    DRAIN_SECONDS,
+    OPTION,
+    SPACE_PORT_RANGE,
+    ProgramOption,
+)
 from twisted_exec.program.service import AsyncService, let_sessions_end
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.recording.stores.option import MakeStore
+from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.recordings.service import RecordingSettings
 from twisted_exec.runtimes.service import MachineRuntime
+from twisted_exec.runtimes.supervised import LAST_LINE_SECONDS
 from twisted_exec.standalone.machines import (
     CLASSES,
     NAMESPACE,
@@ -85,6 +94,7 @@ from twisted_exec.standalone.state import (
     prepare,
 )
 from twisted_exec.storage.interfaces import IStorage, can_hand_over, is_exclusive
+from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
@@ -107,6 +117,13 @@ _SHOWN = 5
 KUBECONFIG, CLIENT_CAS = "admin.kubeconfig", "client-cas.crt"
 _AUDIT_ROTATION = Rotation(100 << 20)
 _RENEW_EVERY_SECONDS = 12 * 3600
+
+
+def _port(text: str) -> int:
+    """:raises ValueError: the text is not a port, or 0."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise ValueError(f"{text!r} is no port from 0 to 65535")
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -141,27 +158,118 @@ class Settings:
     :param web_client: the web console as a client of the issuers.
     """
 
-    state_directory: str
-    port: int = 6443
-    drain_seconds: float = 5.0
-    token_file: str = ""
-    pods_view: bool = True
-    dialect: Dialect = DEFAULT
-    allowed_origins: Collection[bytes] = ()
+    state_directory: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "state-dir",
+                "Directory for all state; one program at a time.",
+                default="exec-state",
+                group="Storage",
+                is_path=True,
+            )
+        }
+    )
+    port: int = field(
+        default=6443,
+        metadata={
+            OPTION: ProgramOption(
+                "port",
+                "Port of the API server on 127.0.0.1; 0: any free port.",
+                _port,
+                group="API server",
+            )
+        },
+    )
+    drain_seconds: float = field(default=5.0, metadata={OPTION: DRAIN_SECONDS})
+    token_file: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "token-auth-file",
+                "CSV file with further users: token,user,uid,groups.",
+                group="Users",
+                is_path=True,
+            )
+        },
+    )
+    pods_view: bool = field(default=True, metadata={OPTION: PODS_VIEW})
+    dialect: Dialect = field(
+        default=DEFAULT,
+        metadata={
+            OPTION: ProgramOption(
+                "dialect",
+                f"Dialect of the API: {NAMES}.  Each requires its own --state-dir.",
+                by_name,
+                group="API server",
+            )
+        },
+    )
+    allowed_origins: Collection[bytes] = field(default=(), metadata={OPTION: ALLOWED_ORIGIN})
     issuers: Issuers = Issuers()
-    storage: Callable[[Any], IStorage] | None = None
-    demo: bool = True
-    spaces: bool = True
-    client_ca: str = ""
+    storage: Callable[[Any], IStorage] | None = field(
+        default=None,
+        metadata={
+            OPTION: ProgramOption(
+                "storage",
+                f"Storage of objects: {FORMS}; default: a file in the state directory.",
+                storage_option,
+                group="Storage",
+            )
+        },
+    )
+    demo: bool = field(
+        default=True,
+        metadata={
+            OPTION: ProgramOption("without-demo", "Create no demo machines, and offer shells only.")
+        },
+    )
+    spaces: bool = field(
+        default=True,
+        metadata={
+            OPTION: ProgramOption("without-spaces", "Do not run the Space Manager.", group="Spaces")
+        },
+    )
+    client_ca: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "client-ca-file",
+                "CA of client certificates of further users.",
+                group="Users",
+                is_path=True,
+            )
+        },
+    )
     sessions: SessionLimits | None = None
-    limits: QuotaLimits = NO_LIMITS
-    space_ports: range | None = None
-    keep_machines: bool = False
-    strict_verbs: bool = False
-    last_line_seconds: int = 0
-    recording_store: MakeStore | None = None
-    has_parent: bool = False
-    web: bool = True
+    limits: QuotaLimits = field(default=NO_LIMITS, metadata={OPTION: QuotaLimits})
+    space_ports: range | None = field(default=None, metadata={OPTION: SPACE_PORT_RANGE})
+    keep_machines: bool = field(
+        default=False,
+        metadata={
+            OPTION: ProgramOption(
+                "no-keep-machines",
+                "End virtual machines and shells when this program stops.",
+                default=True,
+            )
+        },
+    )
+    strict_verbs: bool = field(
+        default=False,
+        metadata={OPTION: replace(CONSOLE_VERBS, group="API server")},
+    )
+    last_line_seconds: int = field(default=0, metadata={OPTION: LAST_LINE_SECONDS})
+    recording_store: MakeStore | None = field(
+        default=None, metadata={OPTION: replace(RECORDING_STORE, group="Storage")}
+    )
+    has_parent: bool = field(
+        default=False,
+        metadata={
+            OPTION: ProgramOption(
+                "with-parent", "Stop when standard input ends; for use by a parent process."
+            )
+        },
+    )
+    web: bool = field(default=True, metadata={OPTION: WEB})
     web_client: WebClient | None = None
 
 

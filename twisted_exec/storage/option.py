@@ -5,19 +5,13 @@ The ``--storage`` option: which store a program uses.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.storage.quota import (
-    NAMESPACE_BYTES,
-    NO_LIMITS,
-    TOTAL_BYTES,
-    QuotaLimits,
-    size_option,
-)
+from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 from twisted_exec.storage.sqlite import SQLiteStorage
 
 FORMS = "sqlite:PATH, etcd:https://HOST:PORT[,...]?prefix=...&ca=...&cert=...&key=..., or memory"
@@ -49,28 +43,3 @@ def storage_option(text: str) -> Callable[..., IStorage]:
 
 def _memory(reactor: Any, limits: QuotaLimits = NO_LIMITS) -> IStorage:
     return MemoryStorage(limits=limits)
-
-
-QUOTA_OPTIONS: list[list[Any]] = [
-    [
-        "storage-quota-namespace",
-        None,
-        NAMESPACE_BYTES,
-        "Limit of the size of the objects in a namespace, as JSON; 0 for none.",
-        size_option,
-    ],
-    [
-        "storage-quota-total",
-        None,
-        TOTAL_BYTES,
-        "Limit of the size of the objects in all namespaces; 0 for none.",
-        size_option,
-    ],
-]
-"""Options of all programs with a store."""
-
-
-def limits_of(options: Mapping[str, Any]) -> QuotaLimits:
-    """Return the limits that :data:`QUOTA_OPTIONS` set."""
-    # Options that are not given are text still.
-    return QuotaLimits(*(size_option(str(options[option[0]])) for option in QUOTA_OPTIONS))

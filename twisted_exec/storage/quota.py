@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from twisted_exec.api import quantity
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden
+from twisted_exec.program.options import OPTION, ProgramOption
 from twisted_exec.storage.interfaces import Object
 
 NAMESPACE_BYTES = "64Mi"
@@ -44,12 +45,49 @@ _LITTLE_BYTES = 64 << 10
 _MOST_BYTES = 1 << 50
 
 
+def size_option(text: str) -> int:
+    """
+    Read a size, such as ``64Mi``; 0 is no limit.
+
+    :raises ValueError: it is not a size.
+    """
+    try:
+        size = quantity.value(text)
+    except ValueError:
+        size = -1
+    if not 0 <= size <= _MOST_BYTES:
+        raise ValueError(f"{text!r} is not a size such as 64Mi, or 0 for no limit")
+    return size
+
+
 @dataclass(frozen=True)
 class QuotaLimits:
     """Limits in bytes; 0 for none."""
 
-    namespace_bytes: int = 0
-    total_bytes: int = 0
+    namespace_bytes: int = field(
+        default=0,
+        metadata={
+            OPTION: ProgramOption(
+                "storage-quota-namespace",
+                "Limit of the size of the objects in a namespace, as JSON; 0 for none.",
+                size_option,
+                default=NAMESPACE_BYTES,
+                group="Storage",
+            )
+        },
+    )
+    total_bytes: int = field(
+        default=0,
+        metadata={
+            OPTION: ProgramOption(
+                "storage-quota-total",
+                "Limit of the size of the objects in all namespaces; 0 for none.",
+                size_option,
+                default=TOTAL_BYTES,
+                group="Storage",
+            )
+        },
+    )
 
 
 NO_LIMITS = QuotaLimits()
@@ -149,21 +187,6 @@ class Quota:
         yield scope, used, limit
         if _counts_in_total(table, namespace):
             yield "all namespaces", usage.total + self._begun.total, self._limits.total_bytes
-
-
-def size_option(text: str) -> int:
-    """
-    Read a size, such as ``64Mi``; 0 is no limit.
-
-    :raises ValueError: it is not a size.
-    """
-    try:
-        size = quantity.value(text)
-    except ValueError:
-        size = -1
-    if not 0 <= size <= _MOST_BYTES:
-        raise ValueError(f"{text!r} is not a size such as 64Mi, or 0 for no limit")
-    return size
 
 
 def _has_own_budget(table: str) -> bool:

@@ -46,7 +46,7 @@ class BrokenStorage(MemoryStorage):
 class SchedulerTests(APITestCase):
     """An API server that places machines."""
 
-    def more(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {"scheduling": True}
 
     def make_ready(self, name: str, room: int = 10, **status: Any) -> None:

@@ -98,7 +98,7 @@ class CompatibleTests(ReviewCase):
 class StrictTests(ReviewCase):
     """Only the verbs themselves count."""
 
-    def more(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {"strict_verbs": True}
 
     def test_open(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.program.options import ProgramOption
 from twisted_exec.recording.stores.bucket import (
     Bucket,
     BucketTarget,
@@ -60,11 +61,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-RECORDING_STORE: list[Any] = [
-    "recording-store",
-    None,
-    None,
-    f"Where closed recordings are stored: {FORMS}.",
-    store_option,
-]
+RECORDING_STORE = ProgramOption(
+    "recording-store", f"Where closed recordings are stored: {FORMS}.", store_option
+)
 """The option of programs with a machine runtime."""

@@ -42,6 +42,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
+from twisted_exec.program.options import OPTION, ProgramOption
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, CachedMachine
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
@@ -57,6 +58,12 @@ from twisted_exec.runtimes.machinebroker.tokens import (
     Tokens,
     key_of,
     new_key,
+)
+from twisted_exec.runtimes.serving.options import (
+    ALLOW_UID,
+    IRI_LISTEN,
+    IRI_REVISION,
+    SERVING_DRAIN_SECONDS,
 )
 from twisted_exec.runtimes.serving.server import Listening, ServerRoutes, StreamHost, TokenServer
 from twisted_exec.spaces.client import SpaceClient
@@ -87,14 +94,34 @@ class Settings:
 
     place: BrokerPlace
     identity: BrokerIdentity
-    state_directory: str
-    iri_target: str
+    state_directory: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "state-dir",
+                "Directory for the private socket of consoles.",
+                default="exec-broker-state",
+                group="Program",
+                is_path=True,
+            )
+        }
+    )
+    iri_target: str = field(metadata={OPTION: IRI_LISTEN})
     streaming: Listening = Listening("")
     iri_tls: MutualTLS | None = None
-    iri_revision: str = IRONCORE.name
-    allowed_uids: Sequence[int] = field(default_factory=tuple)
-    token_key: str = ""
-    drain_seconds: float = 5.0
+    iri_revision: str = field(default=IRONCORE.name, metadata={OPTION: IRI_REVISION})
+    allowed_uids: Sequence[int] = field(default_factory=tuple, metadata={OPTION: ALLOW_UID})
+    token_key: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "token-key-file",
+                "File with a key that all replicas behind one address share.",
+                group="Program",
+                is_path=True,
+            )
+        },
+    )
+    drain_seconds: float = field(default=5.0, metadata={OPTION: SERVING_DRAIN_SECONDS})
     sessions: SessionLimits | None = None
 
 

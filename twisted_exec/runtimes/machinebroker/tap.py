@@ -21,90 +21,80 @@ from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options import Required
+from twisted_exec.program.options import ProgramOption, Required, settings_of
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings, SpaceTarget
 from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, cluster_name
-from twisted_exec.runtimes.serving.options import FILES, ServingOptions
+from twisted_exec.runtimes.serving.options import ServingOptions
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
 
 PROGRAM = "exec-broker"
+_SPACE = "Space"
 
 
 class Options(ServingOptions):
     """Command line of the broker."""
 
     program = PROGRAM
-    paths = (*FILES, "token-key-file")
-    required = {
-        "namespace": Required(),
-        "source-cluster-name": Required(
-            "the prefix of users' names in the target", unless=["own-identity"]
-        ),
-    }
+    settings_class = Settings
     group = "Target cluster"
-    groups = {
-        "Program": ["state-dir", "token-key-file"],
-        "Space": ["space", "provider", "space-viewpoint"],
-    }
+    groups = dict.fromkeys(("Program", _SPACE), ())
     synopsis = "--namespace=NAME --source-cluster-name=NAME --iri-listen=TARGET [options]"
     longdesc = "Creates machines in another cluster, and proxies their consoles."
 
-    optParameters = [
-        ["kubeconfig", None, None, "Kubeconfig of the target cluster; default: $KUBECONFIG."],
-        ["context", None, None, "Context; default: the kubeconfig's current context."],
-        ["namespace", None, None, "Namespace of the machines in the target."],
-        [
+    more = (
+        ProgramOption("kubeconfig", "Kubeconfig of the target cluster; default: $KUBECONFIG."),
+        ProgramOption("context", "Context; default: the kubeconfig's current context."),
+        ProgramOption("namespace", "Namespace of the machines in the target.", required=Required()),
+        ProgramOption(
             "machine-pool-name",
-            None,
-            "",
             "Pool for all machines; default: the target's scheduler decides.",
-        ],
-        [
+            default="",
+        ),
+        ProgramOption(
             "machine-pool-selector",
-            None,
-            "",
             "Labels of permitted pools: KEY=VALUE, separated by commas.",
-        ],
-        [
+            default="",
+        ),
+        ProgramOption(
             "dialect",
-            None,
-            DEFAULT.name,
             f"API of the target: {', '.join(each.name for each in DIALECTS)}.",
-        ],
-        ["source-cluster-name", None, "", "Prefix of users' names in the target."],
-        ["token-key-file", None, "", "File with a key that all replicas behind one address share."],
-        ["state-dir", None, "exec-broker-state", "Directory for the private socket of consoles."],
-        [
+            default=DEFAULT.name,
+        ),
+        ProgramOption(
+            "source-cluster-name",
+            "Prefix of users' names in the target.",
+            default="",
+            required=Required("the prefix of users' names in the target", unless=["own-identity"]),
+        ),
+        ProgramOption(
             "space",
-            None,
-            "",
             "Name of a Space that is the target; --kubeconfig is then that of the hub.",
-        ],
-        [
+            default="",
+            group=_SPACE,
+        ),
+        ProgramOption(
             "provider",
-            None,
-            "",
             "Whose Space: a SpaceProviderDesc, or the namespace of an imported one. Without it, the"
             " provider default if it has the Space, else the only one.",
-        ],
-        [
+            default="",
+            group=_SPACE,
+        ),
+        ProgramOption(
             "space-viewpoint",
-            None,
-            EXTERNAL,
             f"Address of the Space to use: {' or '.join(VIEWPOINTS)}.",
-        ],
-    ]
-    optFlags = [
-        [
+            default=EXTERNAL,
+            group=_SPACE,
+        ),
+        ProgramOption(
             "own-identity",
-            None,
             "Open consoles with the broker's own identity, without impersonation.",
-        ],
-    ]
+            default=False,
+        ),
+    )
 
     def postOptions(self) -> None:
         """See :meth:`ServingOptions.postOptions`."""
@@ -229,7 +219,9 @@ def settings(options: Options) -> Settings:
 
     :raises TargetError: an address is wrong.
     """
-    return Settings(
+    return settings_of(
+        Settings,
+        options,
         place=BrokerPlace(
             options["dialect"],
             options["namespace"],
@@ -238,13 +230,7 @@ def settings(options: Options) -> Settings:
             options["machine-pool-selector"],
         ),
         identity=BrokerIdentity(options["source-cluster-name"], bool(options["own-identity"])),
-        state_directory=options["state-dir"],
-        iri_target=options["iri-listen"],
         streaming=options.listening(),
         iri_tls=options.iri_tls(),
-        iri_revision=options["iri-revision"],
-        allowed_uids=options["allow-uid"],
-        token_key=options["token-key-file"],
-        drain_seconds=options["drain-seconds"],
         sessions=options.session_limits(),
     )

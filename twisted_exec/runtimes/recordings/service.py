@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -38,10 +38,11 @@ from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.program.options import OPTION, ProgramOption, size
 from twisted_exec.program.tasks import ShortTurns, SingleRun
 from twisted_exec.recording.ranges import Range, render
 from twisted_exec.recording.signatures import HeadSigner
-from twisted_exec.recording.stores.option import MakeStore
+from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
 from twisted_exec.recording.writer import EchoedInput
 from twisted_exec.runtimes.recordings.heads import Beginning, HeadParts, Heads, RecordedMachine
 from twisted_exec.runtimes.recordings.recording import (
@@ -657,10 +658,44 @@ class RecordingSettings:
     :param make_store: creates the store of closed recordings; ``None`` without one.
     """
 
-    certificate: str = ""
-    key: str = ""
-    limit_bytes: int = 0
-    make_store: MakeStore | None = None
+    certificate: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "recorder-certificate",
+                "Certificate that signs recordings, of 'twisted-exec pki recorder'.",
+                group="Recordings",
+                is_path=True,
+            )
+        },
+    )
+    key: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "recorder-key",
+                "Private key of that certificate.",
+                group="Recordings",
+                is_path=True,
+            )
+        },
+    )
+    limit_bytes: int = field(
+        default=0,
+        metadata={
+            OPTION: ProgramOption(
+                "recording-bytes",
+                "Limit of the output that only recordings retain.  [default: a twentieth of the file system]",
+                size,
+                default=None,
+                group="Recordings",
+            )
+        },
+    )
+    make_store: MakeStore | None = field(
+        default=None,
+        metadata={OPTION: replace(RECORDING_STORE, group="Recordings")},
+    )
 
 
 NO_RECORDINGS = RecordingSettings()

@@ -5,23 +5,40 @@ Options of programs that serve a machine runtime: ``exec-runtime`` and ``exec-br
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from twisted.python.usage import UsageError
 
 from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
-from twisted_exec.program.options import AuditOptions, BrowserOptions, Required, seconds
+from twisted_exec.program.options import (
+    DRAIN_SECONDS,
+    AuditOptions,
+    BrowserOptions,
+    ProgramOption,
+    Required,
+    options_of,
+    settings_of,
+)
 from twisted_exec.runtimes.serving.server import Listening, unix_path
 from twisted_exec.tls.unix import uid_of
 
-FILES = (
-    "state-dir",
-    "tls-cert-file",
-    "tls-private-key-file",
-    "iri-ca-file",
-    "iri-cert-file",
-    "iri-private-key-file",
+IRI_LISTEN = ProgramOption(
+    "iri-listen", "gRPC target: unix:///PATH, or dns:///HOST:PORT.", required=Required()
 )
+IRI_REVISION = ProgramOption(
+    "iri-revision",
+    f"Revision of machine.v1alpha1 to serve: {', '.join(REVISIONS)}.",
+    default=IRONCORE.name,
+)
+ALLOW_UID = ProgramOption(
+    "allow-uid",
+    "User (id or name) that may use the UNIX sockets, besides root and this program's own; "
+    "repeatable.",
+    uid_of,
+    several=True,
+)
+SERVING_DRAIN_SECONDS = replace(DRAIN_SECONDS, default=5.0, group="Sessions")
 
 
 class ServingOptions(BrowserOptions, AuditOptions):
@@ -29,55 +46,35 @@ class ServingOptions(BrowserOptions, AuditOptions):
     Addresses, certificates and clients of the runtime interface and of the stream server.
     """
 
-    required = {"iri-listen": Required()}
     group = "Runtime interface"
-    groups = {
-        "Consoles": ["streaming-listen", "base-url", "tls-cert-file", "tls-private-key-file"],
-        "Sessions": ["drain-seconds"],
-    }
-
-    optParameters = [
-        ["iri-listen", None, None, "gRPC target: unix:///PATH, or dns:///HOST:PORT."],
-        [
-            "iri-revision",
-            None,
-            IRONCORE.name,
-            f"Revision of machine.v1alpha1 to serve: {', '.join(REVISIONS)}.",
-        ],
-        [
-            "streaming-listen",
-            None,
-            "",
-            "Address of consoles: unix:PATH or a TCP endpoint; default: a private UNIX socket.",
-        ],
-        ["base-url", None, "", "URL of consoles for poollets; default: from the address."],
-        ["tls-cert-file", None, "", "Serving certificate of the consoles, for TCP."],
-        ["tls-private-key-file", None, "", "Private key of that certificate."],
-        ["iri-ca-file", None, "", "CA of the poollets' certificates, for a TCP --iri-listen."],
-        ["iri-cert-file", None, "", "Serving certificate for a TCP --iri-listen."],
-        ["iri-private-key-file", None, "", "Private key of that certificate."],
-        [
+    groups = dict.fromkeys(("Consoles", "Sessions"), ())
+    more = (
+        IRI_LISTEN,
+        IRI_REVISION,
+        *options_of(Listening),
+        ProgramOption(
+            "iri-ca-file",
+            "CA of the poollets' certificates, for a TCP --iri-listen.",
+            default="",
+            is_path=True,
+        ),
+        ProgramOption(
+            "iri-cert-file",
+            "Serving certificate for a TCP --iri-listen.",
+            default="",
+            is_path=True,
+        ),
+        ProgramOption(
+            "iri-private-key-file", "Private key of that certificate.", default="", is_path=True
+        ),
+        ProgramOption(
             "iri-client-names",
-            None,
-            "",
             "Common names of permitted poollets over TCP, separated by commas.",
-        ],
-        ["drain-seconds", None, 5.0, "Seconds that sessions may take to end at shutdown.", seconds],
-    ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["allow-uid"] = []
-
-    def opt_allow_uid(self, user: str) -> None:
-        """
-        User (id or name) that may use the UNIX sockets, besides root and this program's own;
-        repeatable.
-        """
-        try:
-            self["allow-uid"].append(uid_of(user))
-        except ValueError as problem:
-            raise UsageError(f"--allow-uid: {problem}") from None
+            default="",
+        ),
+        SERVING_DRAIN_SECONDS,
+        ALLOW_UID,
+    )
 
     def postOptions(self) -> None:
         """
@@ -113,13 +110,7 @@ class ServingOptions(BrowserOptions, AuditOptions):
             )
         if self["tls-cert-file"] and (not address or address.startswith("unix:")):
             raise TargetError("--tls-cert-file is for a TCP --streaming-listen")
-        return Listening(
-            address,
-            base_url=self["base-url"],
-            certificate=self["tls-cert-file"],
-            key=self["tls-private-key-file"],
-            allowed_origins=self["allowed-origin"],
-        )
+        return settings_of(Listening, self)
 
     def iri_tls(self) -> MutualTLS | None:
         """

@@ -11,7 +11,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -41,6 +41,7 @@ from twisted_exec.program.health import Health, Probe
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_port
 from twisted_exec.program.metrics import CONTENT_TYPE, SessionMetrics, new_registry
+from twisted_exec.program.options import ALLOWED_ORIGIN, OPTION, ProgramOption
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.serving.kept_sessions import (
     NotifyingAttachment,
@@ -96,12 +97,50 @@ class Listening:
     :param allowed_origins: origins of web pages besides the server's own that may open a console.
     """
 
-    address: str
-    base_url: str = ""
-    certificate: str = ""
-    key: str = ""
+    address: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "streaming-listen",
+                "Address of consoles: unix:PATH or a TCP endpoint; default: a private UNIX socket.",
+                default="",
+                group="Consoles",
+            )
+        }
+    )
+    base_url: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "base-url",
+                "URL of consoles for poollets; default: from the address.",
+                group="Consoles",
+            )
+        },
+    )
+    certificate: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "tls-cert-file",
+                "Serving certificate of the consoles, for TCP.",
+                group="Consoles",
+                is_path=True,
+            )
+        },
+    )
+    key: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "tls-private-key-file",
+                "Private key of that certificate.",
+                group="Consoles",
+                is_path=True,
+            )
+        },
+    )
     allowed_uids: Sequence[int] = ()
-    allowed_origins: Collection[bytes] = ()
+    allowed_origins: Collection[bytes] = field(default=(), metadata={OPTION: ALLOWED_ORIGIN})
 
 
 @dataclass(frozen=True)
