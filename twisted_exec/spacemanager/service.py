@@ -14,7 +14,7 @@ import socket
 import time
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -35,6 +35,7 @@ from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import new_registry
+from twisted_exec.program.options import OPTION, ProgramOption
 from twisted_exec.program.service import AsyncService
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.interfaces import IProviders, ISpaces, MakeProvider, ProviderContext
@@ -65,11 +66,47 @@ class Settings:
     :param health_listen: a Twisted endpoint string for probes and metrics; empty for none.
     """
 
-    state_directory: str
-    namespace: str = NAMESPACE
-    lease: str = LEASE
+    state_directory: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "state-dir",
+                "Directory for the state of providers on this host.",
+                default="exec-spacemanager-state",
+                is_path=True,
+            )
+        }
+    )
+    namespace: str = field(
+        default=NAMESPACE,
+        metadata={
+            OPTION: ProgramOption(
+                "namespace",
+                "Namespace of the Lease for leader election.",
+                group="Leader election",
+            )
+        },
+    )
+    lease: str = field(
+        default=LEASE,
+        metadata={
+            OPTION: ProgramOption(
+                "lease",
+                "Name of the Lease, shared by all managers of a cluster.",
+                group="Leader election",
+            )
+        },
+    )
     identity: str = ""
-    health_listen: str = ""
+    health_listen: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "health-listen",
+                "Endpoint for probes and metrics, without TLS; empty: none.",
+                default="tcp:10258:interface=127.0.0.1",
+            )
+        },
+    )
 
 
 class ISpaceController(Protocol):

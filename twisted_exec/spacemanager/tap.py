@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +19,12 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options import ReplaceableOptions, port_range
+from twisted_exec.program.options import (
+    SPACE_PORT_RANGE,
+    ProgramOption,
+    ReplaceableOptions,
+    settings_of,
+)
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.spacemanager import PROGRAM
@@ -30,8 +36,6 @@ from twisted_exec.spacemanager.interfaces import (
     ProviderSpec,
 )
 from twisted_exec.spacemanager.service import (
-    LEASE,
-    NAMESPACE,
     ISpaceController,
     Settings,
     SpaceManager,
@@ -99,53 +103,31 @@ class Options(ReplaceableOptions):
     """Command line of the space manager."""
 
     program = PROGRAM
-    paths = ("state-dir",)
+    settings_class = Settings
+    more = (
+        ProgramOption(
+            "kubeconfig",
+            "Kubeconfig for the cluster with the Spaces; default: $KUBECONFIG, or in-cluster.",
+            group="Cluster with the Spaces",
+        ),
+        ProgramOption(
+            "context",
+            "Context of the kubeconfig; default: the current context.",
+            group="Cluster with the Spaces",
+        ),
+        ProgramOption(
+            "providers",
+            "Comma-separated list of the enabled provider types.",
+            default=",".join(PROVIDER_TYPES),
+        ),
+        replace(SPACE_PORT_RANGE, group=""),
+    )
     group = "Space Manager"
-    groups = {
-        "Cluster with the Spaces": ["kubeconfig", "context"],
-        "Leader election": ["namespace", "lease"],
-    }
+    groups = dict.fromkeys(("Cluster with the Spaces", "Leader election"), ())
     synopsis = "[options]"
     longdesc = (
         "Manages Spaces: creates and discovers control planes, and manages their credentials."
     )
-
-    optParameters = [
-        [
-            "kubeconfig",
-            None,
-            None,
-            "Kubeconfig for the cluster with the Spaces; default: $KUBECONFIG, or in-cluster.",
-        ],
-        ["context", None, None, "Context of the kubeconfig; default: the current context."],
-        [
-            "state-dir",
-            None,
-            "exec-spacemanager-state",
-            "Directory for the state of providers on this host.",
-        ],
-        [
-            "providers",
-            None,
-            ",".join(PROVIDER_TYPES),
-            "Comma-separated list of the enabled provider types.",
-        ],
-        [
-            "space-port-range",
-            None,
-            None,
-            "Ports of 127.0.0.1 for the API servers of local Spaces: FIRST-LAST.",
-            port_range,
-        ],
-        ["namespace", None, NAMESPACE, "Namespace of the Lease for leader election."],
-        ["lease", None, LEASE, "Name of the Lease, shared by all managers of a cluster."],
-        [
-            "health-listen",
-            None,
-            "tcp:10258:interface=127.0.0.1",
-            "Endpoint for probes and metrics, without TLS; empty: none.",
-        ],
-    ]
 
     def postOptions(self) -> None:
         """
@@ -180,9 +162,4 @@ class Options(ReplaceableOptions):
 
     def settings(self) -> Settings:
         """Return the settings for the service."""
-        return Settings(
-            state_directory=self["state-dir"],
-            namespace=self["namespace"],
-            lease=self["lease"],
-            health_listen=self["health-listen"],
-        )
+        return settings_of(Settings, self)
