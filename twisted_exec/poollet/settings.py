@@ -5,16 +5,43 @@ Configuration of a poollet.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.poollet.dialling import AllowedHost
+from twisted.python.usage import UsageError
+
+from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect, by_name
+from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.poollet.dialling import AllowedHost, place
 from twisted_exec.poollet.machines.config import Downward, ReferencedKinds
 from twisted_exec.poollet.pool import Address
 from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.options import (
+    ALLOWED_ORIGIN,
+    CONSOLE_VERBS,
+    DRAIN_SECONDS,
+    OPTION,
+    ProgramOption,
+    Required,
+)
+from twisted_exec.tls.unix import uid_of
 
 SIGNER = "twisted-exec.dev/poollet-serving"
 """Signer of the serving certificates that poollets request."""
+
+_POOL, _RUNTIME, _SERVING = "Pool", "Machine runtime", "Serving"
+
+
+def _addresses(text: str) -> list[Address]:
+    """:raises UsageError: a part has another form."""
+    addresses = []
+    for part in text.split(","):
+        kind, equals, address = part.strip().partition("=")
+        if kind not in ADDRESS_TYPES or not equals or not address:
+            raise UsageError(
+                f"--addresses {part!r} is not TYPE=ADDRESS with a TYPE of {', '.join(ADDRESS_TYPES)}"
+            )
+        addresses.append((kind, address))
+    return addresses
 
 
 @dataclass(frozen=True)
@@ -43,26 +70,204 @@ class Settings:
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     """
 
-    pool: str
-    provider_id: str
-    certificate: str = ""
-    key: str = ""
-    listen: str = "tcp:20250"
-    client_ca: str = ""
-    requestheader_ca: str = ""
-    requestheader_names: Sequence[str] = ()
-    addresses: Sequence[Address] = ()
-    pool_proxy_suffices: Sequence[str] = ()
-    runtime_ca: str = ""
-    trusted_uids: Sequence[int] = ()
-    runtime: str = ""
-    drain_seconds: float = 5.0
+    pool: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "machine-pool-name",
+                "Name of the MachinePool to serve.",
+                group=_POOL,
+                required=Required(),
+            )
+        }
+    )
+    provider_id: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "provider-id",
+                "providerID of the pool; default: twisted-exec://NAME.",
+                group=_POOL,
+            )
+        }
+    )
+    certificate: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "tls-cert-file",
+                "Serving certificate.",
+                group=_SERVING,
+                is_path=True,
+                required=Required(unless=["cert-dir"]),
+            )
+        },
+    )
+    key: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "tls-private-key-file",
+                "Private key of that certificate.",
+                group=_SERVING,
+                is_path=True,
+                required=Required(unless=["cert-dir"]),
+            )
+        },
+    )
+    listen: str = field(
+        default="tcp:20250",
+        metadata={
+            OPTION: ProgramOption(
+                "listen",
+                "Listening address: a Twisted endpoint string, to which TLS is added.",
+                group=_SERVING,
+            )
+        },
+    )
+    client_ca: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "client-ca-file",
+                "CA of client certificates of users.",
+                group=_SERVING,
+                is_path=True,
+            )
+        },
+    )
+    requestheader_ca: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "requestheader-client-ca-file",
+                "CA of proxies that forward users.",
+                group=_SERVING,
+                is_path=True,
+            )
+        },
+    )
+    requestheader_names: Sequence[str] = field(
+        default=(),
+        metadata={
+            OPTION: ProgramOption(
+                "requestheader-allowed-names",
+                "Common names of these proxies, separated by commas.",
+                default="",
+                group=_SERVING,
+                convert=lambda names: [each.strip() for each in names.split(",") if each.strip()],
+            )
+        },
+    )
+    addresses: Sequence[Address] = field(
+        default=(),
+        metadata={
+            OPTION: ProgramOption(
+                "addresses",
+                "TYPE=ADDRESS that the MachinePool publishes, separated by commas or repeated; default: "
+                "this host's addresses.",
+                _addresses,
+                group=_POOL,
+                several=True,
+            )
+        },
+    )
+    pool_proxy_suffices: Sequence[str] = field(
+        default=(),
+        metadata={
+            OPTION: ProgramOption(
+                "pool-proxy-suffices",
+                "User that needs no permission on machines, such as an API server that forwards no "
+                "users; may be repeated.",
+                group=_SERVING,
+                several=True,
+            )
+        },
+    )
+    runtime_ca: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "runtime-ca-file",
+                "CA of runtimes whose exec URLs are https.",
+                group=_RUNTIME,
+                is_path=True,
+            )
+        },
+    )
+    trusted_uids: Sequence[int] = field(
+        default=(),
+        metadata={
+            OPTION: ProgramOption(
+                "runtime-uid",
+                "User, by number or name, that the runtime runs as, besides root and our own; may be "
+                "repeated.",
+                uid_of,
+                group=_RUNTIME,
+                several=True,
+            )
+        },
+    )
+    runtime: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "machine-runtime-endpoint",
+                "gRPC target of the machine runtime.",
+                group=_RUNTIME,
+                required=Required(),
+            )
+        },
+    )
+    drain_seconds: float = field(default=5.0, metadata={OPTION: DRAIN_SECONDS})
     sessions: SessionLimits | None = None
-    allowed_origins: Collection[bytes] = ()
-    strict_verbs: bool = False
-    exec_allowed: Sequence[AllowedHost] = ()
-    certificate_directory: str = ""
-    signer: str = SIGNER
+    allowed_origins: Collection[bytes] = field(default=(), metadata={OPTION: ALLOWED_ORIGIN})
+    strict_verbs: bool = field(
+        default=False,
+        metadata={OPTION: replace(CONSOLE_VERBS, group=_SERVING)},
+    )
+    exec_allowed: Sequence[AllowedHost] = field(
+        default=(),
+        metadata={
+            OPTION: ProgramOption(
+                "exec-url-allowed",
+                "HOST[:PORT] that exec URLs may point to, besides this host and the runtime's; "
+                "separated by commas or repeated.",
+                lambda text: [place(part.strip()) for part in text.split(",")],
+                group=_RUNTIME,
+                several=True,
+            )
+        },
+    )
+    certificate_directory: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "cert-dir",
+                "Directory for certificates that the API server signs.",
+                group=_SERVING,
+                is_path=True,
+            )
+        },
+    )
+    signer: str = field(
+        default=SIGNER,
+        metadata={
+            OPTION: ProgramOption(
+                "serving-cert-signer",
+                "signerName for the serving certificate.",
+                group=_SERVING,
+            )
+        },
+    )
     downward: Downward = field(default_factory=Downward)
     about: ReferencedKinds | None = None
-    dialect: Dialect = field(default=DEFAULT)
+    dialect: Dialect = field(
+        default=DEFAULT,
+        metadata={
+            OPTION: ProgramOption(
+                "dialect",
+                f"API group and kinds of machines: {NAMES}.",
+                by_name,
+                group="API server",
+            )
+        },
+    )

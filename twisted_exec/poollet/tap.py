@@ -16,8 +16,6 @@ from twisted.python.usage import UsageError
 from zope.interface import implementer
 
 from twisted_exec.api import names
-from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
-from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.revisions import REVISIONS, revision
@@ -27,7 +25,6 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.poollet.client_certificate import ClientCertificate
-from twisted_exec.poollet.dialling import place
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.machines import config as downward
 from twisted_exec.poollet.machines.config import Downward, ReferencedKinds
@@ -36,73 +33,32 @@ from twisted_exec.poollet.settings import SIGNER, Settings
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.handover.interfaces import IHandsOver
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options import (
-    CONSOLE_VERBS,
-    STRICT,
-    AuditOptions,
-    BrowserOptions,
-    Required,
-    seconds,
-)
+from twisted_exec.program.options import AuditOptions, BrowserOptions, ProgramOption, settings_of
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
-from twisted_exec.tls.unix import uid_of
 
 PROGRAM = "exec-poollet"
+_RUNTIME = "Machine runtime"
 DOWNWARD = ("machine", "volume", "nic", "network")
 """Kinds of objects with downward API options."""
 
 
-_FILES = (
-    "machine-runtime-ca-file",
-    "machine-runtime-cert-file",
-    "machine-runtime-private-key-file",
-    "tls-cert-file",
-    "tls-private-key-file",
-    "client-ca-file",
-    "requestheader-client-ca-file",
-    "runtime-ca-file",
-    "cert-dir",
-    "bootstrap-kubeconfig",
-)
+_RUNTIME_FILES = {
+    "machine-runtime-ca-file": "CA of the runtime, for a TCP target.",
+    "machine-runtime-cert-file": "Client certificate for a TCP target.",
+    "machine-runtime-private-key-file": "Private key of that certificate.",
+}
 
 
 class Options(BrowserOptions, AuditOptions):
     """Command line of the poollet."""
 
     program = PROGRAM
-    paths = _FILES
-    required = {
-        "machine-pool-name": Required(),
-        "machine-runtime-endpoint": Required(),
-        "tls-cert-file": Required(unless=["cert-dir"]),
-        "tls-private-key-file": Required(unless=["cert-dir"]),
-    }
+    settings_class = Settings
     group = "Sessions"
     groups = {
-        "API server": ["kubeconfig", "context", "bootstrap-kubeconfig", "dialect"],
-        "Pool": ["machine-pool-name", "provider-id", "addresses"],
-        "Machine runtime": [
-            "machine-runtime-endpoint",
-            "iri-revision",
-            *_FILES[:3],
-            "runtime-ca-file",
-            "runtime-uid",
-            "exec-url-allowed",
-        ],
-        "Serving": [
-            "listen",
-            "tls-cert-file",
-            "tls-private-key-file",
-            "cert-dir",
-            "serving-cert-signer",
-            "client-ca-file",
-            "requestheader-client-ca-file",
-            "requestheader-allowed-names",
-            "pool-proxy-suffices",
-            "console-verbs",
-        ],
+        **dict.fromkeys(("API server", "Pool", _RUNTIME, "Serving"), ()),
         "Downward API": [
             *(f"{kind}-downward-api-label" for kind in DOWNWARD),
             "machine-downward-api-annotation",
@@ -111,83 +67,40 @@ class Options(BrowserOptions, AuditOptions):
     synopsis = "--machine-pool-name=NAME --machine-runtime-endpoint=TARGET [options]"
     longdesc = "Runs the machines of one pool on a machine runtime, and serves their consoles."
 
-    optParameters = [
-        CONSOLE_VERBS.parameter,
-        ["kubeconfig", None, None, "Kubeconfig for the API server; default: $KUBECONFIG."],
-        ["context", None, None, "Context of the kubeconfig; default: the current context."],
-        [
+    more = (
+        ProgramOption(
+            "kubeconfig",
+            "Kubeconfig for the API server; default: $KUBECONFIG.",
+            group="API server",
+        ),
+        ProgramOption(
+            "context",
+            "Context of the kubeconfig; default: the current context.",
+            group="API server",
+        ),
+        ProgramOption(
             "bootstrap-kubeconfig",
-            None,
-            None,
             "Kubeconfig for requesting a client certificate, kept in --cert-dir.",
-        ],
-        ["dialect", None, DEFAULT, f"API group and kinds of machines: {NAMES}.", by_name],
-        ["machine-pool-name", None, None, "Name of the MachinePool to serve."],
-        ["provider-id", None, None, "providerID of the pool; default: twisted-exec://NAME."],
-        ["machine-runtime-endpoint", None, None, "gRPC target of the machine runtime."],
-        [
+            group="API server",
+            is_path=True,
+        ),
+        ProgramOption(
             "iri-revision",
-            None,
-            "",
             f"gRPC API of the runtime: {', '.join(REVISIONS)}; default: that of the dialect.",
-        ],
-        ["machine-runtime-ca-file", None, None, "CA of the runtime, for a TCP target."],
-        ["machine-runtime-cert-file", None, None, "Client certificate for a TCP target."],
-        ["machine-runtime-private-key-file", None, None, "Private key of that certificate."],
-        [
-            "listen",
-            None,
-            "tcp:20250",
-            "Listening address: a Twisted endpoint string, to which TLS is added.",
-        ],
-        ["tls-cert-file", None, None, "Serving certificate."],
-        ["tls-private-key-file", None, None, "Private key of that certificate."],
-        ["cert-dir", None, "", "Directory for certificates that the API server signs."],
-        ["serving-cert-signer", None, SIGNER, "signerName for the serving certificate."],
-        ["client-ca-file", None, None, "CA of client certificates of users."],
-        ["requestheader-client-ca-file", None, None, "CA of proxies that forward users."],
-        [
-            "requestheader-allowed-names",
-            None,
-            "",
-            "Common names of these proxies, separated by commas.",
-        ],
-        ["runtime-ca-file", None, "", "CA of runtimes whose exec URLs are https."],
-        ["drain-seconds", None, 5.0, "Seconds that sessions may take to end at shutdown.", seconds],
-    ]
+            default="",
+            group=_RUNTIME,
+        ),
+        *(
+            ProgramOption(name, description, group=_RUNTIME, is_path=True)
+            for name, description in _RUNTIME_FILES.items()
+        ),
+    )
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("addresses", "pool-proxy-suffices", "runtime-uid", "exec-url-allowed"):
-            self[name] = []
         for kind in DOWNWARD:
             self[f"{kind}-downward-api-label"] = {}
         self["machine-downward-api-annotation"] = {}
-
-    def opt_addresses(self, text: str) -> None:
-        """
-        TYPE=ADDRESS that the MachinePool publishes, separated by commas or repeated; default:
-        this host's addresses.
-        """
-        for part in text.split(","):
-            kind, equals, address = part.strip().partition("=")
-            if kind not in ADDRESS_TYPES or not equals or not address:
-                raise UsageError(
-                    f"--addresses {part!r} is not TYPE=ADDRESS with a TYPE of "
-                    f"{', '.join(ADDRESS_TYPES)}"
-                )
-            self["addresses"].append((kind, address))
-
-    def opt_exec_url_allowed(self, text: str) -> None:
-        """
-        HOST[:PORT] that exec URLs may point to, besides this host and the runtime's;
-        separated by commas or repeated.
-        """
-        for part in text.split(","):
-            try:
-                self["exec-url-allowed"].append(place(part.strip()))
-            except ValueError as problem:
-                raise UsageError(f"--exec-url-allowed: {problem}") from None
 
     def opt_machine_downward_api_label(self, text: str) -> None:
         """
@@ -220,20 +133,6 @@ class Options(BrowserOptions, AuditOptions):
             self[option][name] = downward.check(path)
         except ValueError as problem:
             raise UsageError(f"--{option}: {problem}") from None
-
-    def opt_pool_proxy_suffices(self, name: str) -> None:
-        """
-        User that needs no permission on machines, such as an API server that forwards no users; may
-        be repeated.
-        """
-        self["pool-proxy-suffices"].append(name)
-
-    def opt_runtime_uid(self, text: str) -> None:
-        """User, by number or name, that the runtime runs as, besides root and our own; may be repeated."""
-        try:
-            self["runtime-uid"].append(uid_of(text))
-        except ValueError as problem:
-            raise UsageError(f"--runtime-uid: {problem}") from None
 
     def postOptions(self) -> None:
         """:raises UsageError: a required option is missing, or options contradict each other."""
@@ -360,7 +259,7 @@ def _client(current: Callable[[], ClientConfig], reactor: Any) -> KubeClient:
 
 
 def _runtime_tls(options: Options) -> MutualTLS | None:
-    files = [options[name] for name in _FILES[:3]]
+    files = [options[name] for name in _RUNTIME_FILES]
     if not any(files):
         return None
     if not all(files):
@@ -375,29 +274,11 @@ def _runtime_tls(options: Options) -> MutualTLS | None:
 
 def settings(options: Options) -> Settings:
     """Return the service's configuration from the command line."""
-    names = options["requestheader-allowed-names"].split(",")
-    return Settings(
-        pool=options["machine-pool-name"],
-        dialect=options["dialect"],
+    return settings_of(
+        Settings,
+        options,
         provider_id=options["provider-id"] or f"twisted-exec://{options['machine-pool-name']}",
-        certificate=options["tls-cert-file"] or "",
-        key=options["tls-private-key-file"] or "",
-        certificate_directory=options["cert-dir"],
-        signer=options["serving-cert-signer"],
-        listen=options["listen"],
-        client_ca=options["client-ca-file"] or "",
-        requestheader_ca=options["requestheader-client-ca-file"] or "",
-        requestheader_names=[name.strip() for name in names if name.strip()],
-        addresses=options["addresses"],
-        pool_proxy_suffices=options["pool-proxy-suffices"],
-        runtime_ca=options["runtime-ca-file"],
-        trusted_uids=options["runtime-uid"],
-        runtime=options["machine-runtime-endpoint"],
-        drain_seconds=options["drain-seconds"],
         sessions=options.session_limits(),
-        allowed_origins=options["allowed-origin"],
-        strict_verbs=options["console-verbs"] == STRICT,
-        exec_allowed=options["exec-url-allowed"],
         downward=Downward(
             options["machine-downward-api-label"], options["machine-downward-api-annotation"]
         ),
