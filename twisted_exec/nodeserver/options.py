@@ -13,8 +13,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from twisted.python.usage import UsageError
 
@@ -23,7 +23,7 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.spaces import provider_name
 from twisted_exec.api.names import dns_label
 from twisted_exec.api.selectors import parse_labels
-from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS
+from twisted_exec.api.spaces import VIEWPOINTS
 from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.leaves.registry import RegistrySettings
@@ -40,16 +40,15 @@ from twisted_exec.nodeserver.nodes.status import (
     parse_types,
 )
 from twisted_exec.nodeserver.nodes.worker import PublishedEndpoint
-from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, OWNED, POLICIES
+from twisted_exec.nodeserver.ownership import POLICIES
 from twisted_exec.nodeserver.service import USERS_SHARE, Settings
 from twisted_exec.program.options import (
     AuditOptions,
+    ProgramOption,
     ProgramOptions,
-    Required,
     SessionOptions,
-    seconds,
+    settings_of,
 )
-from twisted_exec.streaming.sessions.guard import IDLE_SECONDS
 
 
 class SyncOptions(ProgramOptions):
@@ -57,7 +56,13 @@ class SyncOptions(ProgramOptions):
 
     group = "Nodes"
 
-    optFlags = [["sync-pods", None, "Create the root's Pods in their leaves (Kosmos has its own)."]]
+    more: Sequence[ProgramOption] = (
+        ProgramOption(
+            "sync-pods",
+            "Create the root's Pods in their leaves (Kosmos has its own).",
+            default=False,
+        ),
+    )
 
     def postOptions(self) -> None:
         """:raises UsageError: ``--kosmos`` is set as well."""
@@ -69,36 +74,11 @@ class SyncOptions(ProgramOptions):
             )
 
 
-FILES = ("tls-cert-file", "tls-private-key-file", "cert-dir", "client-ca-file")
-"""Options that name files and directories."""
-
 ENVIRONMENT = {
     "tls-cert-file": "APISERVER_CERT_LOCATION",
     "tls-private-key-file": "APISERVER_KEY_LOCATION",
 }
 """Environment variables for options that were not given; Kosmos sets them for its certificate."""
-
-_CERTIFICATE = (
-    "the serving certificate for the root; give it with --tls-private-key-file, or --cert-dir for "
-    "one that the root signs"
-)
-_CLIENTS = Required(
-    "the CA of the client certificate of the root's API server (its --kubelet-client-certificate)"
-)
-
-
-_WEEK_SECONDS = 604_800
-
-
-def _idle_seconds(text: str) -> float:
-    """:raises ValueError: the text is neither 0 nor a number from 1 to a week's seconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if seconds and not 1 <= seconds <= _WEEK_SECONDS:
-        raise ValueError(f"{text!r} is neither 0 nor a number of seconds from 1 to {_WEEK_SECONDS}")
-    return seconds
 
 
 class ServerOptions(SessionOptions, AuditOptions):
@@ -110,82 +90,20 @@ class ServerOptions(SessionOptions, AuditOptions):
 
     environ: Mapping[str, str] = os.environ
     users_share = USERS_SHARE
-    required = {
-        "tls-cert-file": Required(_CERTIFICATE, unless=["cert-dir"]),
-        "client-ca-file": _CLIENTS,
-    }
-    group = "Serving"
-    groups = {"Root": ["kubeconfig", "context"]}
-
-    optParameters = [
-        [
+    settings_class: ClassVar[type | None] = Settings
+    more: Sequence[ProgramOption] = (
+        ProgramOption(
             "kubeconfig",
-            None,
-            None,
             "Kubeconfig for the root; default: $KUBECONFIG, or the Pod's service account.",
-        ],
-        ["context", None, None, "Context of the kubeconfig; default: the current context."],
-        [
-            "listen",
-            None,
-            "tcp:10250",
-            "Listening address: a Twisted endpoint string, to which TLS is added.",
-        ],
-        [
-            "tls-cert-file",
-            None,
-            "",
-            "Serving certificate (PEM); default: $APISERVER_CERT_LOCATION.",
-        ],
-        [
-            "tls-private-key-file",
-            None,
-            "",
-            "Private key of the serving certificate (PEM); default: $APISERVER_KEY_LOCATION.",
-        ],
-        [
-            "cert-dir",
-            None,
-            "",
-            "Directory for a serving certificate that the root signs; instead of --tls-cert-file.",
-        ],
-        [
-            "client-ca-file",
-            None,
-            "",
-            "CA of the client certificate of the root's API server (PEM).",
-        ],
-        [
-            "client-allowed-names",
-            None,
-            "",
-            "Accepted common names of clients, separated by commas; default: all.",
-        ],
-        [
-            "health-listen",
-            None,
-            "tcp:10248:interface=127.0.0.1",
-            "Endpoint for health probes, without TLS; empty for none.",
-        ],
-        [
-            "shutdown-delay-seconds",
-            None,
-            0.0,
-            "Seconds to serve as not ready when stopping, before sessions drain.",
-            seconds,
-        ],
-        [
-            "stream-idle-seconds",
-            None,
-            IDLE_SECONDS,
-            "Seconds without data after which a stream ends; 0 for never.",
-            _idle_seconds,
-        ],
-        ["drain-seconds", None, 5.0, "Seconds that sessions may take to end at shutdown.", seconds],
-    ]
-    optFlags = [
-        ["declare-reason", None, "Refuse exec and attach without a declared reason."],
-    ]
+            group="Root",
+        ),
+        ProgramOption(
+            "context",
+            "Context of the kubeconfig; default: the current context.",
+            group="Root",
+        ),
+    )
+    group = "Serving"
 
     def postOptions(self) -> None:
         """:raises UsageError: a required option is missing, or options contradict each other."""
@@ -213,44 +131,14 @@ class ServerOptions(SessionOptions, AuditOptions):
 
         :param more: fields that other options determine.
         """
-        names = (name.strip() for name in self["client-allowed-names"].split(","))
-        return Settings(
-            listen=self["listen"],
-            certificate=self["tls-cert-file"],
-            key=self["tls-private-key-file"],
-            certificate_directory=self["cert-dir"],
-            client_ca=self["client-ca-file"],
-            client_names=frozenset(filter(None, names)),
-            health_listen=self["health-listen"],
-            shutdown_delay_seconds=self["shutdown-delay-seconds"],
-            drain_seconds=self["drain-seconds"],
-            stream_idle_seconds=self["stream-idle-seconds"],
-            sessions=self.session_limits(),
-            requires_reason=bool(self["declare-reason"]),
-            **more,
-        )
+        return settings_of(Settings, self, sessions=self.session_limits(), **more)
 
 
 class LeafOptions(ProgramOptions):
     """Options that define the leaves."""
 
-    required = {
-        "leaves": Required(
-            "the file with the leaf clusters; give it, or --kosmos, or --spaces, or several",
-            unless=["kosmos", "spaces"],
-        )
-    }
+    settings_class: ClassVar[type | None] = RegistrySettings
     group = "Leaves"
-
-    optParameters = [
-        ["leaves", None, "", "YAML file with the leaf clusters."],
-        ["root-name", None, DEFAULT_ROOT, "Name of this root in its leaves."],
-        ["spaces", None, "", "Use the Spaces of these providers as leaves; * for all."],
-        ["space-selector", None, "", "Use only Spaces with these labels: a label selector."],
-        ["space-viewpoint", None, EXTERNAL, f"Kubeconfig of Spaces: {' or '.join(VIEWPOINTS)}."],
-        ["space-pods", None, OWNED, f"Pod ownership in Spaces: {', '.join(POLICIES)}."],
-    ]
-    optFlags = [["kosmos", None, "Use the clusters of Kosmos's Cluster objects as leaves."]]
 
     def postOptions(self) -> None:
         """:raises UsageError: no source of leaves is given, or the root's name is invalid."""
@@ -279,18 +167,12 @@ class LeafOptions(ProgramOptions):
             selector = parse_labels(self["space-selector"])
         except APIError as problem:
             raise UsageError(f"--space-selector: {problem.message}") from None
-        return SpaceChoice(
-            () if providers == ["*"] else tuple(providers),
-            selector,
-            self["space-viewpoint"],
-            self["space-pods"],
-        )
+        chosen = () if providers == ["*"] else tuple(providers)
+        return settings_of(SpaceChoice, self, providers=chosen, selector=selector)
 
     def registry(self) -> RegistrySettings:
         """Return the registry's configuration from the command line."""
-        return RegistrySettings(
-            self["leaves"], bool(self["kosmos"]), self["root-name"], self._chosen_spaces()
-        )
+        return settings_of(RegistrySettings, self, spaces=self._chosen_spaces())
 
 
 NAMESPACE, LEASE = "kube-system", PROGRAM
@@ -326,42 +208,56 @@ class NodeOptions(ProgramOptions):
 
     environ: Mapping[str, str] = os.environ
     group = "Nodes"
-    groups = {"Leader election": ["namespace", "lease"]}
-
-    optParameters = [
-        ["upkeep", None, FULL, f"How much of the Nodes to maintain: {', '.join(NODE_SOURCES)}."],
-        [
+    more: Sequence[ProgramOption] = (
+        ProgramOption(
+            "upkeep",
+            f"How much of the Nodes to maintain: {', '.join(NODE_SOURCES)}.",
+            default=FULL,
+        ),
+        ProgramOption(
             "node-address",
-            None,
-            "",
             f"Addresses to publish, separated by commas; default: ${ADDRESS}.",
-        ],
-        [
+            default="",
+        ),
+        ProgramOption(
             "preferred-address-type",
-            None,
-            "",
             f"Type of the addresses of --node-address; default: ${TYPE}, or {INTERNAL_DNS}.",
-        ],
-        ["node-port", None, 0, "Port to publish; 0 for that of --listen.", _port],
-        [
+            default="",
+        ),
+        ProgramOption("node-port", "Port to publish; 0 for that of --listen.", _port, default=0),
+        ProgramOption(
             "kubelet-preferred-address-types",
-            None,
-            ",".join(ADDRESS_TYPES),
             "Value of this option of the root's API server.",
-        ],
-        [
+            default=",".join(ADDRESS_TYPES),
+        ),
+        ProgramOption(
             "leaf-address-types",
-            None,
-            ",".join(ADDRESS_TYPES),
             "Types of the leaf's own addresses to publish as well.",
-        ],
-        ["node-ready-when", None, LEAF, f"Condition for Ready: {', '.join(READY_POLICIES)}."],
-        ["namespace", None, NAMESPACE, "Namespace of the Lease for leader election."],
-        ["lease", None, LEASE, "Name of the Lease; one for each set of replicas on a root."],
-    ]
-    optFlags = [
-        ["declare-websockets", None, f"Declare {WEBSOCKETS}; needs Kubernetes 1.36 in the root."],
-    ]
+            default=",".join(ADDRESS_TYPES),
+        ),
+        ProgramOption(
+            "node-ready-when",
+            f"Condition for Ready: {', '.join(READY_POLICIES)}.",
+            default=LEAF,
+        ),
+        ProgramOption(
+            "namespace",
+            "Namespace of the Lease for leader election.",
+            default=NAMESPACE,
+            group="Leader election",
+        ),
+        ProgramOption(
+            "lease",
+            "Name of the Lease; one for each set of replicas on a root.",
+            default=LEASE,
+            group="Leader election",
+        ),
+        ProgramOption(
+            "declare-websockets",
+            f"Declare {WEBSOCKETS}; needs Kubernetes 1.36 in the root.",
+            default=False,
+        ),
+    )
 
     def postOptions(self) -> None:
         """:raises UsageError: a required option is missing, or options contradict each other."""

@@ -32,7 +32,7 @@ from twisted_exec.api.selectors import LabelSelector, parse_labels
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.program.options import ProgramOptions, size
+from twisted_exec.program.options import ProgramOption, ProgramOptions, size
 from twisted_exec.program.tasks import ShortTurns, SingleRun
 from twisted_exec.recording.chain import MILLISECOND, Info
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
@@ -582,8 +582,7 @@ def _name(metadata: Object) -> str:
     return _NOT_IN_NAMES.sub("-", f"{namespace}.{pod}.{secrets.token_hex(8)}".lower())
 
 
-FILES = ("recorder-certificate", "recorder-key", "recording-dir")
-_REQUIRED = (*FILES, "recording-store")
+_REQUIRED = ("recorder-certificate", "recorder-key", "recording-dir", "recording-store")
 _log = Logger()
 _ALL = "*"
 
@@ -596,30 +595,43 @@ class RecordingOptions(ProgramOptions):
 
     group = "Recordings"
 
-    optParameters = [
-        ["record-namespaces", None, "", "Record exec and attach in these namespaces; * for all."],
-        ["record-selector", None, "", "Record only in Pods with these labels: a label selector."],
-        ["record-input", None, NONE, f"Recorded input: {', '.join(INPUTS)}."],
-        [
+    more: Sequence[ProgramOption] = (
+        ProgramOption(
+            "record-namespaces",
+            "Record exec and attach in these namespaces; * for all.",
+            default="",
+        ),
+        ProgramOption(
+            "record-selector",
+            "Record only in Pods with these labels: a label selector.",
+            default="",
+        ),
+        ProgramOption("record-input", f"Recorded input: {', '.join(INPUTS)}.", default=NONE),
+        ProgramOption(
             "recorder-certificate",
-            None,
-            "",
             "Certificate that signs recordings, of 'twisted-exec pki recorder'.",
-        ],
-        ["recorder-key", None, "", "Private key of that certificate."],
-        ["recording-dir", None, "", "Directory of recordings that are not stored yet."],
-        ["recording-store", None, "", f"Where recordings are stored: {FORMS}."],
-        [
+            default="",
+            is_path=True,
+        ),
+        ProgramOption("recorder-key", "Private key of that certificate.", default="", is_path=True),
+        ProgramOption(
+            "recording-dir",
+            "Directory of recordings that are not stored yet.",
+            default="",
+            is_path=True,
+        ),
+        ProgramOption("recording-store", f"Where recordings are stored: {FORMS}.", default=""),
+        ProgramOption(
             "recording-bytes",
-            None,
-            None,
             "Limit of recordings that are not stored yet.  [default: half of the file system]",
             size,
-        ],
-    ]
-    optFlags = [
-        ["recording-required", None, "Refuse and end sessions that cannot be recorded."],
-    ]
+        ),
+        ProgramOption(
+            "recording-required",
+            "Refuse and end sessions that cannot be recorded.",
+            default=False,
+        ),
+    )
 
     def postOptions(self) -> None:
         """:raises UsageError: an option is missing, has no use, or is not valid."""

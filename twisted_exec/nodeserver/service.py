@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -40,6 +40,13 @@ from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import SessionMetrics, new_registry
+from twisted_exec.program.options import (
+    DRAIN_SECONDS,
+    OPTION,
+    SHUTDOWN_DELAY_SECONDS,
+    ProgramOption,
+    Required,
+)
 from twisted_exec.program.service import AsyncService, pause
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import ProbeRoutes
@@ -121,6 +128,20 @@ MAX_BODY_BYTES = 64 << 10
 STOPPING = "the node server is shutting down"
 
 
+_WEEK_SECONDS = 604_800
+
+
+def _idle_seconds(text: str) -> float:
+    """:raises ValueError: the text is neither 0 nor a number from 1 to a week's seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds and not 1 <= seconds <= _WEEK_SECONDS:
+        raise ValueError(f"{text!r} is neither 0 nor a number of seconds from 1 to {_WEEK_SECONDS}")
+    return seconds
+
+
 @dataclass(frozen=True)
 class Settings:
     """
@@ -140,19 +161,108 @@ class Settings:
     :param requires_reason: refuse commands without a declared reason.
     """
 
-    listen: str = "tcp:10250"
-    certificate: str = ""
-    key: str = ""
-    certificate_directory: str = ""
+    listen: str = field(
+        default="tcp:10250",
+        metadata={
+            OPTION: ProgramOption(
+                "listen", "Listening address: a Twisted endpoint string, to which TLS is added."
+            )
+        },
+    )
+    certificate: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "tls-cert-file",
+                "Serving certificate (PEM); default: $APISERVER_CERT_LOCATION.",
+                is_path=True,
+                required=Required(
+                    "the serving certificate for the root; give it with --tls-private-key-file, or "
+                    "--cert-dir for one that the root signs",
+                    unless=["cert-dir"],
+                ),
+            )
+        },
+    )
+    key: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "tls-private-key-file",
+                "Private key of the serving certificate (PEM); default: $APISERVER_KEY_LOCATION.",
+                is_path=True,
+            )
+        },
+    )
+    certificate_directory: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "cert-dir",
+                "Directory for a serving certificate that the root signs; instead of --tls-cert-file.",
+                is_path=True,
+            )
+        },
+    )
     names: Sequence[str] = ()
-    client_ca: str = ""
-    client_names: Collection[str] = ()
-    health_listen: str = ""
-    shutdown_delay_seconds: float = 0.0
-    drain_seconds: float = 5.0
-    stream_idle_seconds: float = IDLE_SECONDS
+    client_ca: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "client-ca-file",
+                "CA of the client certificate of the root's API server (PEM).",
+                is_path=True,
+                required=Required(
+                    "the CA of the client certificate of the root's API server (its "
+                    "--kubelet-client-certificate)"
+                ),
+            )
+        },
+    )
+    client_names: Collection[str] = field(
+        default=(),
+        metadata={
+            OPTION: ProgramOption(
+                "client-allowed-names",
+                "Accepted common names of clients, separated by commas; default: all.",
+                default="",
+                convert=lambda names: frozenset(
+                    filter(None, (each.strip() for each in names.split(",")))
+                ),
+            )
+        },
+    )
+    health_listen: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "health-listen",
+                "Endpoint for health probes, without TLS; empty for none.",
+                default="tcp:10248:interface=127.0.0.1",
+            )
+        },
+    )
+    shutdown_delay_seconds: float = field(default=0.0, metadata={OPTION: SHUTDOWN_DELAY_SECONDS})
+    drain_seconds: float = field(default=5.0, metadata={OPTION: DRAIN_SECONDS})
+    stream_idle_seconds: float = field(
+        default=IDLE_SECONDS,
+        metadata={
+            OPTION: ProgramOption(
+                "stream-idle-seconds",
+                "Seconds without data after which a stream ends; 0 for never.",
+                _idle_seconds,
+            )
+        },
+    )
     sessions: SessionLimits | None = None
-    requires_reason: bool = False
+    requires_reason: bool = field(
+        default=False,
+        metadata={
+            OPTION: ProgramOption(
+                "declare-reason", "Refuse exec and attach without a declared reason."
+            )
+        },
+    )
 
 
 USERS_SHARE = 1

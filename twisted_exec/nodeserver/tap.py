@@ -26,13 +26,11 @@ from twisted_exec.nodeserver.nodes.controller import NodeController
 from twisted_exec.nodeserver.nodes.plan import NONE
 from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
 from twisted_exec.nodeserver.options import (
-    FILES,
     LeafOptions,
     NodeOptions,
     ServerOptions,
     SyncOptions,
 )
-from twisted_exec.nodeserver.recordings import FILES as RECORDING_FILES
 from twisted_exec.nodeserver.recordings import RecordingOptions
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.syncer.service import Syncer
@@ -52,7 +50,6 @@ class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions, RecordingOpt
     """Command line of the node server."""
 
     program = PROGRAM
-    paths = (*FILES, *RECORDING_FILES, "leaves")
     synopsis = "--client-ca-file=FILE --leaves=FILE [options]"
     longdesc = "Answers a cluster's API server as a kubelet does, for Pods of other clusters."
 

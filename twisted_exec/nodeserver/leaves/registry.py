@@ -18,7 +18,7 @@ certificates expire.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,7 @@ from twisted_exec.nodeserver.leaves.spaces import SpaceChoice, SpaceLeaves, spac
 from twisted_exec.nodeserver.leaves.spec import ISource, LeafSpec
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT
 from twisted_exec.nodeserver.root_pods import RootPods
+from twisted_exec.program.options import OPTION, ProgramOption, Required
 from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.tls.files import Expiry
 
@@ -57,10 +58,33 @@ class RegistrySettings:
     :param root_name: the root's name in its leaves, a valid label value.
     """
 
-    leaves: str = ""
-    kosmos: bool = False
-    root_name: str = DEFAULT_ROOT
-    spaces: SpaceChoice | None = None
+    leaves: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "leaves",
+                "YAML file with the leaf clusters.",
+                is_path=True,
+                required=Required(
+                    "the file with the leaf clusters; give it, or --kosmos, or --spaces, or several",
+                    unless=["kosmos", "spaces"],
+                ),
+            )
+        },
+    )
+    kosmos: bool = field(
+        default=False,
+        metadata={
+            OPTION: ProgramOption(
+                "kosmos", "Use the clusters of Kosmos's Cluster objects as leaves."
+            )
+        },
+    )
+    root_name: str = field(
+        default=DEFAULT_ROOT,
+        metadata={OPTION: ProgramOption("root-name", "Name of this root in its leaves.")},
+    )
+    spaces: SpaceChoice | None = field(default=None, metadata={OPTION: SpaceChoice})
 
 
 class LeafRegistry:

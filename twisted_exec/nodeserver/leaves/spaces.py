@@ -11,7 +11,7 @@ problem: its Node stays, and so do its Pods.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -32,6 +32,7 @@ from twisted_exec.nodeserver.leaves.spec import (
     LeafSpec,
 )
 from twisted_exec.nodeserver.ownership import OWNED, POLICIES
+from twisted_exec.program.options import OPTION, ProgramOption
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
 
@@ -49,10 +50,36 @@ class SpaceChoice:
         :class:`~twisted_exec.nodeserver.ownership.OwnershipRule`.
     """
 
-    providers: tuple[str, ...]
-    selector: LabelSelector
-    viewpoint: str = spaces.EXTERNAL
-    policy: str = OWNED
+    providers: tuple[str, ...] = field(
+        metadata={
+            OPTION: ProgramOption(
+                "spaces", "Use the Spaces of these providers as leaves; * for all.", default=""
+            )
+        }
+    )
+    selector: LabelSelector = field(
+        metadata={
+            OPTION: ProgramOption(
+                "space-selector",
+                "Use only Spaces with these labels: a label selector.",
+                default="",
+            )
+        }
+    )
+    viewpoint: str = field(
+        default=spaces.EXTERNAL,
+        metadata={
+            OPTION: ProgramOption(
+                "space-viewpoint", f"Kubeconfig of Spaces: {' or '.join(spaces.VIEWPOINTS)}."
+            )
+        },
+    )
+    policy: str = field(
+        default=OWNED,
+        metadata={
+            OPTION: ProgramOption("space-pods", f"Pod ownership in Spaces: {', '.join(POLICIES)}.")
+        },
+    )
 
 
 def space_client(
