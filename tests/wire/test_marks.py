@@ -26,6 +26,7 @@ from twisted_exec.wire.resume import (
     Taken,
     encode_mark,
     encode_session,
+    not_sent,
     parse_report,
 )
 
@@ -177,6 +178,14 @@ class MarkTests(SynchronousTestCase):
         data = b'{"Notice":"\\u001b[2J","Kind":"role","Writer":"\\u009bx","Why":"a\\nb","Hint":"\\u0007"}\n'
         (mark,) = MarkDecoder().feed(data)
         self.assertEqual(mark, Notice("?[2J", NoticeKind.ROLE, None, "?x", "a b", "?"))
+
+    def test_output(self) -> None:
+        """A session without marks reads the text alone, in its output."""
+        notice = not_sent("the line is lost", NoticeRole.OBSERVER)
+        self.assertEqual(notice.kind, NoticeKind.DISCARDED)
+        self.assertEqual(
+            notice.output, b"\r\n[twisted-exec: what you type is not sent: the line is lost]\r\n"
+        )
 
     def test_unknown(self) -> None:
         self.assertEqual(MarkDecoder().feed(b'{"Later":1}\n\n{"Ack":1}\n'), [Ack(1)])

@@ -330,6 +330,10 @@ class NoticeTests(SynchronousTestCase):
         ):
             self.assertEqual(decode_notice(encode_notice(text)), shown)
 
+    def test_unwrapped(self) -> None:
+        """An earlier release hands texts over that nobody has wrapped."""
+        self.assertEqual(decode_notice(b"ada has left"), "ada has left")
+
     def test_dropped_keys(self) -> None:
         """Keys that were sent, and keys that never were, have a number each."""
         for dropped, unsent, text in (
