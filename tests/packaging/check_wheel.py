@@ -130,6 +130,7 @@ def check_without_registry(sdist: Path, wheel: Path, scratch: Path) -> None:
         "npm_config_fetch_retries": "0",
         "npm_config_cache": str(scratch / "empty"),
     }
+    print("This build must fail, because it cannot reach npm's registry:", flush=True)
     try:
         built_with(sdist, scratch / "without-registry", **closed)
     except subprocess.CalledProcessError as problem:
