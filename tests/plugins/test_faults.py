@@ -19,10 +19,10 @@ from twisted_exec.program import start as program_module
 
 from .test_plugins import PROGRAMS
 
-OF_ITSELF = {"scheduler", "config", "log-level", "quiet"}
+OF_ITSELF = {"pods-view", "scheduler", "web", "config", "log-level", "quiet"}
 """
-Options that no service reads: a flag for the default, which exists to be refused beside its
-opposite, and options that take effect when the command line is read.
+Options that no service reads: flags for defaults, which exist to be refused beside their opposites, and
+options that take effect when the command line is read.
 """
 
 
