@@ -207,13 +207,13 @@ class Required:
 _Settings = TypeVar("_Settings")
 _UNSET: Any = object()
 OPTION = "option"
-"""Key of an :class:`ProgramOption` in the metadata of a field, or of a dataclass whose fields have options."""
+"""Key of a :class:`ProgramOption` in the metadata of a field, or of a dataclass whose fields have options."""
 
 
 @dataclass(frozen=True)
 class ProgramOption:
     """
-    An option of a program.  Without ``read``, one whose default is true or false is a flag.
+    An option of a program.  An option without ``read`` whose default is true or false is a flag.
 
     :param name: without dashes.
     :param read: converts the value; a :class:`ValueError` refuses it.
@@ -224,7 +224,7 @@ class ProgramOption:
     :param is_path: made absolute, because twistd changes the working directory when it becomes a daemon.
     :param several: may be repeated; the value is the list of what ``read`` returns, or of all in the lists
         that it returns.
-    :param required: if it is.
+    :param required: how a missing option is refused; ``None`` if it may be missing.
     :param convert: converts the option's value to that of the field.
     """
 
