@@ -10,6 +10,8 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+import sys
+from unittest import TestCase
 
 from twisted_exec.runtimes.qemu.driver import FIRMWARE, PROGRAM
 from twisted_exec.web.vendoring import wheel_backend
@@ -482,3 +484,14 @@ def ironcore() -> str | None:
 def interop_programs(make: str) -> str:
     """The directory of the foreign programs of ``ironcore``, ``onmetal`` or ``libvirt``."""
     return os.path.join(os.environ.get("INTEROP_PROGRAMS", "/nonexistent"), make)
+
+
+def without(test: TestCase, name: str) -> None:
+    """Until a test ends, a package or module cannot be imported, as if it were not installed."""
+    found = {each for each in sys.modules if each == name or each.startswith(f"{name}.")} | {name}
+    for each in found:
+        if each in sys.modules:
+            test.addCleanup(sys.modules.__setitem__, each, sys.modules[each])
+        else:
+            test.addCleanup(sys.modules.pop, each)
+        sys.modules[each] = None  # type: ignore[assignment]  # so import fails

@@ -7,12 +7,12 @@ from __future__ import annotations
 import copy
 import json
 import os
-import sys
 from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import needs
 from tests.tls.support import authority, write
 from twisted_exec.auth import oidc
 from twisted_exec.auth.cel import Expressions
@@ -256,10 +256,7 @@ class ReadConfigurationTests(SynchronousTestCase):
 
     def test_without_the_package(self) -> None:
         """Without a CEL library the start fails and names the package."""
-        known = {name: sys.modules[name] for name in sys.modules if name.startswith(PACKAGE)}
-        self.addCleanup(sys.modules.update, known)
-        for name in (PACKAGE, *known):
-            sys.modules[name] = None  # type: ignore[assignment]  # as if there were none
+        needs.without(self, PACKAGE)
         fresh = {about: Expressions((about,)) for about in oidc._EXPRESSIONS}
         self.patch(oidc, "_EXPRESSIONS", fresh)  # nothing is compiled yet
         self.assertRefused(EXPRESSIONS, "need the Python package cel-expr-python")

@@ -4,12 +4,12 @@ Tests for :mod:`twisted_exec.apiserver.aggregated.cel`.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import needs
 from tests.apiserver.aggregated.test_matching import asked
 from tests.program.memory_processes import MemoryReactor
 from twisted_exec.api.status import ServiceUnavailable
@@ -113,10 +113,7 @@ class CelTests(SynchronousTestCase):
 
     def test_without_the_package(self) -> None:
         """Nothing can be evaluated, and it says what is missing."""
-        known = {name: sys.modules[name] for name in sys.modules if name.startswith(PACKAGE)}
-        self.addCleanup(sys.modules.update, known)
-        for name in (PACKAGE, *known):
-            sys.modules[name] = None  # type: ignore[assignment]  # as if there were none
+        needs.without(self, PACKAGE)
         self.assertIn("cel-expr-python is not installed", self.why_not("true", {}))
 
     def test_missing(self) -> None:

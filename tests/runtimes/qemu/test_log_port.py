@@ -4,13 +4,12 @@ Tests for :mod:`twisted_exec.runtimes.qemu.serial`.
 
 from __future__ import annotations
 
-import sys
-
 from twisted.internet import inotify
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
+from tests import needs
 from twisted_exec.runtimes.qemu.serial import LogWatcher
 
 
@@ -40,9 +39,7 @@ class LogWatcherTests(TestCase):
     def test_no_library(self) -> None:
         """Without the C library, as Python finds it, the caller has to poll."""
         # Its import fails if there is no ldconfig.
-        name = "twisted.internet.inotify"
-        self.addCleanup(sys.modules.__setitem__, name, inotify)
-        sys.modules[name] = None  # type: ignore[assignment]
+        needs.without(self, "twisted.internet.inotify")
         self.assertFalse(self.watcher.watch(self.path, self.grow))
         self.watcher.unwatch(self.path)
 
