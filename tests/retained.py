@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest import TestCase
 
 from twisted.internet.interfaces import IReactorTime
@@ -38,30 +38,54 @@ def objects(owner: object, *, beside: Iterable[object] = ()) -> Iterator[object]
 
     :param beside: objects that the owner uses but does not own.
     """
+    return (each for each, _ in _walk(owner, beside))
+
+
+def _walk(owner: object, beside: Iterable[object]) -> Iterator[tuple[object, tuple[Any, ...]]]:
+    """Yield each object, and the one through which it is reached: ``(object, (object, ...))``, or ``()``."""
     seen = {id(each) for each in beside}
-    rest = [owner]
+    rest: list[tuple[object, tuple[Any, ...]]] = [(owner, ())]
     while rest:
-        each = rest.pop()
+        each, path = rest.pop()
         if id(each) in seen or isinstance(each, (type, ModuleType, Logger, TestCase)):
             continue
         if each is not owner and IReactorTime.providedBy(each):
             continue
         seen.add(id(each))
-        yield each
+        yield each, path
         match each:
             case FunctionType():
-                rest += each.__closure__ or ()  # not its module's globals
+                kept = list(each.__closure__ or ())  # not its module's globals
             case MethodType() | BuiltinFunctionType():
-                rest.append(each.__self__)
+                kept = [each.__self__]
             case partial():
-                rest += [each.func, *each.args, *each.keywords.values()]
+                kept = [each.func, *each.args, *each.keywords.values()]
             case _:
-                rest += gc.get_referents(each)
+                kept = gc.get_referents(each)
+        rest += [(one, (each, path)) for one in kept]
 
 
 def instances(owner: object, kind: type[_Kind], *, beside: Iterable[object] = ()) -> list[_Kind]:
     """Return the objects of a class that an object retains."""
     return [each for each in objects(owner, beside=beside) if isinstance(each, kind)]
+
+
+def only(owner: object, kind: type[_Kind]) -> _Kind:
+    """
+    Return the only object of a class that an object retains.
+
+    :raises AssertionError: there is none, or there are several; it says through what each is reached.
+    """
+    found = [(each, path) for each, path in _walk(owner, ()) if isinstance(each, kind)]
+    if len(found) == 1:
+        return found[0][0]
+    lines = [f"{len(found)} objects of {kind.__name__}"]
+    for each, path in found:
+        lines.append(f"{each!r:.200}")
+        while path:
+            each, path = path
+            lines.append(f"    in {type(each).__qualname__} {each!r:.120}")
+    raise AssertionError("\n".join(lines))
 
 
 def entries(owner: object, *, beside: Iterable[object] = ()) -> int:

@@ -26,7 +26,7 @@ from tests.chain import (
     reactor,
     until,
 )
-from tests.retained import instances
+from tests.retained import only
 from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
@@ -275,7 +275,7 @@ class ChainTestCase(TestCase):
 
     async def recheck(self) -> None:
         """Run the periodic reviews."""
-        (guard,) = instances(self.server, SessionGuard)
+        guard = only(self.server, SessionGuard)
         await guard.review()
 
     def endings(self) -> list[Ending | None]:

@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 
 from tests.apiserver.chain import ChainTestCase
-from tests.retained import instances
+from tests.retained import only
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.auth.gate import GatedEndpoint
 from twisted_exec.kube.kubeconfig.client_config import Material
@@ -48,7 +48,7 @@ PAGE = {"/console", "/console/", "/console/{}", "/console/{}/{}", "/console/{}/{
 
 def routes(server: APIServer) -> list[tuple[str, str, GatedEndpoint]]:
     """Method, pattern with ``{}``, and endpoint of each route of a server."""
-    (table,) = instances(server, RouteTable)
+    table = only(server, RouteTable)
     return [
         (method, re.sub(r"{\w+}", "{}", pattern), endpoint)
         for method, pattern, endpoint in table

@@ -16,7 +16,7 @@ from tests.apiserver.chain import MachineTestCase
 from tests.apiserver.consoles.support import SharedStorage
 from tests.audits import AuditList
 from tests.chain import reactor
-from tests.retained import instances, objects
+from tests.retained import objects, only
 from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
@@ -185,7 +185,7 @@ class HandOverTests(HandOverCase):
         """If no successor can be reached, nobody watches over the sessions: they end with the reason."""
         end = await self.open()
         retired = await self.hand_over()
-        (storage,) = instances(self.old, SQLiteStorage)
+        storage = only(self.old, SQLiteStorage)
         await storage.current()
         # Not before: the successor may need longer to listen.
         self.patch(store_client, "LOST_SECONDS", 0.2)

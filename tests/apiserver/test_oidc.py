@@ -18,7 +18,7 @@ from tests.apiserver.chain import WEBSOCKET, ChainTestCase
 from tests.auth import forge
 from tests.auth.provider import AUTHORIZATION, DISCOVERY, Provider
 from tests.chain import POOL
-from tests.retained import instances
+from tests.retained import only
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.identity.credentials import Identities
@@ -187,7 +187,7 @@ class OIDCChainTests(ChainTestCase):
         await self.stop()
         self.provider.answers[DISCOVERY] = (503, {}, b"")
         await super().setUp()
-        (transport,) = instances(self.admin, HTTPTransport)
+        transport = only(self.admin, HTTPTransport)
         code, *_ = await transport.collect(
             Request("GET", "/readyz"), timeout_seconds=10, limit_bytes=10000
         )

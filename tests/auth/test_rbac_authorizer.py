@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from tests.retained import instances
+from tests.retained import instances, only
 from twisted_exec.api.dialects import DIALECTS, IRONCORE
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.auth.interfaces import IAuthorizer, User
@@ -219,7 +219,7 @@ class BindingTests(RBACCase):
     def test_unchanged(self) -> None:
         """The computed policy is reused until an object changes."""
         self.may("root", "create machines/exec")
-        (policy,) = instances(self.authorizer, Permissions)
+        policy = only(self.authorizer, Permissions)
         self.may("jane", "create machines/exec")
         self.assertIs(instances(self.authorizer, Permissions)[0], policy)
 

@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer_only
 from zope.interface.verify import verifyObject
 
-from tests.retained import instances
+from tests.retained import only
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     IDLE,
@@ -208,7 +208,7 @@ class AttachmentTransportContract(SynchronousTestCase):
 
     def waiting(self) -> int:
         """Return how many keys and requests wait for the attachment."""
-        (waiting,) = instances(self.transport, UserInput)
+        waiting = only(self.transport, UserInput)
         return len(waiting)
 
     def test_many_wishes(self) -> None:

@@ -18,7 +18,7 @@ from twisted.internet.unix import Port
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer, implementer_only
 
-from tests.retained import instances
+from tests.retained import only
 from twisted_exec.api import status as api
 from twisted_exec.iri import unix_gate
 from twisted_exec.iri.client import IRIClient
@@ -67,7 +67,7 @@ class RPCCase(TestCase):
 
     def gate(self) -> UnixGate:
         """Return the gate of the server that was made last."""
-        (gate,) = instances(self.server, UnixGate)
+        gate = only(self.server, UnixGate)
         return gate
 
     def connect(self, **options: Any) -> IRIClient:
@@ -310,7 +310,7 @@ class SocketTests(RPCCase):
 
     async def test_private(self) -> None:
         """Only this user may use the socket and grpcio's own socket behind it."""
-        (port,) = instances(self.serve(), Port)
+        port = only(self.serve(), Port)
         self.assertEqual(port.backlog, BACKLOG)
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(self.path + ".d").st_mode & 0o777, 0o700)

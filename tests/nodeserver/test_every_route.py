@@ -4,7 +4,7 @@ Every route of the node server, with the permission that it needs; a new route m
 
 from __future__ import annotations
 
-from tests.retained import instances
+from tests.retained import only
 from twisted_exec.nodeserver.nodes.probe import probe_routes
 from twisted_exec.nodeserver.tap import ROUTES
 from twisted_exec.streaming.http.routes import RouteTable
@@ -37,7 +37,7 @@ class EveryRouteTests(ServerCase):
 
     def routes(self) -> list[tuple[bytes, str]]:
         """Each method and path that is answered at all."""
-        (table,) = instances(self.server.site.resource, RouteTable)
+        table = only(self.server.site.resource, RouteTable)
         values = {**VALUES, "uid": self.uid}
         return [
             (method.encode(), pattern.format(**values))

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import instances
+from tests.retained import only
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.poollet.dialling import AllowedHost
@@ -62,7 +62,7 @@ class TapTests(SynchronousTestCase):
         options = self.options("--dialect=spheric")
         self.assertEqual(settings(options).dialect, SPHERIC)
         program = makeService(options)
-        (client,) = instances(program, IRIClient)
+        client = only(program, IRIClient)
         self.assertEqual(client.revision.name, "spheric")
         self.assertIn("choose one of ironcore,", self.refusal(*self.least, "--dialect=x"))
 

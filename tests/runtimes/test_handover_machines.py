@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.retained import instances
+from tests.retained import only
 from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.test_keep_machines import KeptCase
 from twisted_exec.console.floor import LINE_AGAIN
@@ -143,7 +143,7 @@ class MachinesTests(KeptCase):
         with self.assertRaisesRegex(ValueError, "class 'vm', which this runtime does not offer"):
             await self.make_runtime(inherited=values, keep_machines=True)
         refused = self.made
-        (state,) = instances(refused, RuntimeState)
+        state = only(refused, RuntimeState)
         await state.close()
         await handed.unsuspend()
         await self.until(lambda: len(self.pids()) == 1)

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
-from tests.retained import instances
+from tests.retained import only
 from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
 from tests.runtimes.support import SHELL, end_keeper
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -38,7 +38,7 @@ class KeptCase(QemuCase):
         """End the machines that a test leaves running; its runtimes are stopped before."""
         await ProcessFamily(self.table, lambda mark: mark.startswith(f"{self.mark}/")).end()
         for runtime in self.runtimes[-1:]:
-            (keeper,) = instances(runtime, Keeper)
+            keeper = only(runtime, Keeper)
             await end_keeper(keeper)
         for runtime in self.runtimes:
             shutil.rmtree(runtime.directory, ignore_errors=True)

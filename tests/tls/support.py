@@ -21,7 +21,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from tests.retained import instances
+from tests.retained import only
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.tls.pki import Authority, Issued
@@ -81,7 +81,7 @@ def named(
 
 def context(tls: ClientTLS) -> SSL.Context:
     """The OpenSSL context that a client's connections share."""
-    (found,) = instances(tls, SSL.Context)
+    found = only(tls, SSL.Context)
     return found
 
 

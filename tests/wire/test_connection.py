@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import instances
+from tests.retained import only
 from tests.wire.test_spdy_frames import VECTORS, captured, control, read
 from twisted_exec.wire import spdy
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
@@ -51,7 +51,7 @@ def events(connection: SPDYConnection, data: bytes = b"", *, accept: bool = True
 
 def block_of(client: SPDYConnection, headers: list[tuple[bytes, bytes]]) -> bytes:
     """Return a block of headers, compressed after those that the client has sent."""
-    (writer,) = instances(client, HeaderWriter)
+    writer = only(client, HeaderWriter)
     return writer.write(headers)
 
 

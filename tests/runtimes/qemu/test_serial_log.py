@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import instances
+from tests.retained import only
 from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.journal import Journal
@@ -81,7 +81,7 @@ class PositionTests(LogCase):
             Event(3, 1, EventKind.GAP, {"bytes": None, "end": 1003}),
             Event(1003, 1, EventKind.GAP, {"bytes": 4, "end": 1007}),
         ]
-        (tail,) = instances(self.journal, Tail)
+        tail = only(self.journal, Tail)
         tail.start = tail.end = 1007
         self.print(b"twothree")
         self.assertEqual(self.missing(), b"hree")

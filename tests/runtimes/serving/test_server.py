@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.console.doubles import MemoryConsole
-from tests.retained import entries, instances
+from tests.retained import entries, only
 from tests.runtimes.support import RuntimeCase, User, open_console
 from tests.tls.support import authority
 from twisted_exec.api.status import APIError, NotFound
@@ -552,7 +552,7 @@ class ListeningTests(StreamCase):
         server = await self.serve()
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(os.path.dirname(self.path)).st_mode & 0o777, 0o700)
-        (port,) = instances(server, Port)
+        port = only(server, Port)
         self.assertEqual(port.backlog, BACKLOG)
         encoded = self.path.replace("/", "%2F")
         self.assertEqual(server.exec_url("T"), f"http+unix://{encoded}/exec/T")

@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld, pause, secrets_of
 from tests.ports import reserved_port
-from tests.retained import instances
+from tests.retained import only
 from tests.spacemanager.providers.local_world import SMALL, LocalWorld, command
 from twisted_exec.api.status import AlreadyExists, ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import (
@@ -262,7 +262,7 @@ class KeptTests(TestCase):
 
     def looking(self) -> bool:
         """Return whether the provider looks for changes."""
-        (loop,) = instances(self.provider, LoopingCall)
+        loop = only(self.provider, LoopingCall)
         return bool(loop.running)
 
     async def test_put_right(self) -> None:
@@ -318,7 +318,7 @@ class KeptTests(TestCase):
         ):
             with self.assertRaises(ServiceUnavailable):
                 await ask()
-        (loop,) = instances(self.provider, LoopingCall)
+        loop = only(self.provider, LoopingCall)
         look, looks = loop.f, []
         self.patch(loop, "f", lambda: looks.append(look()))
         while len(looks) < 2:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.retained import instances
+from tests.retained import only
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.remotecommand.translating import TranslateTestCase
 from twisted_exec.streaming.interfaces import (
@@ -149,7 +149,7 @@ class EndTests(TranslateTestCase):
     def test_paused_user(self) -> None:
         """A paused user's input waits, in its order."""
         client = self.open()
-        (translation,) = instances(self.sessions, Translation)
+        translation = only(self.sessions, Translation)
         translation.pause_user()
         translation.input(Channel.STDIN, b"read already, ")
         client.write(b"and typed")
