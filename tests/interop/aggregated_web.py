@@ -108,7 +108,8 @@ class WebTests(TestCase):
         words = ["node", CLIENT, url.replace("http", "ws", 1), page.token]
         program = programs.start(words)
         self.addCleanup(program.stop)
-        await program.until(rb'open \{"resumable":true\}')
+        # Before the server has said where in the output the session is, a page has nothing to resume.
+        await program.until(rb'open \{"resumable":true\}(?s:.*)placed')
         os.kill(program.pid, signal.SIGUSR2)
         await program.until(rb"resumed \{")
         await program.stop(signal.SIGKILL)

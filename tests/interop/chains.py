@@ -370,7 +370,7 @@ class LibvirtProvider:
         self.programs.run(
             "libvirt-provider",
             *as_user,
-            self._program,
+            shutil.copy(self._program, home),  # where it was built may be closed to the user
             f"--address={socket}",
             f"--streaming-address=127.0.0.1:{port}",
             f"--base-url=http://127.0.0.1:{port}",

@@ -139,6 +139,7 @@ class Page {
       on: {
         output: (bytes) => process.stdout.write(bytes, () => this.#isGone || this.session.taken(bytes.length)),
         gap: (gap) => process.stderr.write(`gap ${JSON.stringify(gap)}\n`),
+        placed: () => process.stderr.write("placed\n"),
         uncertain: (count) => process.stderr.write(`uncertain ${count}\n`),
         state: (name, detail) => {
           process.stderr.write(`${name} ${JSON.stringify(detail)}\n`);
