@@ -52,6 +52,8 @@ class ResumeTestCase(TestCase):
         """Open the console and begin to type."""
         user = await Typist.at(self.kubeconfig, "busy")
         self.addCleanup(user.leave)
+        # Its terminal is raw before it prints, and discards what was typed until then.
+        await user.until(lambda: user.printed_bytes)
         user.type_on()
         await self.under_load(user)
         return user

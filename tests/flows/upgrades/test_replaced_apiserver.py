@@ -134,8 +134,8 @@ class ReplacedTests(ReplacedCase):
         names = list(dict.fromkeys((kubectls.some()[0], kubectls.some()[-1])))
         user = await Typist.at(self.deployment.through_cable("ada"), "busy")
         self.addCleanup(user.leave)
-        user.type_on()
         await user.until(lambda: user.printed_bytes > 50_000)
+        user.type_on()
         attached = {name: await self.attached(name) for name in names}
         for turn in range(3):
             await self.replace()
