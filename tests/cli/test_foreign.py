@@ -73,7 +73,7 @@ class LocalTests(SynchronousTestCase):
             [sys.executable, "-c", code, *words],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         return done.returncode, done.stdout, done.stderr

@@ -46,7 +46,7 @@ class InterruptTests(SynchronousTestCase):
         """The exit code."""
         program = _INTERRUPTED.format(entry=entry, imports=imports)
         done = subprocess.run(
-            [sys.executable, "-c", program, *words], capture_output=True, timeout=60, check=False
+            [sys.executable, "-c", program, *words], capture_output=True, timeout=180, check=False
         )
         self.assertNotIn(b"Traceback", done.stderr, (entry, imports))
         self.assertNotIn(b"KeyboardInterrupt", done.stderr, (entry, imports))
@@ -75,5 +75,5 @@ class InterruptTests(SynchronousTestCase):
         program += _INTERRUPTED.format(entry="twisted_exec", imports=30)
         argv = [sys.executable, "-c", program, "--version"]
         self.assertEqual(
-            subprocess.run(argv, capture_output=True, timeout=60, check=False).returncode, 0
+            subprocess.run(argv, capture_output=True, timeout=180, check=False).returncode, 0
         )

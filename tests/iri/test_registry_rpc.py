@@ -143,7 +143,7 @@ class ForeignClientTests(RevisionCase):
                     request_serializer=lambda message: message.SerializeToString(),
                     response_deserializer=response.FromString,
                 )
-                return call(request, timeout=10)
+                return call(request, timeout=60)
 
         return await deferToThread(send)
 

@@ -119,7 +119,7 @@ class MutualTests(TCPCase):
         def call() -> Any:
             with grpc.insecure_channel(server.target.address) as channel:
                 try:
-                    channel.unary_unary("/machine.v1alpha1.MachineRuntime/Version")(b"", timeout=5)
+                    channel.unary_unary("/machine.v1alpha1.MachineRuntime/Version")(b"", timeout=60)
                 except grpc.RpcError as error:
                     return error.code()
 

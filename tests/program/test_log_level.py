@@ -58,7 +58,7 @@ class LimitLogTests(SynchronousTestCase):
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM, *arguments],
             capture_output=True,
-            timeout=60,
+            timeout=180,
             check=True,
         )
         return [line.split()[-1] for line in done.stdout.decode().splitlines()]

@@ -500,7 +500,7 @@ class ClosedOutputTests(SynchronousTestCase):
                 [sys.executable, "-c", code],
                 stdout=writer,
                 stderr=subprocess.PIPE,
-                timeout=60,
+                timeout=180,
                 check=False,
             )
             os.close(writer)

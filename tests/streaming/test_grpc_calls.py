@@ -78,7 +78,7 @@ class CallTests(CallsCase):
 
     async def test_at_once(self) -> None:
         """A result that is complete before the call is wrapped is delivered."""
-        future = self.link.unary(ECHO).future(b"x", timeout=30)
+        future = self.link.unary(ECHO).future(b"x", timeout=180)
         future.result()
         answer = grpc_calls.call(self.link, reactor, future, self.read, self.told)
         self.assertEqual(await answer, b"x")
@@ -109,7 +109,7 @@ class CallersTests(CallsCase):
 
     def begin(self, callers: grpc_calls.Callers, path: str, sent: bytes) -> Deferred[Any]:
         stub = self.link.unary(path)
-        return callers.call(self.link, lambda: stub(sent, timeout=30), lambda told: told)
+        return callers.call(self.link, lambda: stub(sent, timeout=180), lambda told: told)
 
     async def test_free(self) -> None:
         """As many calls as there are threads; each thread is free again when its call is over."""

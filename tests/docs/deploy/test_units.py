@@ -87,7 +87,7 @@ class UnitTests(SynchronousTestCase):
         """systemd waits longer than a hand-over takes, and an early SIGUSR2 ends no program."""
         script = "import os, signal; os.kill(os.getpid(), signal.SIGUSR2); print('alive')"
         command = [*files.GUARD, sys.executable, "-c", script]
-        self.assertEqual(subprocess.check_output(command, timeout=30), b"alive\n")
+        self.assertEqual(subprocess.check_output(command, timeout=180), b"alive\n")
         for name, unit in units().items():
             self.assertGreater(float(unit.one("TimeoutStartSec")), LONGEST_SECONDS, name)
 
@@ -157,7 +157,7 @@ class VerifyTests(SynchronousTestCase):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=180,
         )
         complaints = [
             line
@@ -220,5 +220,5 @@ class ContainerfileTests(SynchronousTestCase):
     def test_shell(self) -> None:
         """The shell can parse each RUN step."""
         for step in self.arguments("RUN"):
-            subprocess.run(["sh", "-n", "-c", step], check=True, timeout=30)
+            subprocess.run(["sh", "-n", "-c", step], check=True, timeout=180)
             self.assertTrue(shlex.split(step))

@@ -216,7 +216,7 @@ class UserTests(EtcdCase):
         def ask() -> None:
             for _ in range(600):
                 try:
-                    with urllib.request.urlopen(url, json.dumps(told).encode(), timeout=10):
+                    with urllib.request.urlopen(url, json.dumps(told).encode(), timeout=60):
                         return
                 except OSError:  # it is not there yet
                     time.sleep(0.05)
