@@ -32,7 +32,11 @@ class AskOnceTests(SynchronousTestCase):
         program = f"import os, signal\nfrom twisted_exec.cli.runner import run_in_reactor\n{dedent(asking)}"
         program += "raise SystemExit(run_in_reactor('x', ask))\n"
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
         )
         self.assertEqual((done.returncode, done.stderr), (code, told))
 
