@@ -25,9 +25,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.interfaces import IMachineDriver, IRun, MachineFacts, TerminalSize
-from twisted_exec.program.audit import JSONLinesAudit
-from twisted_exec.runtimes.config import ClassConfig
-from twisted_exec.runtimes.host import RuntimeHost, Settings
+from twisted_exec.machines import ClassConfig, RuntimeHost, RuntimeSettings
+from twisted_exec.services import JSONLinesAudit
 
 
 @implementer(IRun)
@@ -105,7 +104,7 @@ def echo_class(name: str = "echo") -> ClassConfig:
 
 async def main(reactor: Any, target: str, state_directory: str) -> None:
     globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)])
-    settings = Settings([echo_class()], state_directory, iri_target=target)
+    settings = RuntimeSettings([echo_class()], state_directory, iri_target=target)
     host = RuntimeHost(settings, JSONLinesAudit("-"), reactor)
     host.startService()
     reactor.addSystemEventTrigger("before", "shutdown", host.stopService)

@@ -1,3 +1,3 @@
-from twisted_exec.runtimes.drivers import DriverMaker
+from twisted_exec.machines import DriverMaker
 
 endpoint = DriverMaker("endpoint", "endpoint_driver")

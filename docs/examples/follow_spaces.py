@@ -17,12 +17,8 @@ from twisted.internet import reactor
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.kinds import MACHINES
+from twisted_exec.clients import IRONCORE, KubeClient, Reflector, ReloadingConfig, SpaceClient
 from twisted_exec.interfaces import ISpaceConnection, ISpaceListener
-from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.informers import Reflector
-from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.spaces.client import SpaceClient
 
 
 @implementer(ISpaceListener)
@@ -46,7 +42,7 @@ class Machines:
 
         self.log.info("{space}: is reachable", space=space.name)
         machines = Reflector(
-            space.client, MACHINES.resource, reactor, of=str(space.name), on_change=changed
+            space.client, IRONCORE.workload, reactor, of=str(space.name), on_change=changed
         )
         self._reflectors[space] = machines
         machines.start()

@@ -11,14 +11,21 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredLock, fail
 from zope.interface import implementer
 
-from twisted_exec.api.encoded import Encoded
-from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import InsufficientStorage, ServiceUnavailable
-from twisted_exec.storage import history
-from twisted_exec.storage.history import History
-from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage, Object
-from twisted_exec.storage.memory import HistoryStorage
-from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
+from twisted_exec import stores
+from twisted_exec.clients import InsufficientStorage, Resource, ServiceUnavailable
+from twisted_exec.interfaces import IStorage
+from twisted_exec.stores import (
+    ADDED,
+    DELETED,
+    MODIFIED,
+    NO_LIMITS,
+    Encoded,
+    Event,
+    History,
+    HistoryStorage,
+    Object,
+    QuotaLimits,
+)
 
 _WAITING_WRITES = 10_000
 
@@ -37,8 +44,8 @@ class LogStorage(HistoryStorage):
         self,
         log: Any,
         *,
-        remembered: int = history.REMEMBERED_CHANGES,
-        remembered_bytes: int = history.REMEMBERED_BYTES,
+        remembered: int = stores.REMEMBERED_CHANGES,
+        remembered_bytes: int = stores.REMEMBERED_BYTES,
         limits: QuotaLimits = NO_LIMITS,
     ) -> None:
         super().__init__(limits)
@@ -50,7 +57,7 @@ class LogStorage(HistoryStorage):
         version = 0
         for line in self._log.lines():
             table, change, obj = json.loads(line)
-            key, version = (table, history.key_of(obj)), int(obj["metadata"]["resourceVersion"])
+            key, version = (table, stores.key_of(obj)), int(obj["metadata"]["resourceVersion"])
             objects[key] = table, Encoded(obj)
             if change == DELETED:
                 del objects[key]
@@ -86,7 +93,7 @@ class LogStorage(HistoryStorage):
 
     async def _write(self, change: str, resource: Resource, obj: Object) -> Object:
         event = self._checked(change, resource, obj)
-        table = history.table_of(resource)
+        table = stores.table_of(resource)
         try:
             await self._log.append(json.dumps([table, change, event.obj]))
         except OSError as error:
@@ -101,15 +108,15 @@ class LogStorage(HistoryStorage):
         """Return the change as an event if it may be made."""
         stored, version = self.history.find(resource, obj), self.history.version + 1
         if change == ADDED:
-            history.check_absent(resource, obj, stored)
-            return history.created(obj, version)
+            stores.check_absent(resource, obj, stored)
+            return stores.created(obj, version)
         metadata = stored["metadata"] if stored is not None else {}
-        history.check_current(
+        stores.check_current(
             resource, obj, metadata.get("uid"), metadata.get("resourceVersion", "")
         )
         # The event of a deletion has the stored object, not the caller's copy.
         after = stored if change == DELETED and stored is not None else obj
-        return Event(change, history.versioned(after, version), stored, version)
+        return Event(change, stores.versioned(after, version), stored, version)
 
 
 def _busy(why: str) -> ServiceUnavailable:

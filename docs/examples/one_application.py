@@ -22,16 +22,21 @@ from twisted.logger import Logger
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from echo_runtime import echo_class
 
-from twisted_exec.apiserver import service as apiserver
+from twisted_exec.clients import ClientConfig, KubeClient, Material
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
-from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
-from twisted_exec.poollet import service as poollet
-from twisted_exec.program.audit import JSONLinesAudit
-from twisted_exec.runtimes import host as runtime
-from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import FORWARDING_USER, create_pki, write_kubeconfig
+from twisted_exec.machines import RuntimeHost, RuntimeSettings
+from twisted_exec.services import (
+    FORWARDING_USER,
+    APIServer,
+    APIServerSettings,
+    JSONLinesAudit,
+    Poollet,
+    PoolletSettings,
+    create_pki,
+    read_file,
+    write_kubeconfig,
+)
+from twisted_exec.stores import MemoryStorage
 
 STATE = os.path.abspath(os.environ.get("LAB_STATE", "lab-state"))
 PORT = int(os.environ.get("LAB_PORT", "6444"))
@@ -46,8 +51,8 @@ admin = pki.issue_user("admin", ["system:masters"], replace=True)
 
 audit = JSONLinesAudit(os.path.join(STATE, "audit.jsonl"))
 
-api_server = apiserver.APIServer(
-    apiserver.Settings(
+api_server = APIServer(
+    APIServerSettings(
         listen=f"tcp:{PORT}:interface=127.0.0.1",
         certificate=serving.certificate,
         key=serving.key,
@@ -62,8 +67,8 @@ api_server = apiserver.APIServer(
 )
 
 # The runtime also serves the machine runtime interface, for other poollets on this host.
-machines = runtime.RuntimeHost(
-    runtime.Settings(
+machines = RuntimeHost(
+    RuntimeSettings(
         classes=[echo_class()],
         state_directory=os.path.join(STATE, "runtime"),
         iri_target=f"unix://{STATE}/iri/iri.sock",  # at most 107 bytes
@@ -72,8 +77,8 @@ machines = runtime.RuntimeHost(
     reactor,
 )
 
-lab_poollet = poollet.Poollet(
-    poollet.Settings(
+lab_poollet = Poollet(
+    PoolletSettings(
         pool=POOL,
         provider_id=f"example://{POOL}",
         certificate=poollet_serving.certificate,

@@ -12,13 +12,9 @@ from pathlib import Path
 import pytest_twisted
 from twisted.internet import reactor
 
-from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.apiserver.service import APIServer, Settings
-from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
-from twisted_exec.program.audit import JSONLinesAudit
-from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.clients import IRONCORE, ClientConfig, KubeClient, Material
+from twisted_exec.services import APIServer, APIServerSettings, JSONLinesAudit, create_pki
+from twisted_exec.stores import MemoryStorage
 
 POOLS = IRONCORE.pool
 
@@ -30,7 +26,7 @@ async def administrator(tmp_path: Path) -> AsyncIterator[KubeClient]:
     serving, forwarding = pki.issue_apiserver(["127.0.0.1"])
     admin = pki.issue_user("admin", ["system:masters"])
     server = APIServer(
-        Settings(
+        APIServerSettings(
             listen="tcp:0:interface=127.0.0.1",
             certificate=serving.certificate,
             key=serving.key,

@@ -15,14 +15,17 @@ from twisted.internet.task import react
 from twisted.python import log
 
 from twisted_exec.api.kinds import NODE_PODS, NODES
-from twisted_exec.api.status import APIError, Conflict, NotFound
-from twisted_exec.api.times import timestamp
-from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.informers import Reflector
-from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.clients import (
+    APIError,
+    Conflict,
+    KubeClient,
+    NotFound,
+    Reflector,
+    load,
+    timestamp,
+)
+from twisted_exec.services import ServerTLS, read_file
 from twisted_exec.testing.kubelet import Container, Kubelet
-from twisted_exec.tls.files import read_file
-from twisted_exec.tls.server import ServerTLS
 
 NODE, PORT = "laptop", 10251
 POD = NODE_PODS.resource

@@ -12,6 +12,8 @@ from zope.interface.interfaces import IInterface
 from zope.interface.verify import verifyObject
 
 from twisted_exec import interfaces
+from twisted_exec import machines as app_machines
+from twisted_exec import services as app_services
 
 from . import pages
 
@@ -34,12 +36,16 @@ class EmbedPageTests(SynchronousTestCase):
         services = [
             name for name in pages.first_column(rows[0]) if name.startswith("twisted_exec.")
         ]
-        settings = re.findall(r":py:class:`([\w.]+)`", rows[2])
+        settings = re.findall(r":py:class:`(\w+) <([\w.]+)>`", rows[2])
         self.assertGreater(len(services), 5)
         self.assertGreater(len(settings), 5)
-        for name in (*services, *settings):
-            self.assertIn(f".. autoclass:: {name}\n", public)
-            self.assertTrue(namedAny(name).__doc__, name)
+        for name in services:
+            kind = namedAny(name)
+            self.assertIn(f".. autoclass:: {kind.__module__}.{kind.__qualname__}\n", public)
+        for name, path in settings:
+            self.assertIn(f".. autoclass:: {path}\n", public)
+            found = {getattr(module, name, None) for module in (app_services, app_machines)}
+            self.assertIn(namedAny(path), found)
 
     def test_audit_sink(self) -> None:
         """The example of an audit sink provides its interface and keeps 2000 records."""

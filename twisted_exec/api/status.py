@@ -95,10 +95,14 @@ class APIError(Exception):
 
 
 class BadRequest(APIError):
+    """The request is malformed (400)."""
+
     code, reason = 400, "BadRequest"
 
 
 class Unauthorized(APIError):
+    """Nobody vouches for the user (401)."""
+
     code, reason = 401, "Unauthorized"
 
     def __init__(self, message: str = "Unauthorized", **more: Any) -> None:
@@ -133,6 +137,8 @@ class NotFound(APIError):
 
 
 class MethodNotAllowed(APIError):
+    """The path does not have this verb (405)."""
+
     code, reason = 405, "MethodNotAllowed"
 
 
@@ -147,6 +153,8 @@ class RequestTimeout(APIError):
 
 
 class AlreadyExists(APIError):
+    """The name is taken (409)."""
+
     code, reason = 409, "AlreadyExists"
 
     def __init__(self, resource: str, name: str, group: str = "") -> None:
@@ -158,6 +166,8 @@ class AlreadyExists(APIError):
 
 
 class Conflict(APIError):
+    """The object has changed meanwhile: read it, and try again (409)."""
+
     code, reason = 409, "Conflict"
 
 
@@ -207,6 +217,12 @@ class Invalid(APIError):
 
 
 class TooManyRequests(APIError):
+    """
+    A limit is reached for now (429).
+
+    :param retry_after_seconds: when it may be free again; ``None``: nobody knows.
+    """
+
     code, reason = 429, "TooManyRequests"
 
     def __init__(self, message: str, retry_after_seconds: int | None = 1, **more: Any) -> None:
@@ -230,6 +246,8 @@ class BadGateway(APIError):
 
 
 class ServiceUnavailable(APIError):
+    """The server cannot do this now, and has not done it (503)."""
+
     code, reason = 503, "ServiceUnavailable"
 
 

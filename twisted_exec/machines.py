@@ -1,0 +1,38 @@
+"""
+Runtimes of machines and their drivers, for applications that embed them.
+
+They serve or call the machine runtime interface, so they need gRPC.  No other module of the project imports this one.
+"""
+
+from __future__ import annotations
+
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.runtimes.config import ClassConfig
+from twisted_exec.runtimes.drivers import DriverMaker
+from twisted_exec.runtimes.host import RuntimeHost
+from twisted_exec.runtimes.host import Settings as RuntimeSettings
+from twisted_exec.runtimes.lines.serial import SerialEndpoint
+from twisted_exec.runtimes.lines.shared_line import Lines
+from twisted_exec.runtimes.machinebroker.host import BrokerHost
+from twisted_exec.runtimes.machinebroker.host import Settings as BrokerSettings
+from twisted_exec.runtimes.pty import PtyDriver, PtyOptions
+from twisted_exec.standalone.service import Settings as StandaloneSettings
+from twisted_exec.standalone.service import Standalone
+from twisted_exec.wire.telnet import LineSettings
+
+__all__ = [
+    "BrokerHost",
+    "BrokerSettings",
+    "ClassConfig",
+    "DriverMaker",
+    "IRIClient",
+    "LineSettings",
+    "Lines",
+    "PtyDriver",
+    "PtyOptions",
+    "RuntimeHost",
+    "RuntimeSettings",
+    "SerialEndpoint",
+    "Standalone",
+    "StandaloneSettings",
+]

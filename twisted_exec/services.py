@@ -1,0 +1,47 @@
+"""
+Services of twisted-exec and what they need, for applications that embed them.
+
+Each service has its ``Settings`` here under a name of its own.  Services that speak gRPC, which not every platform has,
+are in :mod:`twisted_exec.machines`.  No other module of the project imports this one.
+"""
+
+from __future__ import annotations
+
+from twisted_exec.apiserver.identity.credentials import Identities
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.nodeserver.service import NodeServer
+from twisted_exec.nodeserver.service import Settings as NodeServerSettings
+from twisted_exec.poollet.service import Poollet
+from twisted_exec.poollet.settings import Settings as PoolletSettings
+from twisted_exec.program.audit import JSONLinesAudit
+from twisted_exec.program.clock import shorten_turns
+from twisted_exec.program.descriptors import raise_descriptor_limit
+from twisted_exec.program.garbage import GarbagePolicy
+from twisted_exec.spacemanager.service import Settings as SpaceManagerSettings
+from twisted_exec.spacemanager.service import SpaceManager
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki import FORWARDING_USER, create_pki, open_pki, write_kubeconfig
+from twisted_exec.tls.server import ServerTLS
+
+__all__ = [
+    "FORWARDING_USER",
+    "APIServer",
+    "APIServerSettings",
+    "GarbagePolicy",
+    "Identities",
+    "JSONLinesAudit",
+    "NodeServer",
+    "NodeServerSettings",
+    "Poollet",
+    "PoolletSettings",
+    "ServerTLS",
+    "SpaceManager",
+    "SpaceManagerSettings",
+    "create_pki",
+    "open_pki",
+    "raise_descriptor_limit",
+    "read_file",
+    "shorten_turns",
+    "write_kubeconfig",
+]
