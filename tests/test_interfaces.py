@@ -79,6 +79,12 @@ class CompatibilityTests(SynchronousTestCase):
         """Every name that 0.1.0 offered is still there."""
         for name in _INTERFACES_OF_0_1_0.split():
             self.assertTrue(hasattr(interfaces, name), name)
+        warned = [each["message"] for each in self.flushWarnings()]
+        self.assertIn(
+            "twisted_exec.interfaces.Look is ProviderCondition since 0.2.0, and goes with 0.3.0",
+            warned,
+        )
+        self.assertRaises(AttributeError, getattr, interfaces, "Unknown")
 
     def test_testing(self) -> None:
         """So are the doubles, in the modules where 0.1.0 had them."""

@@ -1,5 +1,5 @@
 """
-Import paths that pages of earlier releases name, and where their modules are now.
+Names of earlier releases that still work: import paths that their pages name, and where the modules are now.
 
 An old path can still be imported; each name that is taken from it comes with a :class:`DeprecationWarning` that
 says the new path.
@@ -56,6 +56,17 @@ _RENAMED = {
 _PARENTS = {path.rpartition(".")[0] for path in _MOVED}
 
 
+def warn(old: str, change: str) -> None:
+    """
+    Warn the code that uses an old name: it works for one more release.
+
+    :param change: what it is instead, such as ``is options``.
+    """
+    warnings.warn(
+        f"{old} {change} since 0.2.0, and goes with 0.3.0", DeprecationWarning, stacklevel=3
+    )
+
+
 class _Moved(ModuleType):
     """A module of an old path, whose names come from the new one."""
 
@@ -65,11 +76,7 @@ class _Moved(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         path, _, new = _RENAMED.get(f"{old}:{name}", f"{_MOVED[old]}:{name}").partition(":")
         value = getattr(import_module(f"{package}.{path}"), new)
-        warnings.warn(
-            f"{self.__name__}.{name} is {package}.{path}.{new} since 0.2.0",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn(f"{self.__name__}.{name}", f"is {package}.{path}.{new}")
         return value
 
 

@@ -8,7 +8,6 @@ and the removal of credentials before a request goes to the next hop.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
@@ -19,6 +18,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IRequest
 from zope.interface import alsoProvides, implementer
 
+from twisted_exec._moved import warn
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import (
     IMPERSONATION_HEADERS,
@@ -232,12 +232,7 @@ class RequestAuthenticator:
     """
 
     def __init__(self, inner: Any, credential_headers: HeaderSet = NO_HEADERS) -> None:
-        warnings.warn(
-            f"{type(inner).__qualname__}: authenticate() takes PresentedCredentials now; support for "
-            "requests goes with the release after the next",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn(f"a request for {type(inner).__qualname__}.authenticate", "is PresentedCredentials")
         self._inner, self.credential_headers = inner, credential_headers
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:

@@ -20,7 +20,6 @@ the terminal.  :class:`InputQueue` holds it while the machine accepts none.
 from __future__ import annotations
 
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
+from twisted_exec._moved import warn
 from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.streaming.enduring import EnduringStream
 from twisted_exec.streaming.http.site import Request
@@ -240,12 +240,7 @@ class ConsoleServer:
     @property
     def asked(self) -> StreamOptions:
         """Old name of :attr:`options`."""
-        warnings.warn(
-            "IAttachmentTransport.asked is called options now; the old name goes with the release"
-            " after the next",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warn("IAttachmentTransport.asked", "is options")
         return self.options
 
     # IAttachmentTransport
