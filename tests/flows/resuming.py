@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.task import LoopingCall
 
-from twisted_exec.kube.console import open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.wire.control_messages import Ending
 from twisted_exec.wire.resume import Notice
@@ -211,7 +211,9 @@ class Typist:
     async def at(cls, kubeconfig: str, machine: str, *, options: StreamOptions = CONSOLE) -> Typist:
         """Open the console of a machine."""
         user, config = cls(), load(kubeconfig)
-        await open_console(config, config.namespace, machine, user, reactor, options=options)
+        await open_console(
+            config, config.namespace, machine, user, reactor, ConsoleOptions(stream=options)
+        )
         return user
 
     @property

@@ -22,7 +22,7 @@ from tests.interop import chains
 from tests.interop.aggregated_cluster import AggregatedCluster
 from tests.interop.hosts import kubectl
 from tests.interop.programs import answers
-from twisted_exec.kube.console import open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.wire.channel import V5
@@ -101,7 +101,12 @@ class KilledTests(TestCase):
         """Open a session that its client cannot resume."""
         user, config = Typist(), load(self.kubeconfig)
         await open_console(
-            config, "default", "vm", user, reactor, protocols=[protocol], resume=False
+            config,
+            "default",
+            "vm",
+            user,
+            reactor,
+            ConsoleOptions(protocols=[protocol], resume=False),
         )
         self.addCleanup(user.leave)
 

@@ -25,7 +25,7 @@ from tests.interop.hosts import kubectl
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.console import open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.transport import HTTPTransport, Request
 
@@ -90,7 +90,7 @@ class WebTests(TestCase):
         self.assertIn('User "ada" cannot list', caught.exception.message)
 
         user = Typist()
-        await open_console(page, "default", "vm", user, reactor, resume=False)
+        await open_console(page, "default", "vm", user, reactor, ConsoleOptions(resume=False))
         self.addCleanup(user.leave)
         user.type(b"echo he''re\n")
         while b"here\r\n" not in user.printed:

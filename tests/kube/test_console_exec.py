@@ -23,7 +23,7 @@ from twisted_exec.api.status import (
     MethodNotAllowed,
     NotFound,
 )
-from twisted_exec.kube.console import open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ImpersonatedUser, KubeConfigError
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ATTEMPTS
@@ -49,7 +49,7 @@ class OpenConsoleTests(ConsolesCase):
         self.consoles.observers["default/vm"] = RecordingAttachment
         read_only = replace(CONSOLE, read_only=True)
         stream = await open_console(
-            self.config, "default", "vm", RecordingUser(), reactor, options=read_only
+            self.config, "default", "vm", RecordingUser(), reactor, ConsoleOptions(stream=read_only)
         )
         stream.abort()
         for options, observers in (
@@ -59,7 +59,12 @@ class OpenConsoleTests(ConsolesCase):
         ):
             self.consoles.observers["default/vm"] = observers
             opening = open_console(
-                self.config, "default", "vm", RecordingUser(), reactor, options=options
+                self.config,
+                "default",
+                "vm",
+                RecordingUser(),
+                reactor,
+                ConsoleOptions(stream=options),
             )
             error = await self.assertFailure(opening, APIError)
             self.assertEqual((error.code, error.message), (403, "user test may not"))
@@ -69,7 +74,9 @@ class OpenConsoleTests(ConsolesCase):
         attachment = RecordingAttachment()
         self.consoles.machines["default/vm"] = lambda: attachment
         user = RecordingUser()
-        opening = open_console(self.config, "default", "vm", user, reactor, record="all")
+        opening = open_console(
+            self.config, "default", "vm", user, reactor, ConsoleOptions(record="all")
+        )
         error = await self.assertFailure(opening, APIError)
         self.assertEqual(error.code, 501)
         self.assertIn("has opened the console without a recording", error.message)
@@ -90,13 +97,23 @@ class OpenConsoleTests(ConsolesCase):
             for options in (CONSOLE, replace(CONSOLE, force=True)):
                 self.consoles.machines["default/vm"] = Forbidden(message)
                 opening = open_console(
-                    self.config, "default", "vm", RecordingUser(), reactor, options=options
+                    self.config,
+                    "default",
+                    "vm",
+                    RecordingUser(),
+                    reactor,
+                    ConsoleOptions(stream=options),
                 )
                 error = await self.assertFailure(opening, APIError)
                 self.assertEqual((error.code, error.message), (403, shown))
         self.consoles.machines["default/vm"] = Forbidden(refusal)
         opening = open_console(
-            self.config, "default", "vm", RecordingUser(), reactor, protocols=[OVER_SPDY]
+            self.config,
+            "default",
+            "vm",
+            RecordingUser(),
+            reactor,
+            ConsoleOptions(protocols=[OVER_SPDY]),
         )
         error = await self.assertFailure(opening, APIError)
         self.assertEqual(error.message, refusal)
@@ -131,7 +148,12 @@ class OpenConsoleTests(ConsolesCase):
         config = replace(self.config, username="u", password="p", impersonate=asked)
         for protocol in ATTEMPTS:
             stream = await open_console(
-                config, "default", "vm", RecordingUser(), reactor, protocols=[protocol]
+                config,
+                "default",
+                "vm",
+                RecordingUser(),
+                reactor,
+                ConsoleOptions(protocols=[protocol]),
             )
             stream.abort()
             head = self.consoles.heads.pop()
@@ -152,7 +174,12 @@ class OpenConsoleTests(ConsolesCase):
         config = replace(self.config, plugin=script.plugin())
         for protocol in ATTEMPTS:
             stream = await open_console(
-                config, "default", "vm", RecordingUser(), reactor, protocols=[protocol]
+                config,
+                "default",
+                "vm",
+                RecordingUser(),
+                reactor,
+                ConsoleOptions(protocols=[protocol]),
             )
             stream.abort()
         self.assertEqual(len(script.runs()), 2)
@@ -185,7 +212,7 @@ class OpenConsoleTests(ConsolesCase):
             for protocol in ATTEMPTS:
                 user = RecordingUser()
                 stream = await open_console(
-                    config, "default", "vm", user, reactor, protocols=[protocol]
+                    config, "default", "vm", user, reactor, ConsoleOptions(protocols=[protocol])
                 )
                 stream.write(b"by proxy")
                 while user.received != b"by proxy":
@@ -199,7 +226,9 @@ class OpenConsoleTests(ConsolesCase):
             attachment = RecordingAttachment()
             self.consoles.machines["default/vm"] = lambda attachment=attachment: attachment
             user = RecordingUser()
-            await open_console(self.config, "default", "vm", user, reactor, protocols=[protocol])
+            await open_console(
+                self.config, "default", "vm", user, reactor, ConsoleOptions(protocols=[protocol])
+            )
             attachment.transport.cut()
             while not user.detached_with:
                 await self._settle()
@@ -226,7 +255,9 @@ class DialectTests(ConsolesCase):
     INSTANCE = "instances.core.spheric.cloud/default/vm"
 
     def opening(self, **more: Any) -> Deferred[Any]:
-        return open_console(self.config, "default", "vm", RecordingUser(), reactor, **more)
+        return open_console(
+            self.config, "default", "vm", RecordingUser(), reactor, ConsoleOptions(**more)
+        )
 
     async def assert_opened(self, **more: Any) -> None:
         stream = await self.opening(**more)

@@ -26,7 +26,7 @@ from tests.kube.plugins import PluginScript
 from tests.kube.test_endpoint import Collector
 from tests.streaming.remotecommand.resuming import ResumingUser
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.console import open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint, ConsoleLost
 from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.kubeconfig import connection as transport
@@ -63,7 +63,7 @@ class ResumeCase(TestCase):
 
     def opening(self, **more: Any) -> Deferred[Any]:
         config = more.pop("config", self.config)
-        return open_console(config, "default", "vm", self.user, reactor, **more)
+        return open_console(config, "default", "vm", self.user, reactor, ConsoleOptions(**more))
 
     def lose(self) -> None:
         """Break the connection, on which something is under way."""
@@ -106,7 +106,7 @@ class OpenConsoleTests(ResumeCase):
     async def test_resumed(self) -> None:
         """The session goes on at the same path, with the same protocol and options."""
         read_only = replace(CONSOLE, read_only=True)
-        stream = await self.opening(protocols=[OVER_SPDY, V4][1:], options=read_only, reason="why")
+        stream = await self.opening(protocols=[OVER_SPDY, V4][1:], stream=read_only, reason="why")
         self.assertIsInstance(stream, ResumingClient)
         self.assertIs(self.user.stream, stream)
         self.lose()

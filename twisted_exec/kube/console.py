@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -90,24 +91,63 @@ TIMEOUT_SECONDS = 30.0
 """Time limit for the connection, and another for the answer: later hops have their own limits."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConsoleOptions:
+    """
+    How a console is opened; the defaults suit a program that shows it to a user.
+
+    :param timeout_seconds: time limit for the connection, and another for the answer.
+    :param server: the endpoint, instead of the one that the kubeconfig names.
+    :param protocols: tried in this order, see
+        :func:`~twisted_exec.streaming.remotecommand.client.connect`.
+    :param stream: the options of the stream; with ``read_only`` no input reaches the machine, and
+        the observers' path follows if the user may not use the other one.
+    :param among: the possible dialects of the machine.  The first is tried without discovery; if
+        the server refuses it or does not have it, those that the server speaks follow, in its
+        order.
+    :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
+    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
+    :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`; empty
+        for no recording.  A server that ignores it, because it does not know it, opens no console.
+    :param resume: after a loss of the connection open the next one, if the server can resume
+        sessions: at the same path, with current credentials, at the addresses of the server's name
+        in turn.
+    :param silence_seconds: silence after which the connection of such a session is lost.
+    :param give_up_seconds: time to resume a session; ``None`` for as long as the server is not in
+        reach.
+    """
+
+    timeout_seconds: float = TIMEOUT_SECONDS
+    server: IStreamClientEndpoint | None = None
+    protocols: Sequence[str] = ATTEMPTS
+    stream: StreamOptions = CONSOLE
+    among: Sequence[Dialect] = DIALECTS
+    agent: str = AGENT
+    reason: str = ""
+    record: str = ""
+    resume: bool = True
+    silence_seconds: float = SILENCE_SECONDS
+    give_up_seconds: float | None = None
+
+    @property
+    def query(self) -> bytes:
+        """The query of the request."""
+        query = self.stream.query()
+        if self.reason:
+            query += f"&reason={quote(self.reason, safe='')}".encode("ascii")
+        if self.record:
+            query += f"&record={self.record}".encode("ascii")
+        return query
+
+
 def open_console(
     config: ClientConfig,
     namespace: str,
     name: str,
     user: ConsoleUser,
     reactor: Any,
+    options: ConsoleOptions = ConsoleOptions(),
     *,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    server: IStreamClientEndpoint | None = None,
-    protocols: Sequence[str] = ATTEMPTS,
-    options: StreamOptions = CONSOLE,
-    among: Sequence[Dialect] = DIALECTS,
-    agent: str = AGENT,
-    reason: str = "",
-    record: str = "",
-    resume: bool = True,
-    silence_seconds: float = SILENCE_SECONDS,
-    give_up_seconds: float | None = None,
     requested: Callable[[ClientConfig, Dialect], None] | None = None,
 ) -> Deferred[ConsoleStream]:
     """
@@ -115,24 +155,6 @@ def open_console(
 
     :param user: receives the events of the session, ``attached`` first.  It may have the callbacks of
         :class:`~twisted_exec.streaming.remotecommand.resuming_client.ResumableUser`.
-    :param server: the endpoint, instead of the one that ``config`` names.
-    :param protocols: tried in this order, see
-        :func:`~twisted_exec.streaming.remotecommand.client.connect`.
-    :param options: the options of the stream; with ``read_only`` no input reaches the machine, and
-        the observers' path follows if the user may not use the other one.
-    :param among: the possible dialects of the machine.  The first is tried without discovery; if
-        the server refuses it or does not have it, those that the server speaks follow, in its
-        order.
-    :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
-    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
-    :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`; empty for no recording.
-        A server that ignores it, because it does not know it, opens no console.
-    :param resume: after a loss of the connection open the next one, if the server can resume
-        sessions: at the same path, with current credentials, at the addresses of the server's name
-        in turn.
-    :param silence_seconds: silence after which the connection of such a session is lost.
-    :param give_up_seconds: time to resume a session; ``None`` for as long as the server is not in
-        reach.
     :param requested: called for each request that may begin the session, when it is on its way, with
         the credentials and the dialect.
     :return: fires with the stream once it is attached.  Fails with an
@@ -141,105 +163,130 @@ def open_console(
         :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` if there are no
         usable credentials.  Cancelling closes the connection.
     """
-    query = options.query()
-    if reason:
-        query += f"&reason={quote(reason, safe='')}".encode("ascii")
-    if record:
-        query += f"&record={record}".encode("ascii")
+    opening = _Opening(config, namespace, name, user, reactor, options, requested)
+    return Deferred.fromCoroutine(
+        opened_among(
+            opening.open, config, reactor, options.among, options.timeout_seconds, options.server
+        )
+    )
 
-    async def opened(shown_config: ClientConfig, dialect: Dialect) -> ConsoleStream:
+
+class _Opening:
+    """One console that is being opened: its requests, and those that resume its session."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        namespace: str,
+        name: str,
+        user: ConsoleUser,
+        reactor: Any,
+        options: ConsoleOptions,
+        requested: Callable[[ClientConfig, Dialect], None] | None,
+    ) -> None:
+        self._config, self._namespace, self._name = config, namespace, name
+        self._user, self._reactor, self._options = user, reactor, options
+        self._requested = requested
+
+    async def open(self, config: ClientConfig, dialect: Dialect) -> ConsoleStream:
+        """
+        Open the console of a machine of this dialect.
+
+        :param config: with current credentials.
+        :raises APIError: the server refuses, or cannot be reached.
+        """
         try:
-            return await opened_at("exec", shown_config, dialect)
+            return await self._open_at("exec", config, dialect)
         except APIError as refused:
-            if not options.read_only:
+            if not self._options.stream.read_only:
                 lacks_exec = f'"{dialect.workload.plural}/exec"' in refused.message
-                if refused.code == Forbidden.code and lacks_exec and {V5, V4} & {*protocols}:
-                    await explain(shown_config, dialect, refused)
+                upgrades = {V5, V4} & {*self._options.protocols}
+                if refused.code == Forbidden.code and lacks_exec and upgrades:
+                    await self._explain(config, dialect, refused)
                 raise
             if refused.code != Forbidden.code:
                 raise
             try:
-                return await opened_at("console", shown_config, dialect)
+                return await self._open_at("console", config, dialect)
             except APIError as error:
                 # Older servers do not have this path, and it is a GET, which SPDY is not.
                 unknown = error.code in (NotFound.code, MethodNotAllowed.code)
                 raise refused if unknown else error from None
 
-    async def explain(shown_config: ClientConfig, dialect: Dialect, refused: APIError) -> None:
+    async def _explain(self, config: ClientConfig, dialect: Dialect, refused: APIError) -> None:
         # Imported here: most consoles need no reviews, and the program starts faster without them.
         from twisted_exec.kube.client import KubeClient
         from twisted_exec.kube.smaller_request import name_smaller_request
 
-        client = KubeClient(shown_config, reactor, timeout_seconds=timeout_seconds, server=server)
+        options = self._options
+        client = KubeClient(
+            config, self._reactor, timeout_seconds=options.timeout_seconds, server=options.server
+        )
         try:
-            await name_smaller_request(refused, client, dialect, namespace, name)
+            await name_smaller_request(refused, client, dialect, self._namespace, self._name)
         finally:
             await client.close()
 
-    async def opened_at(
-        subresource: str, shown_config: ClientConfig, dialect: Dialect
+    async def _open_at(
+        self, subresource: str, config: ClientConfig, dialect: Dialect
     ) -> ConsoleStream:
-        if not resume:
-            connecting = connected(subresource, shown_config, dialect, user)
-            return await under_way(connecting, shown_config, dialect)
-
+        where = dialect.workload.path(self._namespace, self._name, subresource)
+        if not self._options.resume:
+            return await self._begin(self._connect(config, where, self._user), config, dialect)
         turns = count(1)
 
-        def reopened(header: str, next_user: MarkUser, protocol: str) -> Deferred[ConsoleClient]:
+        def reopened(header: str, user: MarkUser, protocol: str) -> Deferred[ConsoleClient]:
             turn = next(turns)
 
-            async def opened_again(renewed_config: ClientConfig) -> ConsoleClient:
-                return await connected(
-                    subresource, renewed_config, dialect, next_user, [protocol], header, turn
-                )
+            async def opened_again(current: ClientConfig) -> ConsoleClient:
+                return await self._connect(current, where, user, [protocol], header, turn)
 
-            return Deferred.fromCoroutine(_again(config, reactor, opened_again))
+            return Deferred.fromCoroutine(_again(self._config, self._reactor, opened_again))
 
-        first = FirstUser(user, reopened, reactor, give_up_seconds)
-        connecting = connected(subresource, shown_config, dialect, first, header=MARKS)
-        await under_way(connecting, shown_config, dialect)
+        first = FirstUser(self._user, reopened, self._reactor, self._options.give_up_seconds)
+        await self._begin(self._connect(config, where, first, header=MARKS), config, dialect)
         return first.stream
 
-    def under_way(
-        connecting: Coroutine[Any, Any, ConsoleClient], shown_config: ClientConfig, dialect: Dialect
+    def _begin(
+        self,
+        connecting: Coroutine[Any, Any, ConsoleClient],
+        config: ClientConfig,
+        dialect: Dialect,
     ) -> Deferred[ConsoleClient]:
         begun = Deferred.fromCoroutine(connecting)
-        if requested is not None:
-            requested(shown_config, dialect)
+        if self._requested is not None:
+            self._requested(config, dialect)
         return begun
 
-    async def connected(
-        subresource: str,
-        shown_config: ClientConfig,
-        dialect: Dialect,
-        its_user: ConsoleUser,
-        its_protocols: Sequence[str] = protocols,
+    async def _connect(
+        self,
+        config: ClientConfig,
+        where: str,
+        user: ConsoleUser,
+        protocols: Sequence[str] = (),
         header: str = "",
         first_address: int = 0,
     ) -> ConsoleClient:
-        where = dialect.workload.path(namespace, name, subresource)
-        head = request_head(shown_config, where, query, agent)
-        connect_seconds = (
-            min(timeout_seconds, CONNECT_SECONDS) if first_address else timeout_seconds
+        options = self._options
+        seconds = options.timeout_seconds
+        server = options.server or endpoint(
+            config,
+            self._reactor,
+            timeout_seconds=min(seconds, CONNECT_SECONDS) if first_address else seconds,
+            first_address=first_address,
         )
-        api_server = server or endpoint(
-            shown_config, reactor, timeout_seconds=connect_seconds, first_address=first_address
-        )
-        with naming_server(config):
+        with naming_server(self._config):
             return await connect(
-                api_server,
-                head,
-                its_user,
-                clock=reactor,
-                timeout_seconds=timeout_seconds,
-                protocols=its_protocols,
+                server,
+                request_head(config, where, options.query, options.agent),
+                user,
+                clock=self._reactor,
+                timeout_seconds=seconds,
+                protocols=protocols or options.protocols,
                 resume=header,
-                silence_seconds=silence_seconds,
-                must_record=bool(record),
+                silence_seconds=options.silence_seconds,
+                must_record=bool(options.record),
             )
-
-    opening = opened_among(opened, config, reactor, among, timeout_seconds, server)
-    return Deferred.fromCoroutine(opening)
 
 
 async def _again(

@@ -36,7 +36,7 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
 from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.console import TIMEOUT_SECONDS, RecordingNews, open_console
+from twisted_exec.kube.console import TIMEOUT_SECONDS, ConsoleOptions, RecordingNews, open_console
 from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
@@ -100,7 +100,7 @@ class ConsoleEndpoint:
     :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of them instead.
 
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
-    :param resume: as of :func:`~twisted_exec.kube.console.open_console`, and so is ``give_up_seconds``.
+    :param resume: as of :class:`~twisted_exec.kube.console.ConsoleOptions`, and so is ``give_up_seconds``.
     """
 
     def __init__(
@@ -117,13 +117,16 @@ class ConsoleEndpoint:
         resume: bool = True,
         give_up_seconds: float | None = GIVE_UP_SECONDS,
     ) -> None:
-        self._config, self._among = config, among
-        self._reason = reason
-        self._resume, self._give_up_seconds = resume, give_up_seconds
+        self._config, self._reactor = config, reactor
         self._address = ConsoleAddress(config.server, namespace, name)
-        self._reactor = reactor
-        self._timeout_seconds = timeout_seconds
-        self._server = server
+        self._options = ConsoleOptions(
+            timeout_seconds=timeout_seconds,
+            server=server,
+            among=among,
+            reason=reason,
+            resume=resume,
+            give_up_seconds=give_up_seconds,
+        )
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """See :meth:`~twisted.internet.interfaces.IStreamClientEndpoint.connect`."""
@@ -135,12 +138,7 @@ class ConsoleEndpoint:
             self._address.name,
             user,
             self._reactor,
-            timeout_seconds=self._timeout_seconds,
-            server=self._server,
-            among=self._among,
-            reason=self._reason,
-            resume=self._resume,
-            give_up_seconds=self._give_up_seconds,
+            self._options,
         )
 
         def opened(_: object) -> IProtocol:

@@ -42,7 +42,7 @@ class MachineLog:
     The log of one machine.
 
     :param server: the endpoint, instead of the one that ``config`` names.
-    :param among: as of :func:`~twisted_exec.kube.console.open_console`.
+    :param among: as of :class:`~twisted_exec.kube.console.ConsoleOptions`.
     :param resource: that of the object whose log it is, if it is not a machine.
     :param agent: the ``User-Agent``; ASCII.
     :param lost: called at the start of each outage with the reason, and with ``None`` at its end.

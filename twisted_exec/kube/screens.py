@@ -46,7 +46,7 @@ async def read_screen(
     """
     Return the screen of a machine.
 
-    :param among: as of :func:`~twisted_exec.kube.console.open_console`.
+    :param among: as of :class:`~twisted_exec.kube.console.ConsoleOptions`.
     :param timeout_seconds: for the connection, the head of the answer, and the screen, each.
     :raises APIError: the server refuses, or cannot be reached.
     :raises KubeConfigError: there are no usable credentials.

@@ -15,7 +15,7 @@ from tests.chain import reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.console import open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import REVOKED
@@ -360,8 +360,7 @@ class SessionTests(ChainTestCase):
                 "vm",
                 RecordingUser(),
                 reactor,
-                options=options,
-                reason="OPS-1: größer & + %20",
+                ConsoleOptions(stream=options, reason="OPS-1: größer & + %20"),
             )
             await self.assertFailure(opening, APIError)
             reasons = {each["declared_reason"] for each in self.audit}

@@ -16,7 +16,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from tests.cli.console.test_program_process import ConsoleProcess, ProcessCase, reactor
-from twisted_exec.kube.console import open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.testing.console import EchoAttachment, RecordingUser
@@ -111,7 +111,9 @@ class WebProcessTests(ProcessCase):
 
         user = _Until()
         config = ClientConfig(f"http://127.0.0.1:{port}", token=answer["token"])
-        stream = await open_console(config, "default", "vm", user, reactor, resume=False)
+        stream = await open_console(
+            config, "default", "vm", user, reactor, ConsoleOptions(resume=False)
+        )
         stream.write(b"hello")
         await user.echoed
         process.signal(signal.SIGINT)

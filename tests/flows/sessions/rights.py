@@ -22,7 +22,7 @@ from tests.flows.deployment import Deployment, pause
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.console import open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.testing.console import RecordingUser
@@ -102,8 +102,7 @@ def ours() -> list[Client]:
                     trial.machine,
                     user,
                     reactor,
-                    protocols=(protocol,),
-                    options=options,
+                    ConsoleOptions(protocols=(protocol,), stream=options),
                 )
             except APIError as error:
                 if error.code != Forbidden.code:
@@ -320,7 +319,12 @@ class _Console:
         user, config = RecordingUser(), load(self._admin)
         options_of_stream = replace(CONSOLE, **options)
         client = await open_console(
-            config, config.namespace, self._machine, user, reactor, options=options_of_stream
+            config,
+            config.namespace,
+            self._machine,
+            user,
+            reactor,
+            ConsoleOptions(stream=options_of_stream),
         )
         self._leave = client.leave
         return user, client.write

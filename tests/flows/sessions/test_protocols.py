@@ -11,7 +11,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from tests.flows import shared
-from twisted_exec.kube.console import open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
@@ -36,7 +36,12 @@ class ProtocolTests(TestCase):
     ) -> tuple[ConsoleClient, RecordingUser]:
         config, user = load(self.deployment.admin), RecordingUser()
         client = await open_console(
-            config, config.namespace, "sh", user, reactor, protocols=(protocol,), options=asked
+            config,
+            config.namespace,
+            "sh",
+            user,
+            reactor,
+            ConsoleOptions(protocols=(protocol,), stream=asked),
         )
         return client, user
 

@@ -28,7 +28,7 @@ from twisted_exec.cli.commands.server_checks import (
     why_of,
 )
 from twisted_exec.cli.suggestion import suggest_machine
-from twisted_exec.kube.console import open_console, served_dialects
+from twisted_exec.kube.console import ConsoleOptions, open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.streaming.remotecommand.client import ConsoleStream
 from twisted_exec.wire.control_messages import (
@@ -327,10 +327,12 @@ class _MachineCheck:
                 self._name,
                 visitor,
                 server.reactor,
-                timeout_seconds=server.timeout_seconds,
-                options=replace(CONSOLE, read_only=True),
-                among=[self._dialect],
-                agent=AGENT,
+                ConsoleOptions(
+                    timeout_seconds=server.timeout_seconds,
+                    stream=replace(CONSOLE, read_only=True),
+                    among=[self._dialect],
+                    agent=AGENT,
+                ),
             )
         except (APIError, KubeConfigError) as problem:
             self._judge_refusal(problem)

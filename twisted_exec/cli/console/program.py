@@ -429,7 +429,7 @@ class _Console(ConsoleProgram):
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
         """See :meth:`ConsoleProgram.attempt`."""
-        from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS, open_console
+        from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS, ConsoleOptions, open_console
 
         def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleStream]:
             screen = self._first_screen(user, reactor, config.namespace, agent)
@@ -439,14 +439,16 @@ class _Console(ConsoleProgram):
                 self._options.name,
                 user if screen is None else screen,
                 reactor,
-                timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
-                options=options,
-                among=self._options.among,
-                agent=agent,
-                reason=self._options.reason,
-                record=recorded_input_of(self._options),
-                resume=not self._options.no_resume,
-                silence_seconds=self._options.lost_after,
+                ConsoleOptions(
+                    timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
+                    stream=options,
+                    among=self._options.among,
+                    agent=agent,
+                    reason=self._options.reason,
+                    record=recorded_input_of(self._options),
+                    resume=not self._options.no_resume,
+                    silence_seconds=self._options.lost_after,
+                ),
                 requested=None if screen is None else screen.ask,
             )
             if screen is not None:

@@ -29,7 +29,13 @@ from twisted_exec.api.status import APIError, BadGateway, Unauthorized
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.options import recorded_input_of
 from twisted_exec.cli.messages import explain
-from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS, open_console, served_dialects
+from twisted_exec.kube.console import (
+    AGENT,
+    TIMEOUT_SECONDS,
+    ConsoleOptions,
+    open_console,
+    served_dialects,
+)
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.spaces.interfaces import SpaceName
@@ -331,11 +337,13 @@ def open_target(
         target.name,
         user,
         reactor,
-        timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
-        options=replace(CONSOLE, force=options.force),
-        among=(target.dialect,),
-        agent=target.cluster.agent,
-        reason=options.reason,
-        record=recorded_input_of(options),
-        silence_seconds=options.lost_after,
+        ConsoleOptions(
+            timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
+            stream=replace(CONSOLE, force=options.force),
+            among=(target.dialect,),
+            agent=target.cluster.agent,
+            reason=options.reason,
+            record=recorded_input_of(options),
+            silence_seconds=options.lost_after,
+        ),
     )
