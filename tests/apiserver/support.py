@@ -19,7 +19,7 @@ from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import Kind, Object, served
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.users import EXPOSED
-from twisted_exec.apiserver.assembly import ServerParts, ServingSettings, assemble
+from twisted_exec.apiserver.assembly import ServerContext, ServerParts, ServingSettings, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
@@ -183,11 +183,14 @@ class APITestCase(SynchronousTestCase):
             ServingSettings(**settings),
             control_plane,
             Backend(self.forwarding()),
-            self.audit,
-            new_registry(process=False),
-            self.clock,
+            ServerContext(
+                audit=self.audit,
+                metrics=new_registry(process=False),
+                reactor=self.clock,
+                now=self.clock.seconds,
+                **self.context(),
+            ),
             limits=self.limits,
-            now=self.clock.seconds,
             **self.more(),
         )
 
@@ -197,6 +200,10 @@ class APITestCase(SynchronousTestCase):
 
     def more(self) -> dict[str, Any]:
         """Further arguments of the assembly."""
+        return {}
+
+    def context(self) -> dict[str, Any]:
+        """Further fields of the server's context."""
         return {}
 
     def signing(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from twisted_exec.apiserver.consoles import texts
 from twisted_exec.apiserver.consoles.admission import PolicyLabels, RecordingRules, RequestRights
 from twisted_exec.apiserver.consoles.connect import (
     ConsoleRefusals,
+    LocatorParts,
     MachineLocator,
     add_consoles,
     add_machine_texts,
@@ -92,6 +93,7 @@ from twisted_exec.program.metrics import MetricsRegistry, QueueMetrics, SessionM
 from twisted_exec.program.options import ALLOWED_ORIGIN, CONSOLE_VERBS, OPTION, ProgramOption, days
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.interfaces import IStorage, is_exclusive
+from twisted_exec.streaming.interfaces import IStreamLocator
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.guard import SessionGuard
 from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
@@ -298,236 +300,359 @@ class ServerParts:
     session_objects: SessionObjects
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerContext:
+    """
+    A server's place in its process.
+
+    :param audit: receives the audit records.
+    :param execute: runs the work on large objects; by default at once.
+    :param now: seconds since the epoch; a reactor's own clock may start anywhere.
+    """
+
+    audit: IAuditSink
+    metrics: MetricsRegistry
+    reactor: Any
+    execute: Execute = defer.execute
+    now: Callable[[], float] = time.time
+
+
 def assemble(
     settings: ServingSettings,
     control_plane: ControlPlane,
     backend: Backend,
-    audit: IAuditSink,
-    metrics: MetricsRegistry,
-    reactor: Any,
+    context: ServerContext,
     *,
     limits: RequestLimits | None = None,
-    execute: Execute = defer.execute,
-    now: Callable[[], float] = time.time,
     kubelets: Kubelets | None = None,
     page: HostedPage | None = None,
 ) -> ServerParts:
     """
     Assemble the parts.
 
-    :param execute: runs the work on large objects; by default at once.
-    :param now: seconds since the epoch; a reactor's own clock may start anywhere.
     :param kubelets: access to kubelets, for Pods on Nodes.
     :param page: the web console, if it is served.
     """
-    dialects, strict_verbs = settings.dialects, settings.strict_verbs
-    storage, registry = control_plane.storage, KindRegistry(control_plane.kinds)
-    restrictions = Restrictions(registry.kinds, dialects, storage, reactor)
-    restricted = RestrictedAuthorizer(control_plane.authorizer, restrictions, storage)
-    with_consoles = [each.workload for each in dialects]
-    policies = ConsolePolicies(storage, with_consoles, reactor, now)
-    names = PodNames(dialects)
-    has_pods = kinds.PODS in registry.kinds
-
-    def is_strict(attributes: Attributes) -> bool:
-        if not has_pods or not is_pod(attributes):
-            return policies.is_strict_for(attributes)
-        return any(map(policies.is_strict_for, machine_attributes(attributes, names)))
-
-    def strictness(namespace: str) -> Strictness:
-        return Strictness(True) if strict_verbs else policies.strictness(namespace)
-
-    authorizer = ConsoleVerbs(
-        restricted, with_consoles, strict=strict_verbs, is_strict=is_strict, pods=has_pods
-    )
-    trail = Trail(audit, "apiserver", reactor)
-    sessions = Sessions(trail, SessionMetrics(metrics), settings.sessions)
-    RoundTripMetrics(metrics, sessions)
-    # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
-    # session by its id.
-    policy = GatePolicy(
-        allowed_origins=settings.allowed_origins,
-        accepts_session=lambda session: not sessions.has(session),
-    )
-    gate = Gate(control_plane.authenticator, authorizer, policy)
-    guard = SessionGuard(
-        sessions,
-        gate,
-        reactor,
-        REVIEW_SECONDS,
-        REVIEWS_AT_ONCE,
-        files=gate.files,
-        on_review=control_plane.observe_permissions,
-    )
-    control_plane.on_permission_change(guard.review_soon, partial(users_of, sessions))
-    policies.follow(guard.review_soon)
-    requests = RequestRights(storage, dialects, authorizer, now)
-    workloads = [Workload.of_dialect(dialect) for dialect in dialects]
+    server = _Server(settings, control_plane, context, limits or RequestLimits(), kubelets)
+    server.add_objects()
+    probes = server.add_probes()
+    if page is not None:
+        page.add_to(server.routes)
+    server.add_machines(backend)
     if kubelets is not None:
-        workloads.append(PODS_OF_NODES)
-    labels = PolicyLabels(policies, dialects, authorizer)
-    rules = RecordingRules(storage, dialects, authorizer, now)
-    admissions = [restrictions, *control_plane.admissions, requests, labels, rules]
-    watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
-    recordings = OpenRecordings(storage, bare, now)
-    replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
-    session_objects = SessionObjects(
-        storage,
-        sessions,
-        reactor,
-        now,
-        replica,
-        exclusive=is_exclusive(storage),
-        machines=[dialect.workload for dialect in dialects if dialect.conditions],
+        server.add_pods_of_nodes(kubelets)
+    return ServerParts(
+        dispatcher=server.dispatcher(),
+        followers=server.followers,
+        leading=server.leading,
+        verbs=server.verbs,
+        watches=server.watches,
+        sessions=server.sessions,
+        probes=probes,
+        guard=server.guard,
+        session_objects=server.session_objects,
     )
-    followers: list[Service] = [
-        *control_plane.followers(registry, bare, reactor, now),
-        *restrictions.graphs,
-        policies,
-        requests,
-        recordings,
-        ObjectEndings(storage, guard, workloads),
-        session_objects,
-        guard,
-    ]
 
-    def leader_controllers() -> list[Service]:
-        services = control_plane.leader_controllers(registry, bare, reactor, now)
+
+class _Server:
+    """
+    A server that is being assembled: its parts, to which each method adds the routes of some objects.
+
+    :ivar verbs: without admission.
+    """
+
+    def __init__(
+        self,
+        settings: ServingSettings,
+        control_plane: ControlPlane,
+        context: ServerContext,
+        limits: RequestLimits,
+        kubelets: Kubelets | None,
+    ) -> None:
+        storage, reactor, now = control_plane.storage, context.reactor, context.now
+        dialects = settings.dialects
+        self._settings, self._control_plane, self._context = settings, control_plane, context
+        self._limits, self._storage, self._dialects = limits, storage, dialects
+        self._registry = KindRegistry(control_plane.kinds)
+        self._names = PodNames(dialects)
+        self._restrictions = Restrictions(self._registry.kinds, dialects, storage, reactor)
+        self._policies = ConsolePolicies(
+            storage, [each.workload for each in dialects], reactor, now
+        )
+        self._trail = Trail(context.audit, "apiserver", reactor)
+        self.sessions = Sessions(self._trail, SessionMetrics(context.metrics), settings.sessions)
+        RoundTripMetrics(context.metrics, self.sessions)
+        authorizer = self._authorizer()
+        self._gate = Gate(control_plane.authenticator, authorizer, self._gate_policy())
+        self.guard = self._session_guard()
+        requests = RequestRights(storage, dialects, authorizer, now)
+        self._admissions = [
+            self._restrictions,
+            *control_plane.admissions,
+            requests,
+            PolicyLabels(self._policies, dialects, authorizer),
+            RecordingRules(storage, dialects, authorizer, now),
+        ]
+        self.verbs = Verbs(storage, [], now)
+        self.watches = [Watches(storage, reactor, now)]
+        self._recordings = OpenRecordings(storage, self.verbs, now)
+        replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
+        self.session_objects = SessionObjects(
+            storage,
+            self.sessions,
+            reactor,
+            now,
+            replica,
+            exclusive=is_exclusive(storage),
+            machines=[dialect.workload for dialect in dialects if dialect.conditions],
+        )
+        workloads = [Workload.of_dialect(dialect) for dialect in dialects]
+        if kubelets is not None:
+            workloads.append(PODS_OF_NODES)
+        self.followers: list[Service] = [
+            *control_plane.followers(self._registry, self.verbs, reactor, now),
+            *self._restrictions.graphs,
+            self._policies,
+            requests,
+            self._recordings,
+            ObjectEndings(storage, self.guard, workloads),
+            self.session_objects,
+            self.guard,
+        ]
+        self.leading = self._leading(replica)
+        self.routes = GatedRoutes()
+        self._queue = FairQueue(context.execute, QueueMetrics(context.metrics))
+        self._turns = SharedTurns(reactor)
+
+    @property
+    def _has_pods(self) -> bool:
+        """Machines are shown as Pods, too."""
+        return kinds.PODS in self._registry.kinds
+
+    def _authorizer(self) -> ConsoleVerbs:
+        policies, names, has_pods = self._policies, self._names, self._has_pods
+
+        def is_strict(attributes: Attributes) -> bool:
+            if not has_pods or not is_pod(attributes):
+                return policies.is_strict_for(attributes)
+            return any(map(policies.is_strict_for, machine_attributes(attributes, names)))
+
+        return ConsoleVerbs(
+            RestrictedAuthorizer(self._control_plane.authorizer, self._restrictions, self._storage),
+            [each.workload for each in self._dialects],
+            strict=self._settings.strict_verbs,
+            is_strict=is_strict,
+            pods=has_pods,
+        )
+
+    def _gate_policy(self) -> GatePolicy:
+        # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
+        # session by its id.
+        return GatePolicy(
+            allowed_origins=self._settings.allowed_origins,
+            accepts_session=lambda session: not self.sessions.has(session),
+        )
+
+    def _session_guard(self) -> SessionGuard:
+        guard = SessionGuard(
+            self.sessions,
+            self._gate,
+            self._context.reactor,
+            REVIEW_SECONDS,
+            REVIEWS_AT_ONCE,
+            files=self._gate.files,
+            on_review=self._control_plane.observe_permissions,
+        )
+        self._control_plane.on_permission_change(
+            guard.review_soon, partial(users_of, self.sessions)
+        )
+        self._policies.follow(guard.review_soon)
+        return guard
+
+    def _leading(self, replica: str) -> LeaderServices | LeaderElectedServices:
+        reactor, now = self._context.reactor, self._context.now
+        if is_exclusive(self._storage):
+            return LeaderServices(self._leader_controllers)
+        return LeaderElectedServices(
+            self._leader_controllers, self._storage, self.verbs, replica, reactor, now
+        )
+
+    def _leader_controllers(self) -> list[Service]:
+        dialects, storage, verbs = self._dialects, self._storage, self.verbs
+        settings, reactor, now = self._settings, self._context.reactor, self._context.now
+        services = self._control_plane.leader_controllers(self._registry, verbs, reactor, now)
         services += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
         consoles = DeletedConsoles(
-            dialects, storage, bare, reactor, now, days=settings.deleted_console_days
+            dialects, storage, verbs, reactor, now, days=settings.deleted_console_days
         )
         services += [
             consoles,
-            ConsoleRequests(dialects, storage, bare, reactor, now),
+            ConsoleRequests(dialects, storage, verbs, reactor, now),
             ConsoleRecordingsController(
-                dialects, storage, reactor, now, Reports(bare, "console-recordings", now)
+                dialects, storage, reactor, now, Reports(verbs, "console-recordings", now)
             ),
         ]
         if settings.scheduling:
-            services += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
+            services += [Scheduler(dialect, storage, verbs, reactor, now) for dialect in dialects]
         return services
 
-    leading: LeaderServices | LeaderElectedServices = LeaderServices(leader_controllers)
-    if not is_exclusive(storage):
-        leading = LeaderElectedServices(leader_controllers, storage, bare, replica, reactor, now)
-    routes, limits = GatedRoutes(), limits or RequestLimits()
-    queue = FairQueue(execute, QueueMetrics(metrics))
-    scans = SharedTurns(reactor)
-    collects = control_plane.garbage_collection
-    verbs = Verbs(storage, admissions, now, garbage_collection=collects, turns=scans)
-    rest = REST(verbs, watches[0], gate, limits, now, queue)
-    apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
-    for kind in registry.kinds:
-        if kind.stored and not kind.kept_as and kind not in apart:
-            rest.add_to(routes, kind)
-    ending = SessionVerbs(storage, admissions, now, turns=scans)
-    REST(ending, watches[0], gate, limits, now, queue).add_to(routes, kinds.CONSOLESESSIONS)
-    for kind, view in control_plane.views():
-        watches.append(Watches(view, reactor, now))
-        view_rest = REST(
-            Verbs(view, admissions, now, turns=scans), watches[-1], gate, limits, now, queue
+    def _admitted(self, storage: IStorage) -> Verbs:
+        """Return verbs with admission."""
+        return Verbs(storage, self._admissions, self._context.now, turns=self._turns)
+
+    def _rest(self, verbs: Verbs, watches: Watches) -> REST:
+        limits, now = self._limits, self._context.now
+        return REST(verbs, watches, self._gate, limits, now, self._queue)
+
+    def _watches(self, view: IStorage) -> Watches:
+        watches = Watches(view, self._context.reactor, self._context.now)
+        self.watches.append(watches)
+        return watches
+
+    def add_objects(self) -> None:
+        """Add stored objects, views of them, and the further routes of the control plane."""
+        verbs = Verbs(
+            self._storage,
+            self._admissions,
+            self._context.now,
+            garbage_collection=self._control_plane.garbage_collection,
+            turns=self._turns,
         )
-        view_rest.add_to(routes, kind)
-    control_plane.add_to(routes, gate, strictness)
-    health = Health(reactor)
-    health.add("storage", storage.probe)
-    control_plane.add_probes(health)
-    if isinstance(leading, LeaderElectedServices):
-        health.add("leader-election", leading.probe)
-    probes = Probes(gate, health)
-    probes.add_to(routes)
-    Documents(registry, gate, metrics, probes).add_to(routes)
-    if page is not None:
-        page.add_to(routes)
-    proxy = partial(
-        Proxy,
-        hop="apiserver",
-        sessions=sessions,
-        clock=reactor,
-        caller_of=gate.caller_of,
-        credential_headers=gate.credential_headers.current,
-        connect_seconds=backend.seconds,
-        answer_seconds=backend.seconds,
-        wait_seconds=_WAIT_SECONDS,
-    )
-    relay = partial(
-        Relay,
-        sessions=sessions,
-        clock=reactor,
-        connect_seconds=backend.seconds,
-        answer_seconds=backend.seconds,
-        resumes=True,
-    )
-    openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
-    reports = Reports(bare, "console-policies", now)
-    refusals = ConsoleRefusals(storage, reports, trail, reactor.seconds)
-    places = (
-        gate,
-        storage,
-        backend,
-        reactor,
-        policies,
-        openings,
-        limits,
-        strict_verbs,
-        now,
-        refusals,
-        recordings,
-    )
-    locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
-    logs = {dialect: MachineLocator(dialect, *places, what=LOG) for dialect in dialects}
-    for dialect in dialects:
-        add_consoles(routes, dialect, proxy(locators[dialect]))
-        add_machine_texts(routes, dialect, LOG.name, relay(logs[dialect]))
-        screens = MachineLocator(dialect, *places, what=SCREEN)
-        screen = relay(screens, answer_seconds=texts.SCREEN_SECONDS)
-        add_machine_texts(routes, dialect, SCREEN.name, screen)
-    retained = partial(texts.RetainedTextLocator, gate, storage, locators.values(), limits)
-    deleted_logs = relay(retained(DELETED_LOG))
-    add_retained_texts(routes, kinds.DELETEDCONSOLES, DELETED_LOG.name, deleted_logs)
-    recorded = relay(
-        retained(RECORDING), answer_seconds=texts.CONTENT_SECONDS, downloads=ANY_DOWNLOADS
-    )
-    add_retained_texts(routes, kinds.CONSOLERECORDINGS, RECORDING.name, recorded)
-    if has_pods:
-        pods = PodStorage(storage, names, reactor)
-        followers.append(pods)
-        watches.append(Watches(pods, reactor, now))
-        pods_rest = REST(Verbs(pods, [], now, turns=scans), watches[-1], gate, limits, now, queue)
-        pods_rest.add_to(routes, kinds.PODS)
-        add_refusals(routes, names)
-        streams = proxy(MachinePodLocator(MachineOfPod(locators)))
-        add_pod_consoles(routes, names, dialects, streams, relay(MachineOfPod(logs)))
-    if kubelets is not None:
-        running = NodePodVerbs(storage, admissions, now, turns=scans)
-        REST(running, watches[0], gate, limits, now, queue).add_to(routes, kinds.NODE_PODS)
-        Bindings(gate, running, limits).add_to(routes)
-        reached = partial(Relay, sessions=sessions, clock=reactor, connect_seconds=kubelets.seconds)
-        pods_of_nodes = NodePodLocator(gate, storage, kubelets, reactor, limits)
-        add_node_pods(
-            routes,
-            proxy(pods_of_nodes, connect_seconds=kubelets.seconds, answer_seconds=kubelets.seconds),
-            # A kubelet does not even send the head of the response before the first output.
-            reached(pods_of_nodes, answer_seconds=None, downloads=ANY_DOWNLOADS),
+        rest = self._rest(verbs, self.watches[0])
+        apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
+        for kind in self._registry.kinds:
+            if kind.stored and not kind.kept_as and kind not in apart:
+                rest.add_to(self.routes, kind)
+        ending = SessionVerbs(self._storage, self._admissions, self._context.now, turns=self._turns)
+        self._rest(ending, self.watches[0]).add_to(self.routes, kinds.CONSOLESESSIONS)
+        for kind, view in self._control_plane.views():
+            self._rest(self._admitted(view), self._watches(view)).add_to(self.routes, kind)
+        self._control_plane.add_to(self.routes, self._gate, self._strictness)
+
+    def _strictness(self, namespace: str) -> Strictness:
+        """Return that of the verbs of consoles."""
+        if self._settings.strict_verbs:
+            return Strictness(True)
+        return self._policies.strictness(namespace)
+
+    def add_probes(self) -> Probes:
+        """Add health checks, metrics, and the documents that describe the API."""
+        health = Health(self._context.reactor)
+        health.add("storage", self._storage.probe)
+        self._control_plane.add_probes(health)
+        if isinstance(self.leading, LeaderElectedServices):
+            health.add("leader-election", self.leading.probe)
+        probes = Probes(self._gate, health)
+        probes.add_to(self.routes)
+        documents = Documents(self._registry, self._gate, self._context.metrics, probes)
+        documents.add_to(self.routes)
+        return probes
+
+    def _proxy(self, locator: IStreamLocator, seconds: float) -> Proxy:
+        return Proxy(
+            locator,
+            hop="apiserver",
+            sessions=self.sessions,
+            clock=self._context.reactor,
+            caller_of=self._gate.caller_of,
+            credential_headers=self._gate.credential_headers.current,
+            connect_seconds=seconds,
+            answer_seconds=seconds,
+            wait_seconds=_WAIT_SECONDS,
         )
+
+    def _relay(self, locator: IStreamLocator, seconds: float, **more: Any) -> Relay:
+        """
+        Return a relay of texts.
+
+        :param seconds: to connect, and for an answer unless ``more`` has ``answer_seconds``.
+        """
+        more.setdefault("answer_seconds", seconds)
+        return Relay(
+            locator,
+            sessions=self.sessions,
+            clock=self._context.reactor,
+            connect_seconds=seconds,
+            **more,
+        )
+
+    def add_machines(self, backend: Backend) -> None:
+        """Add the consoles and texts of machines, and their Pods if the server has them."""
+        gate, storage, routes = self._gate, self._storage, self.routes
+        relay = partial(self._relay, seconds=backend.seconds, resumes=True)
+        locate = partial(MachineLocator, parts=self._locator_parts(backend))
+        locators = {dialect: locate(dialect) for dialect in self._dialects}
+        logs = {dialect: locate(dialect, what=LOG) for dialect in self._dialects}
+        for dialect in self._dialects:
+            add_consoles(routes, dialect, self._proxy(locators[dialect], backend.seconds))
+            add_machine_texts(routes, dialect, LOG.name, relay(logs[dialect]))
+            screens = locate(dialect, what=SCREEN)
+            screen = relay(screens, answer_seconds=texts.SCREEN_SECONDS)
+            add_machine_texts(routes, dialect, SCREEN.name, screen)
+        retained = partial(
+            texts.RetainedTextLocator, gate, storage, locators.values(), self._limits
+        )
+        deleted_logs = relay(retained(DELETED_LOG))
+        add_retained_texts(routes, kinds.DELETEDCONSOLES, DELETED_LOG.name, deleted_logs)
+        recorded = relay(
+            retained(RECORDING), answer_seconds=texts.CONTENT_SECONDS, downloads=ANY_DOWNLOADS
+        )
+        add_retained_texts(routes, kinds.CONSOLERECORDINGS, RECORDING.name, recorded)
+        if self._has_pods:
+            self._add_view_of_pods()
+            streams = self._proxy(MachinePodLocator(MachineOfPod(locators)), backend.seconds)
+            pod_logs = relay(MachineOfPod(logs))
+            add_pod_consoles(routes, self._names, self._dialects, streams, pod_logs)
+
+    def _locator_parts(self, backend: Backend) -> LocatorParts:
+        now, reactor = self._context.now, self._context.reactor
+        reports = Reports(self.verbs, "console-policies", now)
+        return LocatorParts(
+            gate=self._gate,
+            storage=self._storage,
+            backend=backend,
+            reactor=reactor,
+            policies=self._policies,
+            admissions=[each for each in self._admissions if IOpeningAdmission.providedBy(each)],
+            limits=self._limits,
+            strict_verbs=self._settings.strict_verbs,
+            now=now,
+            refusals=ConsoleRefusals(self._storage, reports, self._trail, reactor.seconds),
+            recordings=self._recordings,
+        )
+
+    def _add_view_of_pods(self) -> None:
+        pods = PodStorage(self._storage, self._names, self._context.reactor)
+        self.followers.append(pods)
+        verbs = Verbs(pods, [], self._context.now, turns=self._turns)
+        self._rest(verbs, self._watches(pods)).add_to(self.routes, kinds.PODS)
+        add_refusals(self.routes, self._names)
+
+    def add_pods_of_nodes(self, kubelets: Kubelets) -> None:
+        """Add Pods on Nodes, their streams and logs, and the kubelets' own endpoints."""
+        gate, storage, limits, reactor = (
+            self._gate,
+            self._storage,
+            self._limits,
+            self._context.reactor,
+        )
+        seconds = kubelets.seconds
+        running = NodePodVerbs(storage, self._admissions, self._context.now, turns=self._turns)
+        self._rest(running, self.watches[0]).add_to(self.routes, kinds.NODE_PODS)
+        Bindings(gate, running, limits).add_to(self.routes)
+        pods = NodePodLocator(gate, storage, kubelets, reactor, limits)
+        # A kubelet does not even send the head of the response before the first output.
+        texts_of_pods = self._relay(pods, seconds, answer_seconds=None, downloads=ANY_DOWNLOADS)
+        add_node_pods(self.routes, self._proxy(pods, seconds), texts_of_pods)
         nodes = NodeProxyLocator(gate, storage, kubelets, reactor, limits)
-        figures = reached(nodes, answer_seconds=kubelets.seconds, downloads=ANY_DOWNLOADS)
-        add_node_proxy(routes, figures)
-    dispatcher = GatedDispatcher(gate, routes, sessions)
-    if settings.audit_policy is not None:
-        machines = frozenset(dialect.workload.qualified for dialect in dialects)
-        dispatcher = AuditedDispatcher(
-            gate, routes, sessions, trail, settings.audit_policy, reactor, machines
+        add_node_proxy(self.routes, self._relay(nodes, seconds, downloads=ANY_DOWNLOADS))
+
+    def dispatcher(self) -> GatedDispatcher:
+        """Return the dispatcher of requests to all routes."""
+        policy, gate = self._settings.audit_policy, self._gate
+        if policy is None:
+            return GatedDispatcher(gate, self.routes, self.sessions)
+        machines = frozenset(dialect.workload.qualified for dialect in self._dialects)
+        return AuditedDispatcher(
+            gate, self.routes, self.sessions, self._trail, policy, self._context.reactor, machines
         )
-    return ServerParts(
-        dispatcher=dispatcher,
-        followers=followers,
-        leading=leading,
-        verbs=bare,
-        watches=watches,
-        sessions=sessions,
-        probes=probes,
-        guard=guard,
-        session_objects=session_objects,
-    )

@@ -31,7 +31,7 @@ from twisted_exec import __version__
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
-from twisted_exec.apiserver.assembly import ControlPlane, ServingSettings, assemble
+from twisted_exec.apiserver.assembly import ControlPlane, ServerContext, ServingSettings, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
@@ -341,11 +341,10 @@ class APIServer(AsyncService):
             settings,
             self._control_plane,
             backend,
-            audit,
-            metrics,
-            reactor,
+            ServerContext(
+                audit=audit, metrics=metrics, reactor=reactor, execute=self._worker.execute
+            ),
             kubelets=self._kubelets,
-            execute=self._worker.execute,
             page=self._page(),
         )
         idle = _IDLE_SECONDS if settings.aggregated is None else _IDLE_BEHIND_SECONDS

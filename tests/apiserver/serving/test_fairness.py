@@ -239,7 +239,7 @@ class RequestTests(APITestCase):
         for name in ("jane", "bob"):
             self.bind(name, "edit")
 
-    def more(self) -> dict[str, Any]:
+    def context(self) -> dict[str, Any]:
         return {"execute": self.hand.execute}
 
     def send(

@@ -8,9 +8,8 @@ refused a console: by a ConsolePolicy, or because a take-over was denied.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -76,44 +75,44 @@ from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right
 
 
-@implementer(IStreamLocator)
-class MachineLocator:
+@dataclass(frozen=True, kw_only=True)
+class LocatorParts:
     """
-    Locates the poollet for one subresource of the machines of one dialect, or of their Pods.
+    The parts of a server that decide about consoles and texts of machines, and lead to them.
 
     :param policies: apply to consoles and screens, not to logs.
     :param admissions: called in order for each authorized stream.
+    :param limits: locating counts as a short request.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right; see
         :mod:`twisted_exec.auth.console_rights`.
     :param now: seconds since the epoch.
     :param refusals: record refusals by policies, and denied take-overs, as Events.
-    :param limits: locating counts as a short request.
-    :param recordings: of the machines; without it there are none.
+    :param recordings: of the machines.
     """
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        gate: Gate,
-        storage: IStorage,
-        backend: Backend,
-        reactor: object,
-        policies: IConsolePolicies,
-        admissions: Sequence[IOpeningAdmission] = (),
-        limits: RequestLimits | None = None,
-        strict_verbs: bool = False,
-        now: Callable[[], float] = time.time,
-        refusals: ConsoleRefusals | None = None,
-        recordings: OpenRecordings | None = None,
-        what: Subresource = EXEC,
-    ) -> None:
-        self._recordings, self._what = recordings, what
-        self._gate, self._storage, self._policies = gate, storage, policies
-        self._refusals = refusals
-        self._strict_verbs, self._now = strict_verbs, now
-        self._dialect, self._kind, self._admissions = dialect, machine_kind(dialect), admissions
-        self.poollets = Poollets(dialect, storage, backend, reactor)
-        self._limits = limits or RequestLimits()
+    gate: Gate
+    storage: IStorage
+    backend: Backend
+    reactor: object
+    policies: IConsolePolicies
+    admissions: Sequence[IOpeningAdmission]
+    limits: RequestLimits
+    strict_verbs: bool
+    now: Callable[[], float]
+    refusals: ConsoleRefusals
+    recordings: OpenRecordings
+
+
+@implementer(IStreamLocator)
+class MachineLocator:
+    """Locates the poollet for one subresource of the machines of one dialect, or of their Pods."""
+
+    def __init__(self, dialect: Dialect, parts: LocatorParts, what: Subresource = EXEC) -> None:
+        self._dialect, self._kind, self._what = dialect, machine_kind(dialect), what
+        self._parts = parts
+        self._gate, self._storage, self._policies = parts.gate, parts.storage, parts.policies
+        self._refusals = parts.refusals
+        self.poollets = Poollets(dialect, parts.storage, parts.backend, parts.reactor)
 
     @property
     def workload(self) -> str:
@@ -123,12 +122,11 @@ class MachineLocator:
     @as_deferred
     async def locate(self, context: RequestContext) -> Location:
         """As :meth:`IStreamLocator.locate`; the target is a machine of the dialect."""
-        with self._limits.short(context.user):
+        with self._parts.limits.short(context.user):
             try:
                 return await self._locate_target(context, context.target)
             except TakeoverRefused as refusal:
-                if self._refusals is not None:
-                    await self._refusals.takeover(self._kind, context.subject, refusal.message)
+                await self._refusals.takeover(self._kind, context.subject, refusal.message)
                 raise
 
     async def _locate_target(self, context: RequestContext, target: RequestTarget) -> Location:
@@ -167,8 +165,7 @@ class MachineLocator:
             try:
                 await reservation.use()
             except Forbidden as refusal:
-                if self._refusals is not None:
-                    self._refusals.by_policy(self._kind, machine, subject, refusal.message)
+                self._refusals.by_policy(self._kind, machine, subject, refusal.message)
                 raise
 
         return lambda: Deferred.fromCoroutine(use())
@@ -199,7 +196,7 @@ class MachineLocator:
             return None, Right.OBSERVE
         if target.subresource == CONSOLE or not what.is_stream:
             context.options = replace(context.options, read_only=True, force=False)
-        access = what.access.of(permission, context.options, strict=self._strict_verbs)
+        access = what.access.of(permission, context.options, strict=self._parts.strict_verbs)
         right = await self._gate.authorize_console(context, access)
         # A policy must not use up an approval to type for a screen.
         return access, right if what.is_stream else Right.OBSERVE
@@ -212,7 +209,7 @@ class MachineLocator:
         applicant = Applicant(
             context.user,
             subject.session,
-            self._now(),
+            self._parts.now(),
             reason=subject.reason,
             caller=context.caller.name if context.caller is not None else "",
             resumes=context.resumption.session if context.resumption is not None else "",
@@ -227,8 +224,7 @@ class MachineLocator:
         try:
             admitted = await self._policies.open(applicant, machine, right)
         except Forbidden as refusal:
-            if self._refusals is not None:
-                self._refusals.by_policy(self._kind, machine, subject, refusal.message)
+            self._refusals.by_policy(self._kind, machine, subject, refusal.message)
             raise
         if admitted.reservation is not None:
             context.call_opened(admitted.reservation.opened)
@@ -245,12 +241,9 @@ class MachineLocator:
         demand = await session_demand(context, self._gate, machine, self._policies.demand(machine))
         if demand is None:
             return ""
-        if self._recordings is None:
-            namespace = machine["metadata"]["namespace"]
-            raise NotImplementedByBackend(f"{demand.rule(namespace)}, and this server makes none")
         refused = partial(self._unrecorded, context, machine, demand)
         try:
-            term = await self._recordings.term(context, self._dialect, machine, demand)
+            term = await self._parts.recordings.term(context, self._dialect, machine, demand)
         except APIError as refusal:
             refused(refusal)
             raise
@@ -269,7 +262,7 @@ class MachineLocator:
         namespace = machine["metadata"]["namespace"]
         (code, why), rule = outcome(problem), demand.rule(namespace)
         is_unable = code == NotImplementedByBackend.code or CANNOT_BE_RECORDED in why
-        if self._refusals is None or not demand.policies or not (is_unable or rule in why):
+        if not demand.policies or not (is_unable or rule in why):
             return
         is_named = all(f"{namespace}/{each}" in why for each in demand.policies)
         if not is_named and isinstance(problem, APIError):
@@ -296,7 +289,7 @@ class MachineLocator:
             target.subresource,
             connect_options(target.kind, target.subresource, query_of(context)),
         )
-        for admission in self._admissions:
+        for admission in self._parts.admissions:
             await admission.admit_opening(opening)
 
     async def _machine(self, target: RequestTarget, *, is_open: bool = False) -> Object:
