@@ -25,7 +25,7 @@ from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
 from tests.streaming.readers import Reader, read
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.request_cache import Grant, RequestCache
+from twisted_exec.iri.request_cache import Grant, RequestCache, StreamLinks
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.handover import MachinesHandOver
 from twisted_exec.runtimes.interfaces import MachineFacts
@@ -53,6 +53,10 @@ RACK = {
     "capabilities": {"cpu": 1, "memory": "1Gi"},
     "lines": {"web-1": {"endpoint": "unix:/nonexistent"}},
 }
+LINKS = StreamLinks(
+    exec_url=lambda token: f"https://runtime.example/{token}",
+    log_url=lambda token: f"https://runtime.example/log/{token}",
+)
 VM = {"name": "vm", "driver": "qemu", "capabilities": {"cpu": 1, "memory": "128Mi"}}
 
 
@@ -149,8 +153,7 @@ class RuntimeCase(TestCase):
             settings,
             state_directory=os.path.join(self.directory, "state"),
             cache=cache,
-            exec_url=options.pop("exec_url", lambda token: f"https://runtime.example/{token}"),
-            log_url=options.pop("log_url", lambda token: f"https://runtime.example/log/{token}"),
+            links=options.pop("links", LINKS),
             **options,
         )
         self.made = runtime

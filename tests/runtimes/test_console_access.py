@@ -18,7 +18,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.request_cache import Grant, RequestCache
+from twisted_exec.iri.request_cache import Grant, RequestCache, StreamLinks
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF
 
 from .support import RACK, MachineCase
@@ -117,7 +117,7 @@ class LogTests(MachineCase):
 
     async def test_no_url(self) -> None:
         """Without a place to serve logs there is no URL."""
-        runtime, id = await self.start(log_url=lambda token: "")
+        runtime, id = await self.start(links=StreamLinks(exec_url=str))
         self.assertEqual((await runtime.log(console_pb2.LogRequest(machine_id=id))).url, "")
 
 

@@ -228,7 +228,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from tests.contracts.machine_runtime import machine
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.iri.request_cache import RequestCache, StreamLinks
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.service import MARK, MachineRuntime
@@ -244,7 +244,8 @@ async def main():
     ]
     runtime = MachineRuntime(
         [one.build(reactor, table) for one in parse({"classes": classes})], table, reactor,
-        MachineSettings(), state_directory=sys.argv[1], cache=RequestCache(reactor), exec_url=str,
+        MachineSettings(), state_directory=sys.argv[1], cache=RequestCache(reactor),
+        links=StreamLinks(exec_url=str),
     )
     await runtime.prepare()
     runtime.startService()

@@ -50,6 +50,24 @@ class Grant:
     purpose: str = EXEC
 
 
+@dataclass(frozen=True)
+class StreamLinks:
+    """
+    URLs for tokens, which lead to the stream server of a runtime.
+
+    :param exec_url: returns the URL of a console; empty if there are no consoles.
+    :param log_url: returns the URL of a log; empty if there are no logs.
+    :param recording_url: returns the URL of a recording; empty if there are no recordings.
+    :param is_awaited: returns whether a session at a machine waits for its user; called with the
+        user's name, and the machine's UID or its id in the runtime.
+    """
+
+    exec_url: Callable[[str], str]
+    log_url: Callable[[str], str] = lambda token: ""
+    recording_url: Callable[[str], str] = lambda token: ""
+    is_awaited: Callable[[str, str], bool] = lambda user, uid: False
+
+
 class LiveStream(Protocol):
     """An open stream, such as a :class:`~twisted_exec.streaming.sessions.registry.Session`."""
 

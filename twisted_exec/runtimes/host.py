@@ -27,7 +27,7 @@ from twisted_exec.iri.interfaces import (
     IMachineLogs,
     IMachineRuntime,
 )
-from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.iri.request_cache import RequestCache, StreamLinks
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
 from twisted_exec.journal.store import JournalMetrics
@@ -191,13 +191,15 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
             settings,
             state_directory=settings.state_directory,
             cache=cache,
-            exec_url=lambda token: self.streams.exec_url(token),
-            log_url=lambda token: self.streams.log_url(token),
+            links=StreamLinks(
+                exec_url=lambda token: self.streams.exec_url(token),
+                log_url=lambda token: self.streams.log_url(token),
+                recording_url=lambda token: self.streams.recording_url(token),
+                is_awaited=lambda user, uid: self.streams.kept_sessions.waits_for(user, uid),
+            ),
             journal_opened=self._ship,
             acted=self._acted,
             limits=ConsoleLimits(restart_seconds=settings.resume_seconds),
-            is_awaited=lambda user, uid: self.streams.kept_sessions.waits_for(user, uid),
-            recording_url=lambda token: self.streams.recording_url(token),
         )
         self._screen_processes = ScreenProcesses(reactor)
         self.streams = StreamServer(

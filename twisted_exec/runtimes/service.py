@@ -38,7 +38,7 @@ from twisted_exec.iri.interfaces import (
 )
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.request_cache import LOG, RECORDING, Grant, RequestCache
+from twisted_exec.iri.request_cache import LOG, RECORDING, Grant, RequestCache, StreamLinks
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.recording.signer_files import SignerFiles
@@ -92,14 +92,10 @@ class MachineRuntime(Service):
     :param table: the table of the drivers, with marks under :data:`MARK`.
     :param state_directory: private; created if missing, and locked.
     :param cache: stores the tokens of ``exec`` and ``log``.
-    :param exec_url: returns the URL of a console for a token; empty if there are no consoles.
-    :param log_url: returns the URL of a log for a token.
+    :param links: of its stream server.
     :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
         journal, when the machine is created or adopted.
     :param acted: called with the acts of users at consoles, for audit.
-    :param is_awaited: returns whether a session at a machine waits for its user; called with the
-        user's name, and the machine's UID or its id here.
-    :param recording_url: returns the URL of a recording for a token.
     :ivar upload_metrics: of the store of recordings.
     :ivar machines: those that exist.
     :ivar journals: the output of the machines' consoles, on disk.
@@ -116,16 +112,13 @@ class MachineRuntime(Service):
         *,
         state_directory: str,
         cache: RequestCache,
-        exec_url: Callable[[str], str],
-        log_url: Callable[[str], str] = lambda token: "",
+        links: StreamLinks,
         journal_opened: Callable[[Mapping[str, str], IJournal], None] = lambda facts, journal: None,
         limits: ConsoleLimits = DEFAULT_LIMITS,
         now_nanoseconds: Callable[[], int] = time.time_ns,
         acted: Callable[[Act], None] = ignore,
-        is_awaited: Callable[[str, str], bool] = lambda user, uid: False,
-        recording_url: Callable[[str], str] = lambda token: "",
     ) -> None:
-        self._recording_url = recording_url
+        self._links = links
         self.upload_metrics = metrics = UploadMetrics()
         recording = settings.recording
         make_store = recording.make_store
@@ -177,9 +170,7 @@ class MachineRuntime(Service):
             self.machines,
             self.journals,
             cache,
-            exec_url=exec_url,
-            log_url=log_url,
-            is_awaited=is_awaited,
+            links,
         )
 
     @property
@@ -429,7 +420,7 @@ class MachineRuntime(Service):
         if machine_uid and machine_uid != facts.key:
             raise NotFound("consolerecordings", request.uid)
         grant = Grant(request.uid, machine_uid, user, session, RECORDING)
-        url = self._recording_url(self._cache.insert(grant))
+        url = self._links.recording_url(self._cache.insert(grant))
         return succeed(console_pb2.RecordingResponse(url=url))
 
     @property
@@ -480,8 +471,7 @@ class RuntimeConsoles:
 
     :param journals: those of deleted machines, too.
     :param cache: stores the tokens.
-    :param exec_url: returns the URL of a console for a token; empty if there are no consoles.
-    :param log_url: returns the URL of a log for a token.
+    :param links: of its stream server.
     :param is_awaited: returns whether a session at a machine waits for its user; called with the
         user's name, and the machine's UID or its id here.
     """
@@ -491,14 +481,10 @@ class RuntimeConsoles:
         machines: SupervisedMachines,
         journals: JournalStore,
         cache: RequestCache,
-        *,
-        exec_url: Callable[[str], str],
-        log_url: Callable[[str], str],
-        is_awaited: Callable[[str, str], bool],
+        links: StreamLinks,
     ) -> None:
         self._machines, self._journals, self._cache = machines, journals, cache
-        self._exec_url, self._log_url = exec_url, log_url
-        self._is_awaited = is_awaited
+        self._links = links
 
     def url_of_console(self, grant: Grant) -> str:
         """
@@ -508,12 +494,12 @@ class RuntimeConsoles:
         :raises Conflict: as of :meth:`attach`.
         """
         # A session that waits, for its user or for the machine, has its console already.
-        if not self._is_awaited(grant.user, grant.machine_uid or grant.machine_id):
+        if not self._links.is_awaited(grant.user, grant.machine_uid or grant.machine_id):
             record = self._machines.records.get(grant.machine_id)
             waiting = self._supervisor(record, grant.machine_uid).console
             if waiting is None or all(each.user != grant.user for each in waiting.viewers):
                 self._console(record, grant.machine_uid)
-        return self._exec_url(self._cache.insert(grant))
+        return self._links.exec_url(self._cache.insert(grant))
 
     def url_of_log(self, grant: Grant) -> str:
         """
@@ -522,7 +508,7 @@ class RuntimeConsoles:
         :raises NotFound: as of :meth:`read_log`.
         """
         self.read_log(grant)  # refuses what cannot be read
-        return self._log_url(self._cache.insert(grant))
+        return self._links.log_url(self._cache.insert(grant))
 
     def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
         """

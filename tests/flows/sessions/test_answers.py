@@ -36,7 +36,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.request_cache import Grant, RequestCache
+from twisted_exec.iri.request_cache import Grant, RequestCache, StreamLinks
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
@@ -597,7 +597,7 @@ class RuntimeTests(AnswersCase):
             MachineSettings(),
             state_directory=os.path.abspath(self.mktemp()),
             cache=self.cache,
-            exec_url=lambda token: self.streams.exec_url(token),
+            links=StreamLinks(exec_url=lambda token: self.streams.exec_url(token)),
         )
         await self.runtime.prepare()
         listening = Listening(f"unix:{self.sockets}/streams")

@@ -15,6 +15,7 @@ from tests.runtimes.support import pause
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE, Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import StreamLinks
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
@@ -156,8 +157,11 @@ class BrokerCase(TestCase):
         place = options.pop("place", None) or self.place()
         options.setdefault("identity", BrokerIdentity(own=True))
         options.setdefault("tokens", Tokens(new_key, MemoryLedger()))
-        options.setdefault("exec_url", lambda token: f"https://broker.example/exec/{token}")
-        options.setdefault("log_url", lambda token: f"https://broker.example/log/{token}")
+        links = StreamLinks(
+            exec_url=lambda token: f"https://broker.example/exec/{token}",
+            log_url=lambda token: f"https://broker.example/log/{token}",
+        )
+        options.setdefault("links", links)
         client = options.pop("client", None) or self.target.client
         broker = MachineBroker(client, place, clock=reactor, **options)
         broker.start()

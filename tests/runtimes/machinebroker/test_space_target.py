@@ -17,6 +17,7 @@ from twisted_exec.api import spaces
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import StreamLinks
 from twisted_exec.runtimes.machinebroker.host import LOOKUP_SECONDS, SpaceTarget, TargetWatching
 from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, to_object
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
@@ -63,8 +64,7 @@ class SpaceTargetTests(SynchronousTestCase):
             BrokerIdentity("a"),
             Tokens(lambda: key, MemoryLedger()),
             self.clock,
-            exec_url=str,
-            log_url=str,
+            links=StreamLinks(exec_url=str, log_url=str),
             trouble=lambda: target.problem,
         )
         watching = TargetWatching(broker)

@@ -33,6 +33,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.auth.console_rights import LOG, SCREEN
+from twisted_exec.iri.request_cache import StreamLinks
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
 from twisted_exec.kube.client import LateCredentials, MakeKubeClient
@@ -163,8 +164,10 @@ class BrokerHost(StreamHost):
             settings.identity,
             self._tokens,
             reactor,
-            exec_url=lambda token: self.streams.exec_url(token),
-            log_url=lambda token: self.streams.log_url(token),
+            links=StreamLinks(
+                exec_url=lambda token: self.streams.exec_url(token),
+                log_url=lambda token: self.streams.log_url(token),
+            ),
             deleted=self._deleted,
             trouble=lambda: target.problem if target is not None else "",
         )

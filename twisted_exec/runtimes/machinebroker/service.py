@@ -37,7 +37,7 @@ from twisted_exec.api.times import seconds
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2, event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.request_cache import LOG, Grant
+from twisted_exec.iri.request_cache import LOG, Grant, StreamLinks
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
@@ -91,8 +91,7 @@ class MachineBroker:
     A runtime whose machines are in another cluster.
 
     :param client: client of the target with the broker's identity.
-    :param exec_url: returns the URL of a console for a token.
-    :param log_url: returns the URL of a log for a token.
+    :param links: of its stream server.
     :param deleted: called with each deleted machine.
     :param trouble: returns why the target is not available, or nothing.
     """
@@ -107,8 +106,7 @@ class MachineBroker:
         tokens: Tokens,
         clock: Any,
         *,
-        exec_url: Callable[[str], str],
-        log_url: Callable[[str], str],
+        links: StreamLinks,
         deleted: Callable[[CachedMachine], None] = lambda entry: None,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
@@ -116,7 +114,7 @@ class MachineBroker:
         self.capacity = TargetCapacity(client, place, clock, trouble)
         self._client, self._place, self._identity = client, place, identity
         self._parts = PartObjects(client, place)
-        self._tokens, self._exec_url, self._log_url = tokens, exec_url, log_url
+        self._tokens, self._links = tokens, links
 
     def start(self) -> None:
         """Watch the target until :meth:`stop`."""
@@ -402,7 +400,7 @@ class MachineBroker:
         find(self.cache, request.machine_id, machine_uid)
         self._identity.acting_as(user)
         grant = Grant(request.machine_id, machine_uid, user, session)
-        return pb.ExecResponse(url=self._exec_url(self._tokens.make(grant)))
+        return pb.ExecResponse(url=self._links.exec_url(self._tokens.make(grant)))
 
     @_as_deferred
     async def log(
@@ -416,7 +414,7 @@ class MachineBroker:
         find(self.cache, request.machine_id, machine_uid, needs_power=False)
         self._identity.acting_as(user)
         grant = Grant(request.machine_id, machine_uid, user, session, LOG)
-        return console_pb2.LogResponse(url=self._log_url(self._tokens.make(grant)))
+        return console_pb2.LogResponse(url=self._links.log_url(self._tokens.make(grant)))
 
 
 def _matches(entry: CachedMachine, filter: pb.MachineFilter) -> bool:
