@@ -3,9 +3,7 @@
 
 In all versions a WebSocket message is one channel byte followed by the payload.  Version 5 adds
 message 255, with which a client closes one channel.  The base64 protocols are for clients that can
-only send text: a digit replaces the channel byte, and the payload is in base64.  Unknown messages
-are ignored, not refused, as every Kubernetes server and client does; this allows for new
-channels.
+only send text: a digit replaces the channel byte, and the payload is in base64.
 
 Sources: ``k8s.io/apimachinery/pkg/util/remotecommand/constants.go`` and
 ``pkg/util/httpstream/wsstream/conn.go``.
@@ -90,6 +88,7 @@ def decode(message: bytes, protocol: str = V5) -> StreamData | StreamClosed | No
         base64.
     :raises RemoteProtocolError: a version 5 close that does not name exactly one channel.
     """
+    # Go's servers ignore it, too (wsstream/conn.go, handle).
     if not message:
         return None
     if protocol in _BASE64:
@@ -97,8 +96,10 @@ def decode(message: bytes, protocol: str = V5) -> StreamData | StreamClosed | No
     number = message[0]
     if number in _KNOWN:
         return StreamData(_KNOWN[number], message[1:])
+    # Kubernetes' servers and clients ignore unknown channels, which allows for new ones.
     if number != _CLOSE or protocol != V5:
         return None
+    # Go intends to hang up here (wsstream/conn.go), but its ``break`` only leaves a switch.
     if len(message) != 2:
         raise RemoteProtocolError("a close message names exactly one channel")
     closed = _KNOWN.get(message[1])
@@ -109,6 +110,7 @@ _KNOWN = {int(channel): channel for channel in Channel}
 
 
 def _decode_base64(message: bytes) -> StreamData | None:
+    # A digit replaces the channel byte.
     channel = _KNOWN.get(message[0] - ord("0"))
     if channel is None:
         return None
@@ -143,6 +145,8 @@ def messages(channel: Channel, data: bytes, protocol: str = V5) -> Iterator[byte
         for start in range(0, len(data), _MAX_IN_BASE64):
             yield b"%d" % channel + base64.b64encode(view[start : start + _MAX_IN_BASE64])
         return
+    # Several messages instead of fragments: golang.org/x/net/websocket takes each frame for a
+    # message, so the first byte of a continuation would name a channel.
     for start in range(0, len(data), MAX_PAYLOAD_BYTES):
         yield bytes((channel,)) + view[start : start + MAX_PAYLOAD_BYTES]
 

@@ -132,6 +132,7 @@ class Ending:
     exit_code: int | None = None
 
     def __post_init__(self) -> None:
+        # client-go parses the code with 8 bits (v4.go).
         if self.exit_code is not None and not 0 <= self.exit_code <= 255:
             raise LocalProtocolError(f"no process ends with code {self.exit_code}")
 
@@ -180,11 +181,13 @@ def encode_status(ending: Ending) -> bytes:
 
 def _status(ending: Ending) -> dict[str, Any]:
     if ending.ok:
+        # Go writes the empty metadata of each Status.
         return {"metadata": {}, "status": "Success"}
     status: dict[str, Any] = {"metadata": {}, "status": "Failure"}
     if ending.reason == COMPLETED:
         code = ending.exit_code
         detail = ending.message or f"command terminated with exit code {code}"
+        # The words of kubelets (exec.go), which kubectl shows.
         status["message"] = f"command terminated with non-zero exit code: {detail}"
         status["reason"] = EXIT_REASON
         status["details"] = {"causes": [{"reason": _EXIT_CAUSE, "message": str(code)}]}
@@ -194,6 +197,7 @@ def _status(ending: Ending) -> dict[str, Any]:
     status["reason"] = ending.reason
     status["details"] = {"causes": [{"reason": ending.reason, "message": message}]}
     if ending.reason == INTERNAL:
+        # As in Kubernetes' NewInternalError.
         status["code"] = 500
     return status
 
@@ -209,12 +213,14 @@ def decode_status(document: bytes) -> Ending:
     :raises RemoteProtocolError: the document is not a Status, is too large, or has an exit code
         that is not a decimal from 0 to 255.
     """
+    # client-go reads the channel to its end, and takes no bytes for success (errorstream.go).
     if not document:
         return Ending(COMPLETED)
     if len(document) > STATUS_LIMIT_BYTES:
         raise RemoteProtocolError(f"status is larger than {STATUS_LIMIT_BYTES} bytes")
     try:
         status = json.loads(document)
+    # Deep nesting raises RecursionError, which is no ValueError.
     except (ValueError, RecursionError):
         raise RemoteProtocolError("status is not JSON") from None
     if not isinstance(status, dict):
@@ -349,6 +355,7 @@ class SizeDecoder:
         keys = {key.lower(): value for key, value in document.items()}
         width, height = keys.get("width", 0), keys.get("height", 0)
         for cells in (width, height):
+            # Not isinstance: ``true`` is an int in Python.
             if type(cells) is not int or not 0 <= cells <= 0xFFFF:
                 self._give_up()
                 return None

@@ -33,8 +33,7 @@ query                                 changed byte           result
 CAN, which aborts a sequence, is the exception: some terminals carry out an operating system command
 that CAN aborts, or take CAN for a part of it, and others ring the bell for the BEL behind it.
 
-Control characters within a sequence do not end it, so they do not hide a query either.  An 8-bit
-introducer counts where it is a character of its own, and not a part of one in UTF-8.
+Control characters within a sequence do not end it, so they do not hide a query either.
 
 Sources: ECMA-48, 5th edition (5.3 to 5.6 for the forms of sequences); DEC STD 070; xterm's ``ctlseqs``;
 the keyboard, graphics, colour and clipboard protocols of kitty; iTerm2's "Proprietary Escape Codes".
@@ -47,7 +46,7 @@ from collections.abc import Callable
 
 _SEQUENCE = re.compile(
     rb"\x1b(?:"
-    rb"\[[0-?]*[ -/]*(?P<csi>[@-~])?"  # a control sequence
+    rb"\[[0-?]*[ -/]*(?P<csi>[@-~])?"  # a control sequence (ECMA-48, 5.4)
     rb"|[\]PX^_][^\x07\x18\x1a\x1b\n]*(?P<string>\x07|\x1b\\)?"  # OSC, DCS, SOS, PM, APC
     rb"|[ -/]*(?P<escape>[0-~])?"  # a character set, or one character
     rb")"
@@ -94,6 +93,7 @@ class Stripper:
         end = len(window)
 
         def removed(match: re.Match[bytes]) -> bytes:
+            # Each complete form ends with a group.
             if match.end() == end and match.lastgroup is None:
                 self._held = match[0]
                 self.undecided = len(match[0]) + (not_held if match.start() == 0 else 0)
@@ -149,12 +149,14 @@ _MOST_KEYS = 512
 _LAST_BYTES = 16
 """More than any word that is searched for."""
 
+# Without CAN and SUB, which abort a sequence, and ESC, which begins one.
 _C0 = r"\x00-\x17\x19\x1c-\x1f\x7f"
 _C0_IN_COMMANDS = r"\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f"
 """BEL ends them."""
 _KEYS = r"[^;\x18\x1a\x1b\x80-\xff]*"
 _KINDS = {"[": r"\x9b", "P": r"\x90", "]": r"\x9d", "_": r"\x9f", "Z": r"\x9a"}
 # Introducers, and the end of strings.
+# An 8-bit introducer counts where it is a character of its own, and not a part of one in UTF-8.
 _EIGHT_BIT = r"(?:\xc2|(?<![\xc2-\xf4])(?<![\xe0-\xf4][\x80-\xbf])(?<![\xf0-\xf4][\x80-\xbf]{2}))%s"
 _ANY_EIGHT_BIT = _EIGHT_BIT % r"[\x90\x9a-\x9d\x9f]"
 _HAS_EIGHT_BIT = re.compile(

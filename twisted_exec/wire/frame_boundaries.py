@@ -15,10 +15,8 @@ without such a report for success (kubernetes#73056), unless the hop reports the
 A protocol that the hop does not know has no boundaries: the hop forwards it, and can only cut the
 session.
 
-In HTTP/2 only GOAWAY matters (:class:`Frames`).  The `h2` library treats GOAWAY as the end of the
-connection, and every later frame as an error.  But a server may go on for hours with the requests
-that it has accepted (RFC 9113, §6.8).  So GOAWAY frames are cut out of the input, and the library
-sees the rest.
+In HTTP/2 only GOAWAY matters (:class:`Frames`): those frames are cut out of the input, and the `h2`
+library sees the rest.
 
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
 ``k8s.io/client-go/tools/remotecommand`` for what clients read last.
@@ -48,9 +46,12 @@ _TEXT, _BINARY, _CLOSE, _FINAL = 1, 2, 8, 0x80
 _WHOLE = (_FINAL | _TEXT, _FINAL | _BINARY)
 """First bytes of messages without fragments."""
 _NORMAL, _GOING_AWAY = 1000, 1001
+# A control frame carries 125 bytes (RFC 6455 §5.5), and the code takes two.
 _LONGEST_REASON = 123
+# RFC 6455 §7.4.2: codes below 1000 are not used.
 _CLOSE_CODES = range(1000 >> 8, (4999 >> 8) + 1)
 """First bytes of the codes of a Close."""
+# The base64 protocols name the channel by its digit.
 _ERRORS = (Channel.ERROR, ord("0") + Channel.ERROR)
 _FIN = 1
 _GO_AWAY = b"\x80\x03\x00\x07"
@@ -194,6 +195,8 @@ class SPDYFrameBoundaries(FrameBoundaries):
     def _payload(self) -> int:
         kind, flags, size = self._head[:4], self._head[4], int.from_bytes(self._head[5:], "big")
         stream = int.from_bytes(kind, "big")
+        # A data frame begins with its stream id, and a control frame with a set bit, so they cannot
+        # be confused.
         if kind == _GO_AWAY or (stream == self._error_stream and (size or flags & _FIN)):
             self.owed = False
         return size
@@ -222,6 +225,7 @@ class WebSocketFrameBoundaries(FrameBoundaries):
         """As :meth:`FrameBoundaries.to_user`; a key that comes back is one short message."""
         size = len(data)
         if (
+            # One whole frame: the second byte is its length, without the mask bit, and below 126.
             2 < size < 128
             and data[1] == size - 2
             and data[0] in _WHOLE
@@ -236,9 +240,12 @@ class WebSocketFrameBoundaries(FrameBoundaries):
         if self._protocol is None:
             return _frame(_CLOSE, _close(_GOING_AWAY, ending.message))
         if self._has_reported(self._protocol):
+            # kubectl takes any code but 1000 for a failure, even after a Success (websocket.go,
+            # readDemuxLoop).
             return _frame(_CLOSE, _close(_NORMAL, ""))
         message = encode(Channel.ERROR, encode_ending(ending, self._protocol), self._protocol)
         kind = _TEXT if is_text(self._protocol) else _BINARY
+        # kubectl takes 1000 without a Status for exit code 0.
         code = _NORMAL if has_status(self._protocol) else _GOING_AWAY
         return _frame(kind, message) + _frame(_CLOSE, _close(code, ""))
 
@@ -249,6 +256,7 @@ class WebSocketFrameBoundaries(FrameBoundaries):
         masked = (
             4 if self._head[1] >> 7 else 0
         )  # servers must not mask, but such frames have boundaries, too
+        # RFC 6455 §5.2.
         return 2 + masked + {126: 2, 127: 8}.get(length, 0)
 
     def _payload(self) -> int:
@@ -269,6 +277,7 @@ class WebSocketFrameBoundaries(FrameBoundaries):
 
 
 def _close(code: int, reason: str) -> bytes:
+    # The cut may be inside a character, but the reason must be UTF-8 (RFC 6455 §5.5.1).
     text = reason.encode()[:_LONGEST_REASON].decode("utf-8", "ignore")
     return code.to_bytes(2, "big") + text.encode()
 
@@ -297,6 +306,7 @@ def ends_with_close(data: bytes) -> bool:
         start = len(data) - 2 - length
         if start < 0:
             break
+        # A body begins with a code of two bytes (RFC 6455 §5.5.1), so none has one byte.
         if data[start] == _FINAL | _CLOSE and data[start + 1] == length != 1:
             return not length or data[start + 2] in _CLOSE_CODES
     return False
@@ -327,6 +337,7 @@ _MAX_FRAME_BYTES = 1 << 14
 """The largest payload that a peer may send unless it was allowed more (RFC 9113, §4.2)."""
 
 _GOAWAY = 7
+# Without the reserved bit (RFC 9113, §6.8).
 _NUMBER = 0x7FFFFFFF
 
 
@@ -357,6 +368,9 @@ class Frames:
         data, self._rest = self._rest + data, b""
         begun = at = 0
         while (end := self._end_of(data, at)) is not None:
+            # The h2 library treats GOAWAY as the end of the connection, and every later frame as an
+            # error.  But a server may go on for hours with the requests that it has accepted (RFC
+            # 9113, §6.8).
             if data[at + 3] == _GOAWAY:
                 if begun < at:
                     yield data[begun:at]
@@ -379,6 +393,7 @@ class Frames:
 
 
 def _gone_away(payload: bytes) -> GoneAway:
+    # The last stream id and an error code; debug data may follow.
     if len(payload) < 8:
         raise ValueError("a GOAWAY is too short")
     return GoneAway(int.from_bytes(payload[:4], "big") & _NUMBER)

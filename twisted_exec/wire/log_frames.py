@@ -120,6 +120,7 @@ class FrameDecoder:
         at = 0
         while len(self._buffer) - at >= _HEAD.size:
             size, state, offset, time_ns = _HEAD.unpack_from(self._buffer, at)
+            # Refused before its text is buffered: 32 bits can claim 4 GiB.
             if size > _MAX_TEXT_BYTES:
                 raise RemoteProtocolError(f"a frame of a log has {size} bytes")
             begin = at + _HEAD.size
@@ -127,6 +128,8 @@ class FrameDecoder:
                 break
             at = begin + size
             frames.append(
+                # The view saves a copy.  It must be gone before the del below, which cannot shrink
+                # an exported buffer.
                 LogFrame(bytes(memoryview(self._buffer)[begin:at]), offset, time_ns, state)
             )
         del self._buffer[:at]

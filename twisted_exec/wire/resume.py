@@ -98,6 +98,7 @@ RESUME_HEADER = "X-Twisted-Exec-Resume"
 MARKS = "marks"
 """Value of the header in the first request."""
 
+# 43 characters hold 32 bytes in unpadded base64url.
 KEY = re.compile(r"[A-Za-z0-9_-]{43,128}\Z")
 """Form of a key."""
 
@@ -391,6 +392,7 @@ class Notice:
     @property
     def members(self) -> dict[str, str]:
         """The mark, as a JSON object; a long text is cut."""
+        # One character takes up to 12 bytes in the JSON of a mark: an escaped pair of surrogates.
         members = {"Notice": self.text[: LONGEST_MARK_BYTES // 16]}
         if self.kind is not None:
             members |= {
@@ -654,6 +656,7 @@ def _recordings(value: object) -> tuple[OpenRecording, ...] | None:
 
 
 def _is_count(value: object) -> bool:
+    # Not isinstance: ``true`` is an int in Python.
     return type(value) is int and 0 <= value < 1 << 63
 
 

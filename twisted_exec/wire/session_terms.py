@@ -105,6 +105,7 @@ class Terms:
 
     def satisfy(self, others: Terms) -> bool:
         """Return whether these terms are at least as strict as others."""
+        # Names of policies are for messages, and make no terms stricter.
         here = replace(self, policy="")
         return stricter(here, replace(others, policy="")) == here
 
@@ -186,6 +187,8 @@ def _term(name: str, value: str) -> Terms:
             return Terms(idle_seconds=number)
         if name == "until":
             return Terms(until=number)
+    # Unlike other headers, this one has no members to ignore: the session would begin without a
+    # term that an earlier hop relies on.
     raise RemoteProtocolError(unknown_term(name))
 
 

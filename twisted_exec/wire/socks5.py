@@ -2,7 +2,7 @@
 Client side of SOCKS version 5, sans I/O (RFC 1928; passwords: RFC 1929).
 
 Up to three exchanges precede the connection: the authentication method, the password if the proxy
-wants one, and the target.  The proxy resolves names, since it is often the only host that can.
+wants one, and the target.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Socks5Client:
         self._target = _address(host) + port.to_bytes(2, "big")
         self._login = b""
         if username or password:
+            # version of the subnegotiation
             self._login = b"\1" + _with_length(username.encode()) + _with_length(password.encode())
         self._step = _Step.METHOD
         self._received = b""
@@ -73,6 +74,7 @@ class Socks5Client:
     def greeting(self) -> bytes:
         """Return the first bytes to send."""
         methods = bytes([_NO_AUTHENTICATION, _PASSWORD] if self._login else [_NO_AUTHENTICATION])
+        # RFC 1928 §3.
         return bytes([_VERSION]) + _with_length(methods)
 
     def receive(self, data: bytes) -> bytes:
@@ -92,6 +94,7 @@ class Socks5Client:
 
     def _size(self) -> int:
         """Return the length of the message under way; 0 while it is unknown."""
+        # RFC 1929 §2: the answer to a password has the version of the subnegotiation, 1.
         if self._received[:1] not in (b"", bytes([1 if self._step is _Step.PASSWORD else 5])):
             raise RemoteProtocolError("the proxy does not speak SOCKS version 5")
         if self._step is not _Step.REPLY:
@@ -100,6 +103,7 @@ class Socks5Client:
             return 2  # proxies may omit the rest of a refusal
         if len(self._received) < 5:
             return 0
+        # VER, REP, RSV, ATYP and the port are 6 bytes around the address (RFC 1928 §6).
         sizes = {_IPV4: 4, _IPV6: 16, _NAME: 1 + self._received[4]}
         try:
             return 6 + sizes[self._received[3]]
@@ -132,6 +136,7 @@ class Socks5Client:
 
     def _request(self) -> bytes:
         self._step = _Step.REPLY
+        # The third byte is reserved (RFC 1928 §4).
         return bytes([_VERSION, _CONNECT, 0]) + self._target
 
 
@@ -139,6 +144,7 @@ def _address(host: str) -> bytes:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
+        # The proxy resolves names, since it is often the only host that can.
         return bytes([_NAME]) + _with_length(host.encode("ascii" if host.isascii() else "idna"))
     return bytes([_IPV4 if address.version == 4 else _IPV6]) + address.packed
 

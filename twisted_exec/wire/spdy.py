@@ -12,17 +12,11 @@ further HEADERS), and end the connection if Go ends it there (NOOP, CREDENTIAL, 
 
 Header blocks contain names and values.  All blocks of one direction form a single zlib stream,
 whichever SPDY stream they belong to.  Each ends with a sync flush, so that it can be read when its
-frame has arrived.  So every block must be decompressed, even that of a refused frame: the next
-blocks refer to it.  Go's reader blocks forever on a block that ends without a full sync flush.
+frame has arrived.
 
-A block can claim four billion headers, and a kilobyte can inflate to a megabyte, so every number is
-checked against a limit before it is used.  Small blocks that inflate to the limit, one after the
-other, would cost as much as a large one: beyond the first block headers may inflate only by the
-ratio of ordinary ones.
-
-zlib's state takes up to 300 KiB, and a console's connection lives for days after its five blocks.
-So outgoing blocks are *stored*, a form of compression that needs no state.  Incoming blocks are
-kept compressed, and decompressed again in the rare case that another one follows.
+A kilobyte can inflate to a megabyte, so every number is checked against a limit before it is used.
+Neither direction keeps zlib's state for a console: outgoing blocks are *stored*, and the few incoming
+ones are kept.
 
 Both ends know a compression dictionary before the first header block.  zlib finds repetitions in it,
 so that even the first block is short.  It is part of the protocol, byte for byte: SPDY Protocol,
@@ -142,7 +136,10 @@ MAX_HEADERS = 64
 """Limit for one block; each value of a name counts."""
 
 _MAX_REPLAY_BYTES = 2 << 10
+# CMF, FLG with FDICT, and the dictionary's id (RFC 1950 §2.2).
 _BEGINNING = b"\x78\x20" + zlib.adler32(DICTIONARY).to_bytes(4, "big")
+# An empty stored block.  Go's reader blocks forever on a block that ends without a full sync flush:
+# a partial flush ends kubectl with "Timeout occurred".
 _SYNC = b"\0\0\0\xff\xff"
 _STORED_BYTES = 0xFFFF
 
@@ -162,6 +159,7 @@ class HeaderWriter:
         values: dict[bytes, bytes] = {}
         for name, value in headers:
             previous = values.get(name.lower())
+            # A name comes once, with its values joined by NUL (Draft 3, section 2.6.10).
             values[name.lower()] = value if previous is None else previous + b"\0" + value
         plain = _number(len(values)) + b"".join(
             _number(len(name)) + name + _number(len(value)) + value
@@ -171,6 +169,8 @@ class HeaderWriter:
             raise LocalProtocolError(f"a header block of {len(plain)} bytes is too large")
         beginning, self._next = self._next, b""
         parts = range(0, len(plain), _STORED_BYTES)
+        # Stored blocks need no state: zlib's takes up to 300 KiB, and a console's connection lives
+        # for days after its five blocks.
         stored = (_stored(plain[start : start + _STORED_BYTES]) for start in parts)
         return beginning + b"".join(stored) + _SYNC
 
@@ -185,6 +185,8 @@ class HeaderReader:
     """Decodes the header blocks of one direction; they must come in order and without gaps."""
 
     def __init__(self) -> None:
+        # Blocks are kept compressed, and decompressed again in the rare case that another one
+        # follows.
         self._replayed: bytes | None = (
             b""  # all blocks so far, while they are smaller than zlib's state
         )
@@ -203,13 +205,17 @@ class HeaderReader:
         try:
             if self._replayed:
                 state.decompress(self._replayed)
+            # One byte more shows that the block is too large, without inflating all of it.
             plain = state.decompress(block, MAX_BLOCK_BYTES + 1)
         except zlib.error:
             raise RemoteProtocolError("a header block cannot be decompressed") from None
         if len(plain) > MAX_BLOCK_BYTES:
             raise RemoteProtocolError(f"a header block is larger than {MAX_BLOCK_BYTES} bytes")
+        # All blocks of a direction are one stream; after its end none could be read.
         if state.eof:
             raise RemoteProtocolError("the header compression was ended")
+        # Small blocks that inflate to the limit, one after the other, would cost as much as a large
+        # one: beyond the first block headers may inflate only by the ratio of ordinary ones.
         self._excess = max(0, self._excess + len(plain) - MAX_RATIO * len(block))
         if self._excess > MAX_BLOCK_BYTES:
             raise RemoteProtocolError(
@@ -236,14 +242,18 @@ class _Block:
 
     def headers(self) -> Headers:
         count = self._number()
+        # A block can claim four billion headers: spdystream believed the number (CVE-2026-35469).
         if count > MAX_HEADERS:
             raise RemoteProtocolError(f"a header block has more than {MAX_HEADERS} headers")
         by_name: dict[bytes, list[bytes]] = {}
         for _ in range(count):
             name = self._text()
+            # Draft 3, section 2.6.10.
             if not name or name != name.lower() or name in by_name:
                 raise RemoteProtocolError("header names are in lower case, and each comes once")
+            # The limit bounds the list before its items are counted.
             by_name[name] = self._text().split(b"\0", MAX_HEADERS)
+        # spdystream demands it, too (read.go, WrongCompressedPayloadSize).
         if self._at != len(self._plain):
             raise RemoteProtocolError("a header block is longer than its headers")
         pairs = tuple((name, value) for name, values in by_name.items() for value in values)
@@ -436,6 +446,7 @@ class FrameReader:
 
     def _take(self, size: int) -> bytes:
         start, self._start = self._start, self._start + size
+        # Released at once, because a bytearray with a view cannot be shortened.
         with memoryview(self._buffer) as view:
             return bytes(view[start : self._start])
 
@@ -450,6 +461,7 @@ class FrameReader:
             self._trim()
             return None
         self._start += _HEAD.size
+        # Headers are decompressed even if the frame is refused next: later blocks refer to them.
         frame = self._read(kind, flags, self._take(length))
         if isinstance(frame, _OF_STREAMS) and not frame.stream_id:
             raise RemoteProtocolError("a control frame for stream 0")
@@ -462,11 +474,14 @@ class FrameReader:
         number = int.from_bytes(payload[:4], "big")
         if kind == _SYN_STREAM:
             one_way = bool(flags & _UNIDIRECTIONAL)
+            # Behind the ids of the stream and its associate, the priority and the slot (section
+            # 2.6.1).
             return SynStream(number & _ID_MASK, self._headers.read(payload[10:]), fin, one_way)
         if kind == _SYN_REPLY:
             return SynReply(number & _ID_MASK, self._headers.read(payload[4:]), fin)
         if kind == _HEADERS:
             return HeaderFrame(number & _ID_MASK, self._headers.read(payload[4:]), fin)
+        # spdystream refuses these, too (read.go).
         if flags:
             raise RemoteProtocolError(f"a control frame of type {kind} with flags")
         if kind == _PING:
@@ -527,6 +542,7 @@ class FrameWriter:
         self, stream_id: int, headers: Iterable[tuple[bytes, bytes]], fin: bool = False
     ) -> bytes:
         """Encode the opening of a stream."""
+        # No associated stream, priority or slot, as in Go.
         fields = _TWO.pack(_checked(stream_id), 0) + b"\0\0"
         return _control(_SYN_STREAM, fields + self._headers.write(headers), fin)
 

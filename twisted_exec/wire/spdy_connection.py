@@ -4,8 +4,7 @@ One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its stre
 :class:`SPDYConnection` is the part of SPDY that Kubernetes uses, with the behaviour of its Go
 implementation, against which all clients and servers were tested:
 
-* A stream carries no data in either direction before it is accepted.  Earlier data is discarded,
-  as in Go.
+* A stream carries no data in either direction before it is accepted; earlier data is discarded.
 * There is no flow control.  An end that cannot accept more stops reading, which blocks all streams
   at once.
 * A stream that cannot be opened is reset, and the connection continues.  A malformed frame ends
@@ -17,14 +16,11 @@ Outgoing bytes accumulate in ``data_to_send``.
 
 A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`).  The client
 opens each, named in a header (``streamtype``), and waits for its answer before it opens the next
-stream.  The server starts when all expected streams are open.  It may not know which to expect,
-because our own proxies only forward the connection.  Then the error stream and stdout are enough,
-which clients open early; stdin and sizes may follow, and events before the start are buffered.
+stream.  The server starts when all expected streams are open; events before the start are buffered.
 Missing streams only delay the start until the adapter's timeout (:meth:`ServerStreams.settle`).
 
 At the end the server writes the ending to the error stream, resets the streams that it reads, ends
-those that it writes, and waits for the client to leave.  A stream that is opened only then is
-ended at once: clients wait half a minute for an answer.
+those that it writes, and waits for the client to leave.
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``; for consoles
@@ -230,6 +226,7 @@ class SPDYConnection:
 
     def _data(self, frame: spdy.Data) -> None:
         stream = self._streams.get(frame.stream_id)
+        # spdystream drops such data, too, without a reset (connection.go, handleDataFrame).
         if stream is None or not stream.answered or not stream.receives:
             return
         if frame.data:
@@ -238,9 +235,11 @@ class SPDYConnection:
             self._ended(frame.stream_id)
 
     def _syn_stream(self, frame: spdy.SynStream) -> None:
+        # As Go does (checkStreamFrame).
         if self._gone:
             return
         stream_id = frame.stream_id
+        # Draft 3, section 2.3.2: ids grow, and their parity tells who has opened the stream.
         if stream_id <= self._last_id or stream_id % 2 == self._parity:
             self._out.append(spdy.rst_stream(stream_id, PROTOCOL_ERROR))
             return
@@ -264,6 +263,7 @@ class SPDYConnection:
             self._ended(frame.stream_id)
 
     def _ping(self, frame: spdy.Ping) -> None:
+        # A PING with our parity is the echo of our own (section 2.6.5).
         if frame.ping_id % 2 == self._parity:
             self._events.append(PongReceived(frame.ping_id))
         else:
@@ -344,6 +344,7 @@ class SPDYConnection:
         Send nothing if our direction of the stream has already ended, as Go does.
         """
         stream = self._streams.pop(stream_id, None)
+        # spdystream's resetStream checks the same.
         if stream is not None and stream.sends:
             self._send(spdy.rst_stream(stream_id, status))
 
@@ -381,10 +382,15 @@ MAX_BUFFERED_BYTES = 64 << 10
 
 _PIECE_COST = 256
 
+# Go writes ``streamType``, which SPDY sends in lower case.
 STREAM_TYPE = b"streamtype"
 _CHANNELS = {channel.name.lower().encode(): channel for channel in Channel}
+# Our own proxies only forward the connection, so the server may not know which streams to expect.
+# These are enough, because clients open them early; stdin and sizes may follow.
 _ENOUGH = frozenset({Channel.ERROR, Channel.STDOUT})
+# client-go waits for the end of these (v4.go).
 _ENDED = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
+# client-go's order (v2.go, v3.go).
 _ORDER = (Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.STDERR, Channel.RESIZE)
 
 
@@ -407,6 +413,7 @@ class _Streams(ABC):
     def __init__(self, protocol: str, *, client: bool) -> None:
         self.protocol = protocol
         self.ready = False
+        # Only clients open streams.
         self._connection = SPDYConnection(client=client, max_streams=0 if client else MAX_STREAMS)
         self._ids: dict[Channel, int] = {}
         self._channels: dict[int, Channel] = {}
@@ -555,6 +562,7 @@ class ServerStreams(_Streams):
     def _finish(self, channel: Channel) -> None:
         stream_id = self._ids[channel]
         if channel in (Channel.STDIN, Channel.RESIZE):
+            # The order of k8s.io/cri-streaming (httpstream.go, finish).
             self._connection.reset(stream_id)
         elif not self._connection.can_send(stream_id):
             pass
@@ -581,6 +589,7 @@ class ServerStreams(_Streams):
         if channel is None:
             return  # accepted and ignored: kubelets do so with unknown types
         self._ids[channel], self._channels[event.stream_id] = event.stream_id, channel
+        # The session has ended already, but the client waits half a minute for an answer.
         if self._status is not None:
             self._finish(channel)
         elif self._expected <= self._ids.keys():
@@ -634,6 +643,7 @@ class ClientStreams(_Streams):
     def leave(self) -> None:
         """Reset the open streams and send GOAWAY."""
         if not self._connection.gone:
+            # kubectl leaves in the same way.
             for stream_id in self._channels:
                 self._connection.reset(stream_id)
             self._connection.go_away()
@@ -661,6 +671,7 @@ class ClientStreams(_Streams):
             self._report(StreamClosed(channel))
         self._open.discard(channel)
         if not self._open:
+            # What came early must be reported before PeerDone.
             self._begin()
             self._report(PeerDone())
 

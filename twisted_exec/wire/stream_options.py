@@ -53,8 +53,11 @@ class StreamOptions:
             if any(_true(query, name) for name in names)
         }
         if tty:
+            # A terminal has one output: kubelets drop stderr, too (NewOptions), and a CRI refuses
+            # both.
             channels.discard(Channel.STDERR)
         return cls(
+            # Each protocol has the error channel, so no option asks for it.
             frozenset(channels | {Channel.ERROR}) if channels else None,
             tty,
             _true(query, b"readOnly"),

@@ -3,8 +3,7 @@ Client side of telnet for console servers and serial lines, sans I/O (RFC 854, 8
 
 Text is bytes with 255 (IAC) doubled; a single IAC starts a command.  Four commands negotiate
 options for each side separately: *WILL, WONT* concern the sender's side, *DO, DONT* the
-receiver's.  An answer is only sent when something changes, or both ends would answer each other
-forever (RFC 1143).
+receiver's.
 
 A console needs few options: BINARY (RFC 856), which keeps a carriage return one byte; SGA (RFC
 858); ECHO (RFC 857), since machines echo by themselves; NAWS (RFC 1073) if the other end wants the
@@ -35,7 +34,7 @@ _CR, _NUL = b"\r", b"\0"
 class TelnetCommand(IntEnum):
     """Commands after IAC that matter here; those from 236 on are defined."""
 
-    EOF = 236
+    EOF = 236  # RFC 1184
     SE = 240
     BREAK = 243
     SB = 250
@@ -163,6 +162,7 @@ class TelnetClient:
         """
         data = text.replace(_IAC, _IAC + _IAC)
         if Option.BINARY not in self._ours.on:
+            # RFC 854, "The NVT printer and keyboard".
             data = data.replace(_CR, _CR + _NUL)
         return data
 
@@ -268,16 +268,20 @@ class TelnetClient:
 
     def _accepted(self, side: _Side, option: int) -> Iterator[Event]:
         """Handle WILL for their side, or DO for ours."""
+        # An answer is only sent when something changes, or both ends would answer each other
+        # forever (RFC 1143).
         if option in side.on:
             return
         if option not in side.supported:
             self._answer(side, side.no(), option)
             return
+        # WILL or DO that answers our own request needs no answer.
         if option not in side.requested:
             self._answer(side, side.yes(), option)
         side.requested.discard(option)
         side.on.add(option)
         yield OptionChanged(option, side.ours, True)
+        # A peer that switches NAWS off and on gets no more sizes than answers.
         if side.ours and option == Option.NAWS and side.answers.get(option, 0) <= _MOST_ANSWERS:
             self._send_window()
 
@@ -285,6 +289,7 @@ class TelnetClient:
         """Handle WONT for their side, or DONT for ours."""
         if option in side.on:
             side.on.discard(option)
+            # A refusal must always be accepted (RFC 854).
             self._answer(side, side.no(), option)
         elif option in side.requested:
             side.requested.discard(option)
@@ -314,6 +319,7 @@ class TelnetClient:
             self._read = self._text
             yield from self._parameters_ended()
         else:
+            # Only IAC IAC and IAC SE can follow here (RFC 855).
             raise RemoteProtocolError(f"command {command} within the parameters of an option")
         yield at + 1
 
@@ -462,6 +468,7 @@ class ComPort:
 
     def __init__(self, settings: LineSettings) -> None:
         self.settings = settings
+        # SET-CONTROL 1 to 3 choose the flow control (RFC 2217 §3).
         controls = [FLOWS[settings.flow]]
         if settings.dtr is not None:
             controls.append(Control.DTR_ON if settings.dtr else Control.DTR_OFF)
@@ -484,6 +491,8 @@ class ComPort:
             yield bytes((ask,)) + value.to_bytes(4 if ask is Ask.BAUD_RATE else 1, "big")
         for control in self._controls:
             yield bytes((Ask.CONTROL, control))
+        # A server begins with the masks 0 and 255 (RFC 2217 §3), so it would report each change of
+        # the modem lines.
         yield bytes((Ask.LINE_STATE_MASK, 0))
         yield bytes((Ask.MODEM_STATE_MASK, CARRIER | _CARRIER_CHANGED))
 

@@ -16,9 +16,13 @@ from __future__ import annotations
 import re
 
 # Everything else is off in a fresh terminal, or harmless.
+# DECAWM, DECTCEM.
 _ON_BY_DEFAULT = frozenset({7, 25})
+# DECCKM, DECSCNM, DECOM, X10 mouse, alternate screen, DECNKM, mouse and focus reports (1000 to
+# 1016).
 _OFF_BY_DEFAULT = frozenset(
     {1, 5, 6, 9, 47, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016}
+    # Alternate screens, bracketed paste.
     | {1047, 1049, 2004}
 )
 _SCREENS = (47, 1047, 1049)
@@ -28,6 +32,7 @@ _REPORTS = frozenset(
 """Modes that change what the terminal sends, and not what it shows."""
 
 _LONGEST_BYTES = 64
+# kitty's keyboard protocol: a full stack loses its oldest entry.
 _MOST_PUSHED = 32
 
 _CHANGE = re.compile(
@@ -79,18 +84,21 @@ class Modes:
             for number in filter(None, match["modes"].split(b";")):
                 self._note_mode(int(number), match["way"] == b"h")
         elif kind == "colours":
+            # SGR without parameters, or with 0, resets everything (ECMA-48, 8.3.117).
             self._coloured = match["colours"].strip(b"0;") != b""
         elif kind == "keypad":
-            self._keypad = match["keypad"] == b"="
+            self._keypad = match["keypad"] == b"="  # DECKPAM; DECKPNM is ">"
         elif kind == "charset":
-            self._drawing = match["charset"] != b"B"
+            self._drawing = match["charset"] != b"B"  # US ASCII (SCS)
         elif kind == "push":
             self._pushed = [*self._pushed, match["push"]][-_MOST_PUSHED:]
         elif kind == "pop":
+            # A count of 0 pops no entry, but the slice [-0:] would be the whole list.
             del self._pushed[-int(match["pop"] or 1) or len(self._pushed) :]
         elif kind == "reset":
             self._reset()
         else:
+            # XTMODKEYS without a value resets the resource.
             self._other_keys = match["keys"] or b"0"
 
     def _note_mode(self, number: int, on: bool) -> None:

@@ -32,8 +32,10 @@ BEARER_SUBPROTOCOL = b"base64url.bearer.authorization.k8s.io."
 RESUME_SUBPROTOCOL = b"base64url.resume.console.twisted-exec."
 """Prefix of a WebSocket subprotocol that carries the value of ``X-Twisted-Exec-Resume``."""
 
+# The protocol of SPDY's handshake; WebSocket's headers have a common beginning.
 _OF_101 = frozenset({b"x-stream-protocol-version"})
 
+# RFC 6455 §1.3.
 _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
@@ -244,8 +246,10 @@ def _carried(headers: Headers, prefix: bytes, name: str) -> bytes | None:
 
 def _unpadded(encoded: bytes, name: str) -> bytes:
     try:
+        # The decoder skips characters that are not base64, instead of failing.
         if not _BASE64URL.fullmatch(encoded):
             raise ValueError
+        # Kubernetes' clients leave the padding out; the decoder insists on it.
         token = base64.urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4))
         token.decode("utf-8")
     except ValueError:
@@ -351,6 +355,7 @@ def switching_protocols(upgrade: bytes, headers: Headers = ()) -> bytes:
 
 def accept_key(key: bytes) -> bytes:
     """Return ``Sec-WebSocket-Accept`` for a ``Sec-WebSocket-Key``."""
+    # RFC 6455 §4.2.2, item 5.4; a check of the protocol's version, and no protection.
     return base64.b64encode(hashlib.sha1(key + _ACCEPT_GUID).digest())
 
 
@@ -361,6 +366,7 @@ def check_websocket(method: bytes, headers: Headers) -> None:
     :raises RemoteProtocolError: part of the handshake is missing or wrong.
     """
     headers = list(headers)
+    # RFC 6455 §4.2.1.
     if method != b"GET":
         raise RemoteProtocolError("a WebSocket is opened with GET")
     if requested_upgrade(headers) != WEBSOCKET:
@@ -387,6 +393,7 @@ def negotiate(offered: Iterable[bytes], ours: Sequence[str]) -> str | None:
     :return: ``None`` if the lists share none.
     """
     by_token = {name.encode("ascii"): name for name in ours}
+    # The peer's order decides, as in Kubernetes' servers (wsstream/conn.go, httpstream.go).
     return next((by_token[token] for token in tokens(offered) if token in by_token), None)
 
 
