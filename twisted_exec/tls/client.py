@@ -198,6 +198,7 @@ class TLSResumption:
 
     def has_resumed(self, connection: SSL.Connection) -> bool:
         """Return whether the session was resumed."""
+        # pyOpenSSL has no function for this.
         if self._offered is None or not SSL._lib.SSL_session_reused(connection._ssl):  # type: ignore[attr-defined]
             return False
         # The age counts from the full verification, however often the session is resumed.
@@ -335,6 +336,7 @@ class ClientCredentials:
         remaining = list(contents)
         ca_pem = remaining.pop(0) if self._ca else None
         certificate_pem, key_pem = remaining if self._certificate else (b"", b"")
+        # A context of its own, only to find errors now and to name the files in them.
         _new_context(
             ca_pem,
             certificate_pem,

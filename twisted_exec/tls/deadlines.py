@@ -5,9 +5,6 @@ A host may have so little CPU time that each of a thousand requests takes minute
 all the time.  A limit on one request alone would fail most of them.  So a limit counts from the last
 sign of life of the peer (:class:`Progress`), which may concern any of its connections, and there is a
 longest limit for all.
-
-Time in which this process itself did not run is not the peer's: a limit that is noticed late waits
-until the process has read what arrived meanwhile.
 """
 
 from __future__ import annotations
@@ -105,6 +102,8 @@ class Deadline:
     def _expire(self) -> None:
         self._timer = None
         now = self._clock.seconds()
+        # Time in which this process itself did not run is not the peer's: first it reads what
+        # arrived meanwhile.
         if now - self._due > _LATE_SECONDS and not self._is_second_look:
             self._is_second_look = True
             self._wait(min(self._seconds, _LOOK_SECONDS))
@@ -156,6 +155,7 @@ def limited(
 
     def ended(value: _Result | Failure) -> _Result | Failure:
         deadline.cancel()
+        # The result may have arrived while the limit ended.
         if waited and isinstance(value, Failure):
             value.trap(CancelledError)
             raise Late(waited[0])

@@ -6,30 +6,12 @@ memory, reads until OpenSSL has no more (an exception each time), and copies Ope
 queue. Here OpenSSL reads and writes the descriptor itself, and the transport *is* the connection: a
 key that arrives takes one reactor turn, a key that leaves takes one ``send``.
 
-The traps, and how this module deals with them:
+One turn reads several records, up to :data:`_TURN_RECORDS`, into one buffer, and delivers them in one
+piece.  A read that has to write waits for the write event, and no write bypasses a queue.
 
-* **OpenSSL may hold bytes that no event announces.**  Each read has room for a whole record
-  (:data:`RECORD_BYTES` is the largest), and ``pending`` is checked for the rest.
-* **A record without application data ends a read.**  Otherwise OpenSSL goes on to the next record
-  as long as the kernel has one: a peer that sends KeyUpdates without end would block the reactor.
-* **Records come in groups.**  A Go peer writes the fields of a frame one by one, each as a record.
-  With one turn per record, each would leave as a record of its own, on this hop and all later ones.
-  So one turn reads several, up to :data:`_TURN_RECORDS`: records of one byte must not hold up other
-  connections.
-* **The kernel is asked before OpenSSL.**  An empty OpenSSL read is an exception, which costs ten
-  times as much as ``FIONREAD``.  The number of bytes bounds how many records can be read without
-  asking again.
-* **A record costs one call.**  pyOpenSSL's ``recv`` and ``send`` put half a dozen calls, a buffer
-  and a copy around one call of OpenSSL, even for a four-byte frame header.  So this module calls
-  OpenSSL directly and reads records into one buffer; pyOpenSSL only translates failures.
-* **Reading may have to write** (the answer to a KeyUpdate) when the kernel's buffer is full.
-  Reading then waits for the write event.  Writing never has to read: renegotiation is off, and TLS
-  1.3 has none.
-* **A failed write must be repeated** with the same bytes, and no fewer (``SSL_write(3)``).  They
-  stay at the head of Twisted's queue, and no write bypasses a queue.
-* **close_notify ends the stream.**  ``loseConnection`` sends it after the queue and waits for the
-  peer's; the peer's is answered after the queue.  A socket that ends without one was cut.
-* **There is no half-close**: the end of a stream is a message inside it.
+close_notify ends the stream: ``loseConnection`` sends it after the queue and waits for the peer's, and
+the peer's is answered after the queue.  A socket that ends without one was cut.  There is no half-close:
+the end of a stream is a message inside it.
 
 What is read is delivered in turns (:mod:`twisted_exec.tls.turns`), and clients' handshakes wait for
 their turn, which does not count as time of the peer.
@@ -93,6 +75,8 @@ _NOTHING = bytes(4)
 """Buffer for the result of ``FIONREAD``, an ``int``."""
 
 _ffi: Any = SSL._ffi  # type: ignore[attr-defined]
+# pyOpenSSL's recv and send put half a dozen calls, a buffer and a copy around one call of OpenSSL,
+# even for a four-byte frame header.  Here pyOpenSSL only translates failures.
 _ssl_read: Any = SSL._lib.SSL_read  # type: ignore[attr-defined]
 _ssl_write: Any = SSL._lib.SSL_write  # type: ignore[attr-defined]
 
@@ -137,7 +121,9 @@ class _TLSOnDescriptor(_Socket):
         :param seconds: time limit of the handshake, or ``None``.
         """
         self._engine, self._clock = engine, clock
-        # pyOpenSSL sets this mode for each connection and has no function to clear it.
+        # With this mode a read goes on after a record without application data: a peer that sends
+        # KeyUpdates without end would block the reactor.  pyOpenSSL sets the mode for each connection
+        # and has no function to clear it.
         SSL._lib.SSL_clear_mode(engine._ssl, SSL._lib.SSL_MODE_AUTO_RETRY)  # type: ignore[attr-defined]
         if seconds is not None:
             self._deadline = Deadline(clock, seconds, lambda _: self._too_slow())
@@ -250,13 +236,19 @@ class _TLSOnDescriptor(_Socket):
         assert self._engine is not None
         ssl, size, waiting = self._engine._ssl, 0, 0
         ended: SSL.Error | None = None
+        # A Go peer writes the fields of a frame one by one, each as a record.  With one turn per
+        # record, each would leave as a record of its own, on this hop and all later ones.
         for _ in range(_TURN_RECORDS):
+            # Space for a whole record, so OpenSSL holds back nothing of it.
             got = _ssl_read(ssl, _plain + size, RECORD_BYTES)
             if got <= 0:
                 ended = self._why_nothing(got)
                 break
             size += got
             waiting -= got + _AROUND_BYTES
+            # No event announces the bytes that OpenSSL holds.  FIONREAD comes before another read,
+            # since an empty read is an exception, which costs ten times as much; the number of bytes
+            # bounds how many records follow.
             if waiting <= 0 and not self._engine.pending():
                 waiting = self._waiting()
                 if not waiting:
@@ -296,6 +288,8 @@ class _TLSOnDescriptor(_Socket):
         except SSL.WantReadError:
             pass
         except SSL.WantWriteError:
+            # The answer to a KeyUpdate waits for the kernel's buffer.  Writing never has to read:
+            # renegotiation is off, and TLS 1.3 has none.
             self._read_wants_write = True
             super().startWriting()
         except SSL.Error as problem:
@@ -375,6 +369,8 @@ class _TLSOnDescriptor(_Socket):
             while sent < whole:
                 took = _ssl_write(ssl, start + sent, min(RECORD_BYTES, whole - sent))
                 if took <= 0:
+                    # OpenSSL wants the unsent bytes again, the same and no fewer (SSL_write(3)):
+                    # they stay at the head of the queue.
                     problem = self._why_unsent(took)
                     return sent if problem is None else problem
                 sent += took

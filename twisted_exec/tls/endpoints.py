@@ -190,6 +190,7 @@ def _defaults(kind: str, description: str) -> str:
     return "".join(
         f":{name}={value}"
         for name, value in defaults.items()
+        # An escaped colon belongs to a value.
         if not re.search(rf"(?<!\\):{name}=", description)
     )
 
@@ -411,6 +412,7 @@ class _Gate(Protocol):
         """Called by the TLS layer, before any application byte."""
         tls: Any = self.transport
         opened = self._gates.opened
+        # The attempt was cancelled, and aborts the connection.
         if opened.called:
             return
         verdict = tls.__dict__.pop("verdict", None)  # it refers to the connection: break the cycle

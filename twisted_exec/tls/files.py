@@ -2,9 +2,8 @@
 PEM files that may be replaced while the program runs.
 
 A :class:`Reloading` value is parsed from one or more files, and again when one of them changes.
-Certificate and key are two files that cannot be replaced atomically together: a reader may see
-a new certificate with an old key.  So after a parse error the last good value stays in use, the
-error is logged once, and the next attempt follows a second later.
+After a parse error the last good value stays in use, the error is logged once, and the next attempt
+follows a second later.
 """
 
 from __future__ import annotations
@@ -165,6 +164,8 @@ class Reloading(Generic[T]):
             if self._stamp() != self._seen:
                 self.load()
                 self._log.info("reloaded {paths}", paths=", ".join(self.paths))
+        # Certificate and key are two files that cannot be replaced atomically together: a reader
+        # may see a new certificate with an old key.
         except TLSConfigError as problem:
             if str(problem) != self._complained:
                 self._complained = str(problem)

@@ -268,6 +268,7 @@ class Authority:
         builder = builder.add_extension(issuer, False)
         if names is not None:
             builder = builder.add_extension(names, False)
+        # cryptography wants no hash for Ed25519 and Ed448, which have their own.
         algorithm = hashes.SHA256() if _wants_hash(self._key) else None
         return builder.sign(self._key, algorithm)
 
@@ -379,6 +380,7 @@ def write_private(path: str, content: bytes) -> None:
             with open(descriptor, "wb") as stream:
                 stream.write(content)
                 stream.flush()
+                # Without it a power failure could leave the new name with an empty file.
                 os.fsync(stream.fileno())
             os.replace(temporary, path)
         except BaseException:

@@ -133,6 +133,8 @@ class ServerTLS:
                 for authority in pem.certificates(self._told, "what client CAs there are"):
                     context.add_client_ca(authority)
         if client_cas or self._told_cas is not None:
+            # A server that verifies clients resumes no session without it
+            # (SSL_CTX_set_session_id_context(3)). A random one ends resumption with this context.
             context.set_session_id(os.urandom(16))
             # The signatures of an unknown peer's chain are verified during the handshake, so their
             # number is limited.
@@ -150,6 +152,8 @@ def _record_only(
 
 
 def _select_http_1_1(connection: SSL.Connection, offered: list[bytes]) -> Any:
+    # Only HTTP/1.1 has the upgrades of consoles.  A client that offers other protocols is not
+    # refused: pyOpenSSL goes on without ALPN.
     return HTTP_1_1 if HTTP_1_1 in offered else SSL.NO_OVERLAPPING_PROTOCOLS
 
 
@@ -221,6 +225,7 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
         return None  # OpenSSL accepts encodings that cryptography's parser refuses
     if leaf is None:
         return None
+    # On the client's side OpenSSL's chain contains the leaf (SSL_get_peer_cert_chain(3)).
     return _known(leaf, tuple(each for each in chain if each != leaf))
 
 
@@ -258,6 +263,7 @@ def verify(
     chain = [X509.from_cryptography(each) for each in peer.chain]
     try:
         context = X509StoreContext(store, X509.from_cryptography(peer.leaf), chain)
+        # The first is the leaf.
         vouching = [each.to_cryptography() for each in context.get_verified_chain()[1:]]
     except X509StoreContextError as problem:
         message = f"the client certificate is refused: {problem}"

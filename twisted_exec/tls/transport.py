@@ -10,15 +10,9 @@ callbacks: a failed send is left for the reactor to find a turn later.
 
 What is read is delivered in turns (:mod:`twisted_exec.tls.turns`).
 
-Small writes do not wait for each other: spliced data comes in whole frames, and twisted.web
-writes head and body in few pieces.  So the sockets have TCP_NODELAY.  They also have keep-alive
-with one minute: a followed log may be silent for weeks, and the kernel's default of two hours is
-too long to notice that the peer's host is gone.
-
 ``Port.transport`` is Twisted's documented place for another server transport.
-``Connector._makeTransport`` is the same for clients, undocumented and unchanged since
-2005; ``tests/tls/test_transport.py`` fails if it changes, or a method name of
-``TLSMemoryBIOProtocol`` does.
+``Connector._makeTransport`` is the same for clients; ``tests/tls/test_transport.py`` fails if it
+changes, or a method name of ``TLSMemoryBIOProtocol`` does.
 """
 
 from __future__ import annotations
@@ -155,7 +149,11 @@ KEEP_ALIVE = (
 
 
 def _tune(plug: socket.socket) -> None:
+    # Small writes do not wait for each other: spliced data comes in whole frames, and twisted.web
+    # writes head and body in few pieces.
     plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A followed log may be silent for weeks, and the kernel's default of two hours is too long to
+    # notice that the peer's host is gone.
     plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEP_ALIVE:
         plug.setsockopt(socket.IPPROTO_TCP, option, value)
@@ -246,6 +244,7 @@ class _Once(BaseConnector):
 class TCPConnector(_Once, tcp.Connector):
     """Makes :class:`TCPClient` connections."""
 
+    # Undocumented in Twisted, and unchanged since 2005.
     def _makeTransport(self) -> TCPClient:
         return TCPClient(self.host, self.port, self.bindAddress, self, self.reactor)
 
@@ -272,6 +271,7 @@ def accept_as(port: Any, transport: Callable[..., Any]) -> None:
     port.transport = transport
 
     def accept_some() -> None:
+        # Twisted's doRead raises or lowers the number after each call.
         port.numberAccepts = TURN_ACCEPTS
         type(port).doRead(port)
 
@@ -283,6 +283,7 @@ class Connecting:
 
     def __init__(self, reactor: ReactorBase) -> None:
         self._reactor = reactor
+        # Endpoints ask which interfaces a reactor provides, such as that of its name resolver.
         directlyProvides(self, providedBy(reactor))
 
     def __getattr__(self, name: str) -> Any:

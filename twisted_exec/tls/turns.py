@@ -11,9 +11,6 @@ Slices follow the protocol's frames (:class:`IFramed`): the rest of a large fram
 long, and comes in one piece; of what follows only :data:`SLICE_BYTES` are delivered, since they may
 be many frames. Protocols without frames, such as a splice that only copies, get whole reads.
 
-A connection that did little in this turn and the one before never waits: a key is handled when it
-is read, whatever others do.
-
 TLS handshakes of clients take part in the same turns, since each takes a millisecond, and so do
 connections that were accepted and have no transport yet.  Those that wait
 take turns by their client's address: a client is not known by its name before.  Users behind one
@@ -100,6 +97,8 @@ class Turns:
 
     def admits(self, connection: TurnTaking, size: int) -> bool:
         """Return whether a connection may handle ``size`` bytes in this turn."""
+        # A connection that did little in this turn and the one before never waits: a key is handled
+        # when it is read, whatever others do.
         is_quiet = size <= SLICE_BYTES and self._number - connection.busy_turn > 1
         return is_quiet or self._spent_seconds < TURN_SECONDS
 
@@ -190,6 +189,7 @@ def _network(host: str) -> str:
         address = ipaddress.IPv6Address(host.partition("%")[0])
     except ValueError:
         return host
+    # A socket for both families shows IPv4 clients as ::ffff:a.b.c.d.
     return str(address.ipv4_mapped or address.packed[:8].hex())
 
 

@@ -21,6 +21,7 @@ from twisted_exec.tls.transport import socket_transport
 LONGEST_SOCKET_PATH = 107
 """``sizeof(sun_path) - 1``: see unix(7)."""
 
+# A slash, and a name of up to 47 bytes.
 _ROOM_FOR_NAMES = 48
 
 
@@ -167,6 +168,7 @@ def _directory_in(parent: str, name: str) -> str:
         if _fits(path):
             return private_directory(path)
     else:
+        # mkdtemp adds eight characters.
         if _fits(os.path.join(parent, "twisted-exec-12345678")):
             return tempfile.mkdtemp(prefix="twisted-exec-", dir=parent)
     raise TLSConfigError(f"{parent!r} is too long a path for UNIX sockets")
