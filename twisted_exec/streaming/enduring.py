@@ -325,6 +325,7 @@ class EnduringStream:
             close(self._connection.transport)
         elif self.connected:
             self._stop_waiting()
+            # Twisted's transports do not call connectionLost from within these calls either.
             self._timer = self._clock.callLater(0, self._over, Failure(connectionDone.value))
 
 

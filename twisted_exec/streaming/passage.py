@@ -291,6 +291,7 @@ class Passage:
             # A hop before this one rejoins the stream; without one this is the first.
             rejoin = self._context.rejoin
             ours.append((REJOIN, rejoin) if rejoin else OFFERED)
+        # RFC 9110, section 8.6: a POST has a length even without a body.
         if request.method == b"POST":
             ours.append((b"Content-Length", b"0"))
         names = HeaderSet.of(*(name.decode("ascii") for name, _ in ours))

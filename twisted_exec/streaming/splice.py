@@ -5,24 +5,8 @@ Bytes read from one transport are written to the other and never buffered here: 
 pauses the *other's* reading while its own buffer is full, so a direction holds at most one read and
 one write buffer (64 KiB each).
 
-Rules, each the result of a failed test:
-
-* The registered producer is this end, not the other transport: a dying transport calls
-  ``stopProducing`` on its producer, and TLS would pass that to the raw socket, which gives the
-  survivor a ragged end.
-* ``unregisterProducer`` precedes closing: a TLS transport with a producer never begins its
-  shutdown, a TCP one with a paused dead producer never closes.
-* TLS has no half-close; there the end of a stream is signalled inside it.  TCP and UNIX sockets
-  pass a half-close on.
-* A socket is not closed while it may hold unread input: that sends a reset, which discards the tail
-  of what was sent.  So when one end is gone, the other is shut down for writing, further input is
-  discarded, and a time limit closes it.
-* Decrypted bytes may arrive after a pause, and bytes may arrive before both ends are connected;
-  those are buffered.
-* While the hop has paused the user (:meth:`Splice.pause_user`), the machine's transport must not
-  resume that user, although its buffer has room again.
-* A closing TCP transport still queues what is written to it.  So a splice that is cut drops what it
-  receives.
+TCP and UNIX sockets pass a half-close on.  With TLS, which has none, the end of a stream is signalled
+inside it.  When one end is gone, the other receives what was sent to it, within a time limit.
 
 A hop that must send the last message itself gives the splice
 :class:`~twisted_exec.wire.frame_boundaries.FrameBoundaries`, which track frame heads as they pass.
@@ -109,6 +93,8 @@ class SpliceEnd(Protocol):
         if self.last is not None:
             is_long = len(data) >= LONGEST_CLOSE_BYTES
             self.last = (data if is_long else self.last + data)[-LONGEST_CLOSE_BYTES:]
+        # Decrypted bytes may arrive after a pause, and bytes may arrive before both ends are
+        # connected.
         if self._withheld or not self.joined:
             self._early.append(data)
             return
@@ -136,6 +122,8 @@ class SpliceEnd(Protocol):
 
     def resumeProducing(self) -> None:
         self._full = False
+        # While the hop has paused the user, the machine's transport must not resume that user,
+        # although its buffer has room again.
         if not self._withheld:
             self.transport.resumeProducing()
 
@@ -147,6 +135,8 @@ class SpliceEnd(Protocol):
     def join(self) -> None:
         """Both ends are connected: start passing bytes."""
         self.joined = True
+        # The producer is the other end, not its transport: a dying transport calls stopProducing,
+        # and TLS would pass that to the raw socket, which gives the survivor a ragged end.
         self.transport.registerProducer(self.peer, True)
         if not self._withheld:
             self.transport.resumeProducing()
@@ -194,6 +184,9 @@ class SpliceEnd(Protocol):
 
     def shut(self) -> None:
         """Shut down for writing.  A repeated call closes a half-closed connection."""
+        # To close a socket that may hold unread input sends a reset, which discards the tail of
+        # what was sent.  So only writing ends here, further input is discarded, and a time limit
+        # closes the socket. TLS has no half-close.
         half = not self.eof and can_half_close(self.transport)
         if self._closed or (half and self._half_closed):
             return
@@ -201,7 +194,9 @@ class SpliceEnd(Protocol):
         if self._withheld:  # there is no other end any more
             self.drop()
         if self.joined:
-            self.transport.unregisterProducer()  # before closing, see above
+            # Before closing: a TLS transport with a producer never begins its shutdown, a TCP one with
+            # a paused dead producer never closes.
+            self.transport.unregisterProducer()
         self.transport.resumeProducing()  # or its end would stay unnoticed
         if half:
             self.transport.loseWriteConnection()
@@ -340,6 +335,7 @@ class Splice:
     def cut(self, reason: str) -> None:
         """End the session: close each existing connection behind what was sent to it."""
         self._reason = reason  # set first: the connections' own ends follow
+        # A closing TCP transport still queues what is written to it.
         for end in self._ends:
             end.drop()
         for end in self._ends:

@@ -93,6 +93,7 @@ class _Connection(Asking):
     def _refuse(self) -> None:
         """The response is complete: make the connection ready for the next request."""
         http, response = self._http, self._refusal
+        # h11 begins another cycle only when both sides are done.
         if {http.our_state, http.their_state} != {h11.DONE}:
             super()._refuse()
             return

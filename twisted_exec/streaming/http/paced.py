@@ -45,6 +45,7 @@ STALLED_SECONDS = 30.0
 LONGEST_SECONDS = 600.0
 """Time limit for a whole response."""
 
+# RFC 9110, section 12.4.2: a weight has at most three decimals.
 _NEVER = (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
 
 

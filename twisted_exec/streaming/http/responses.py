@@ -98,6 +98,7 @@ def respond(request: Request, code: int, body: bytes, content_type: str) -> None
     request.setResponseCode(code)
     request.setHeader(b"Content-Type", content_type.encode())
     request.setHeader(b"Content-Length", b"%d" % len(body))
+    # As kube-apiserver (endpoints/filters/cachecontrol.go).
     if not request.responseHeaders.hasHeader(b"Cache-Control"):
         request.setHeader(b"Cache-Control", b"no-cache, private")
     request.channel.write_at_once(request, body)

@@ -2,8 +2,7 @@
 The routes of a server, one table matched by whole path segments, and its probes.
 
 A path is split *before* it is percent-decoded, and a segment that decodes to
-something with a slash, to a dot segment or to nothing is refused.  What one hop
-authorizes is then what every later hop sees, however it normalizes paths.
+something with a slash, to a dot segment or to nothing is refused.
 """
 
 from __future__ import annotations
@@ -86,6 +85,7 @@ def _segment(raw: bytes) -> str:
         segment = (unquote_to_bytes(raw) if b"%" in raw else raw).decode("utf-8")
     except UnicodeDecodeError:
         raise BadRequest("the path is not UTF-8") from None
+    # What one hop authorizes is then what every later hop sees, however it normalizes paths.
     if segment in (".", "..") or "/" in segment or "\\" in segment or "\0" in segment:
         raise BadRequest("the path has a segment that is not a name")
     return segment

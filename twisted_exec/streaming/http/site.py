@@ -429,6 +429,7 @@ class Request(server.Request):
     gone = False
 
     def __init__(self, channel: HTTPChannel, *args: Any, **more: Any) -> None:
+        # Otherwise a form in the body would add to the arguments of the query.
         super().__init__(channel, *args, parsePOSTFormSubmission=False, **more)
         self.subject = Subject(session=str(uuid.uuid4()))
         self._chunks = 0

@@ -4,9 +4,7 @@ Client of an HTTP upgrade, for the next hop.
 twisted.web's ``Agent`` drops a 101.  So the request is sent through h11 on any endpoint, and after
 the 101 the connection goes to the caller's protocol, with every byte that followed the head.
 
-Any response but the requested upgrade closes the connection: a backend connection that survives a
-refusal would be an open, privileged pipe (CVE-2018-1002105), and following a redirect would send
-credentials elsewhere (CVE-2020-8559).
+Any response but the requested upgrade closes the connection.
 """
 
 from __future__ import annotations
@@ -121,6 +119,7 @@ class UpgradeRefused(Exception):
         A Status keeps its code, text is wrapped into a Status.  Responses that are no errors
         (redirects, 200) become 502, with their code in the message.
         """
+        # To follow a redirect would send credentials elsewhere (CVE-2020-8559).
         if self.code < 400:
             return BadGateway(f"invalid upgrade response: status code {self.code}")
         error = self.status() or from_code(self.code, self._text())
@@ -255,6 +254,7 @@ class Asking(Protocol):
         """Handle one h11 event; true if more may follow."""
         if event is h11.NEED_DATA:
             return False
+        # Other 1xx responses precede the final one (RFC 9110, section 15.2).
         if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
             self._switch(event)
         elif isinstance(event, h11.Response):
@@ -311,6 +311,7 @@ class Asking(Protocol):
 
     def _fail(self, problem: Exception) -> None:
         answered, self._answered = self._answered, None
+        # A connection that survives a refusal would be an open, privileged pipe (CVE-2018-1002105).
         self.abort()
         if answered is not None and not answered.called:
             answered.errback(problem)

@@ -7,15 +7,12 @@ JSON Status before.
 
 Other differences to plain autobahn:
 
-* the size of messages is limited (by default it is not), and a message that is too large is
-  answered with Close 1009 instead of dropping the connection, one in very many small fragments with
-  Close 1008;
-* all timers are ours, on the given clock: autobahn's own closing timer starts before a slow reader
-  has the output, and ends in a reset;
+* the size of messages is limited; a message that is too large is answered with Close 1009, one in very
+  many small fragments with Close 1008;
+* all timers are ours, on the given clock;
 * no connection ends with a reset, unless a time limit has passed;
-* after a mistake of the peer the connection ends behind our Close, without waiting for an answer
-  (RFC 6455, 7.1.7);
-* Close 1014 is valid: proxies send it, and autobahn does not know it;
+* after a mistake of the peer the connection ends behind our Close;
+* Close 1014 is valid;
 * pings are answered while output is blocked, but only the latest.
 """
 
@@ -176,6 +173,7 @@ class MessageSocket(PacedConnection):
 
     def onCloseFrame(self, code: int | None, reason: bytes | None) -> Any:
         self.user.close_received(code)
+        # Proxies send 1014, which autobahn does not know.
         valid = NORMAL if code == BAD_GATEWAY else code
         return super().onCloseFrame(valid, reason)  # type: ignore[misc]
 
@@ -183,6 +181,7 @@ class MessageSocket(PacedConnection):
         if self.can_send:
             self.user.failing(reason)
             super()._fail_connection(code, reason)  # type: ignore[misc]
+        # Without waiting for the peer's Close (RFC 6455, 7.1.7).
         self.hang_up()
 
     def dropConnection(self, abort: bool = False) -> None:
@@ -294,9 +293,12 @@ def client_factory(clock: IReactorTime, message_bytes: int) -> WebSocketClientFa
 
 def _options(message_bytes: int) -> dict[str, Any]:
     return {
+        # True would drop the connection instead of sending Close 1009.
         "failByDrop": False,
+        # Both are unlimited by default.
         "maxMessagePayloadSize": message_bytes,
         "maxFramePayloadSize": message_bytes,
+        # autobahn's own timer starts before a slow reader has the output, and ends in a reset.
         "closeHandshakeTimeout": 0,
         "utf8validateIncoming": False,
     }

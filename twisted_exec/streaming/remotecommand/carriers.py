@@ -301,6 +301,7 @@ def choose_protocol(request: Request) -> str:
         return UNNAMED
     chosen = negotiate(offered, PROTOCOLS)
     if chosen is None:
+        # Go's servers answer 403, too, but without a body.
         raise Forbidden(f"no subprotocol in common; this server speaks {_listed(PROTOCOLS)}")
     return chosen
 
@@ -309,6 +310,7 @@ def _choose_spdy(request: Request) -> str:
     offered = values(header_pairs(request.requestHeaders), STREAM_PROTOCOL)
     ours = f"this server speaks {_listed(SPDY_PROTOCOLS)}"
     if not tokens(offered):
+        # 400 and 403 as in Kubernetes (httpstream.go, Handshake).
         raise BadRequest(f"the request has no {STREAM_PROTOCOL.decode()} header; {ours}")
     chosen = negotiate(offered, SPDY_PROTOCOLS)
     if chosen is None:
@@ -381,6 +383,7 @@ def of_the_protocol(answer: UpgradeRefused) -> bool:
 
 def _ask_for_spdy() -> Attempt:
     offers = [(STREAM_PROTOCOL, version.encode("ascii")) for version in SPDY_PROTOCOLS]
+    # A POST has a length even without a body (RFC 9110, section 8.6).
     upgrade = [(b"Connection", b"Upgrade"), (b"Upgrade", SPDY), (b"Content-Length", b"0")]
     return Attempt(b"POST", [*upgrade, *offers], _chosen_by_spdy)
 
@@ -401,9 +404,10 @@ def _ask_for_websocket(protocol: str) -> Attempt:
 def _chosen_by_websocket(key: bytes, protocol: str, upgraded: Upgraded) -> str:
     if values(upgraded.headers, b"sec-websocket-accept") != [accept_key(key)]:
         raise BadGateway("the server's WebSocket handshake is wrong")
+    # RFC 6455 §4.1: a client must fail the connection then.
     if values(upgraded.headers, b"sec-websocket-extensions"):
         raise BadGateway("the server uses a WebSocket extension that was not offered")
-        # Go's server sends an empty header line when the request names none.
+    # Go's server sends an empty header line when the request names none.
     answered = tokens(values(upgraded.headers, b"sec-websocket-protocol"))
     if answered != ([protocol.encode("ascii")] if protocol else []):
         raise OtherProtocol(f"the server does not speak {protocol or 'unnamed subprotocols'}")
@@ -494,8 +498,7 @@ class ServerMessages(MessageCarrier):
     """
     The machine's end.
 
-    The server starts with an empty message, for which some clients wait, and ends with a Close
-    behind the status.  Version 1 has no status for success; there the Close means success.
+    The server starts with an empty message, and ends with a Close behind the status.
 
     Go's client library (client-go before 1.35, so kubectl) reads messages before it has anywhere to
     put them, and drops them ("Unknown stream id 1, discarding message"): on a busy host the first
@@ -542,6 +545,7 @@ class ServerMessages(MessageCarrier):
         self.send(Channel.ERROR, document)
 
     def opened(self) -> None:
+        # Clients of fabric8 and Java wait for it; Kubernetes' servers send it, too.
         self.socket.send(encode(Channel.STDOUT, b"", self.protocol), self._text)
         if self._hold_seconds:
             self._hold = self._clock.callLater(self._hold_seconds, self._let_go)
@@ -577,6 +581,7 @@ class ClientMessages(MessageCarrier):
             pass  # servers do not send 255; kubectl ignores it too
 
     def close_received(self, code: int | None) -> None:
+        # Version 1 has no status for success; the Close means success.
         if code == NORMAL and not has_status(self.protocol):
             self._user.ended(Channel.ERROR)
         super().close_received(code)

@@ -3,8 +3,7 @@ The machine's end of a console, over WebSocket or SPDY.
 
 :func:`serve` connects an upgrade request to an attachment.  At the end it keeps the order of
 Kubernetes' newest servers: all output, the status, the protocol's own end (Close 1000, or the end
-of each stream), then wait for the client to leave.  A server that closes sooner resets the
-connection and loses the tail of its output; one that closes without a status looks successful.
+of each stream), then wait for the client to leave.
 
 Input is buffered up to a limit while the attachment has paused it.  Beyond the limit the connection
 is no longer read, since neither protocol can pause a single channel: sizes, pings and the client's
@@ -433,11 +432,14 @@ class ConsoleServer:
         """Send the status; the caller closes."""
         self._ending, self._why = True, ending.reason
         self._stop()
+        # kubectl takes a Close without a status for success.
         self._carrier.send_status(encode_ending(ending, self.protocol))
         if self._enduring is not None:
             self._enduring.wait_at_most(_STATUS_SECONDS)
         # Discard further input, but keep reading to notice when the client leaves.
         self._carrier.transport.resumeProducing()
+        # A server that closes sooner resets the connection and loses the tail of its output
+        # (kubernetes#124571).
         self._arm(self._limits.close_seconds, self._carrier.hang_up)
 
     def _stop(self) -> None:

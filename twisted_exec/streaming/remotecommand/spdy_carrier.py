@@ -5,8 +5,8 @@ The protocol itself is in :mod:`twisted_exec.wire.spdy_connection`; this module 
 transport and the time limits.
 
 Kubernetes' SPDY has no flow control, so a stream is held back by not reading the connection.
-Answers to pings are sent even while output is blocked; a client that causes answers and does not
-read is disconnected.
+The codec's own answers, to new streams, are sent even while output is blocked; a client that causes
+answers and does not read is disconnected.
 """
 
 from __future__ import annotations
@@ -153,6 +153,7 @@ class _SPDYCarrier(PacedConnection, Protocol):
     def _late(self) -> None:
         self._patience = None
         if self.streams.settle():
+            # The start is an event of the codec, followed by the events that waited for it.
             self.dataReceived(b"")
         else:
             self._why = f"the streams were not opened within {self._open_seconds:g} s"

@@ -374,6 +374,7 @@ class Translation:
         """
         if self._status_sent or self._user.gone:
             return
+        # All output precedes the status, whether the buffer is full or not.
         while self._buffered and self._user.open:
             self._send(*self._buffered.popleft())
         self._status_sent, self._reason, self._withheld = True, reason, None

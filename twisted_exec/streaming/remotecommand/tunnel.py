@@ -2,14 +2,14 @@
 SPDY tunnelled in WebSocket messages, for a next hop that knows only SPDY.
 
 kubectl forwards ports, from 1.31 on, over a WebSocket whose binary messages contain the bytes of a
-SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``); message boundaries mean nothing, and
-an empty message is no end.  A next hop that knows the tunnel gets it unread.  For one that does not
+SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``); message boundaries mean nothing.
+A next hop that knows the tunnel gets it unread.  For one that does not
 (a kubelet before 1.36, an API server before 1.30) this hop requests SPDY and unwraps the messages:
 the bytes inside are not decoded, so the rules of a splice apply to them.
 
 The order is that of kube-apiserver's tunnel (``k8s.io/apiserver/pkg/util/proxy/streamtunnel.go``):
-the next hop answers first, so its refusal is an HTTP error; the client is then answered with the
-prefix and the next hop's choice.  The end of either side ends the other: the WebSocket with a Close
+after the next hop has answered, the client is answered with the prefix and the next hop's choice.
+The end of either side ends the other: the WebSocket with a Close
 behind the last byte, the SPDY connection behind everything sent to it.
 """
 
@@ -97,6 +97,7 @@ async def untunnel(
     except RemoteProtocolError as problem:
         raise BadRequest(str(problem)) from None
     attempt = _over_spdy(tunnelled(request))
+    # The next hop answers first, so its refusal is an HTTP error.
     upgraded = await ask(attempt)
     protocol = PREFIX + attempt.chosen(upgraded)
     try:
@@ -228,6 +229,7 @@ class Tunnel:
         self.bytes_to_machine += len(message)
         if self.machine.transport is None or self._user_paused:
             self._early.append(message)
+        # kubectl sends an empty message for each empty write: it is no end.
         elif message:
             self.machine.transport.write(message)
 

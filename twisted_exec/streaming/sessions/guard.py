@@ -14,8 +14,7 @@ token expires, a role binding is deleted, or the machine goes away.  The guard e
   one as a hint (:data:`LOOK_SECONDS`).
 * Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone.
 
-A review that cannot get an answer ends nothing: the hops depend on an API server that may restart,
-and a restart must not close every console.  Each hop decides for itself, so no hop trusts another's
+A review that cannot get an answer ends nothing.  Each hop decides for itself, so no hop trusts another's
 guard.
 
 Two other rules end sessions: :class:`Idleness` ends those without traffic, and :func:`linger` those
@@ -427,6 +426,8 @@ class SessionGuard(Service):
         except (Unauthorized, Forbidden) as error:
             cause = "credential" if isinstance(error, Unauthorized) else "permission"
             self._withdraw(session, Ending(REVOKED, error.message), cause, self._since)
+        # No answer ends nothing: the hops depend on an API server that may restart, and a restart
+        # must not close every console.
         except APIError as error:
             return error.message or "no reason was given"
         except Exception as error:  # a bug in one review must not keep the others from theirs
