@@ -7,10 +7,9 @@ redirects are not followed, and the audit log has one start and one end.  Bytes 
 and at the client's pace: when it stops reading, so does the machine's end, which marks lines that a
 slow reader missed.  A client that leaves ends the text on every hop.
 
-Some backends (kubelets) send the head of the response only with the first line: following a silent
-container can wait for hours.  For these there is no time limit, and a session that is ended
-meanwhile reports the reason like any other.  A page in a browser may use a WebSocket; the hops
-behind this one do not notice.
+Some backends (kubelets) send the head of the response late.  For these there is no time limit, and a
+session that is ended meanwhile reports the reason like any other.  A page in a browser may use a
+WebSocket; the hops behind this one do not notice.
 
 An API server asks for frames (:mod:`twisted_exec.wire.log_frames`), passes their text on, and
 continues the log when its backend is lost (:mod:`~twisted_exec.streaming.text.resumption`).  The
@@ -151,6 +150,8 @@ class _Passage:
         try:
             self._text = self._form()(request, self._pause, self._resume)
             reaching = Deferred.fromCoroutine(self._open(location))
+            # Kubelets send the head of the response only with the first line: following a silent
+            # container can wait for hours.
             if self._relay.answer_seconds is None:
                 session.wait(lambda ending: reaching.cancel())
             self._download = await reaching

@@ -12,10 +12,8 @@ server's entry.
 Following a silent log costs a connection, nine tenths of it for TLS; here a hundred logs share one.
 The `h2` library implements the protocol.  The decisions of :class:`SharedConnection`:
 
-* The window of the connection is as large as those of all its streams together, and is replenished
-  for every byte that arrives: a reader that stops blocks only its own stream.
-* While the peer does not read what we write, it is not read either: answers to it (PING, SETTINGS)
-  cannot pile up.
+* The window of the connection is replenished for every byte that arrives.
+* While the peer does not read what we write, it is not read either.
 * A silent peer gets a PING; without an answer the connection is dead, and within a minute every
   reader knows.
 * After GOAWAY the connection takes no further request, but streams that the sender still serves
@@ -340,6 +338,8 @@ class SharedConnection(TwistedProtocol):
         self._http.local_settings = Settings(client=True, initial_values=initial)
         del self._http.local_settings[SettingCodes.ENABLE_CONNECT_PROTOCOL]  # only servers send it
         self._http.initiate_connection()
+        # As large as the windows of all streams together: a reader that stops blocks only its own
+        # stream.
         self._http.increment_flow_control_window(_CONNECTION_WINDOW - WINDOW)
         self.transport.registerProducer(self, True)
         self._flush()
@@ -372,6 +372,7 @@ class SharedConnection(TwistedProtocol):
 
     def pauseProducing(self) -> None:
         """Our output is blocked: stop reading the peer."""
+        # Answers to a peer that does not read (PING, SETTINGS) cannot pile up.
         self.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
@@ -523,6 +524,7 @@ class SharedConnection(TwistedProtocol):
     def _peer_goes(self, event: GoneAway) -> None:
         self.retire()
         for stream in list(self._streams.values()):
+            # RFC 9113, §6.8: the peer has not processed these.
             if stream.number > event.last_stream:
                 self._end(stream, False)
 

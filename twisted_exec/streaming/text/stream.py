@@ -276,6 +276,7 @@ class TextConnection(TextStream):
         return self._end_of_line
 
     def _put(self, data: bytes) -> None:
+        # A chunk of no bytes would be the last one (RFC 9112 section 7.1).
         self._connection().transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def _completing(self) -> Callable[[], object]:
