@@ -111,10 +111,12 @@ def _create(
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         fill(partial)
         summary = _verified(partial)
+        # Another program may have created it meanwhile.
         _check_absent(target, force)
         for path in leftovers:
             _remove(path)
         os.rename(partial, target)
+        # The new name is durable only after a sync of its directory (fsync(2)).
         _sync(os.path.dirname(target) or ".")
     except OSError as error:
         directory = os.path.dirname(os.path.abspath(target))

@@ -7,8 +7,7 @@ restart. ``state`` holds the identity of the database, and whether a server uses
 
 The record (:class:`VersionRecord`) shows whether the database is complete.  SQLite cannot tell that its
 write-ahead log was removed or cut: it shows an earlier state.  So the latest acknowledged version is
-also in a file of its own.  It is written after each commit without a sync of its own: it may lag behind
-the database after a power failure, but is never ahead.
+also in a file of its own, which is never ahead of the database.
 
 The lock of a server is on the record, so that a backup can read the database meanwhile.
 
@@ -66,6 +65,8 @@ def open_database(path: str) -> sqlite3.Connection:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         mode = os.fstat(handle).st_mode
         os.close(handle)
+        # The writer thread uses it, too.  Transactions are explicit: Python's module would begin
+        # some by itself.
         database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -93,6 +94,7 @@ def explain(path: str, error: sqlite3.Error) -> str:
 
 def _code(error: sqlite3.Error) -> int | None:
     extended = getattr(error, "sqlite_errorcode", None)
+    # The lowest byte is the primary result code (sqlite.org/rescode.html).
     return None if extended is None else extended & 0xFF
 
 
@@ -101,6 +103,7 @@ def _prepare(database: sqlite3.Connection, path: str) -> None:
         database.execute("PRAGMA auto_vacuum = INCREMENTAL")
     tables = check_program(database, path)
     database.execute("PRAGMA journal_mode = WAL")
+    # With a write-ahead log NORMAL would not sync each commit.
     database.execute("PRAGMA synchronous = FULL")
     # The writer does this, to learn of failures.
     database.execute("PRAGMA wal_autocheckpoint = 0")
@@ -219,6 +222,7 @@ def forget_log(database: sqlite3.Connection, version: int) -> None:
     """Delete the log, and set the latest version: after a restart earlier versions have expired."""
     database.execute("DELETE FROM log")
     database.execute("DELETE FROM sqlite_sequence WHERE name = 'log'")
+    # AUTOINCREMENT continues behind this number.
     database.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('log', ?)", (version,))
 
 
@@ -481,12 +485,14 @@ class Reserve:
 
     def _allocate(self, handle: int) -> bool:
         disk = os.fstatvfs(handle)
+        # st_blocks counts units of 512 bytes, whatever the size of a block (stat(2)).
         free = disk.f_bavail * disk.f_frsize + os.fstat(handle).st_blocks * 512
         self.size = min(self._limit, disk.f_blocks * disk.f_frsize // _LARGEST_PART_OF_DISK)
         size = min(self.size, free)
         while size >= _SMALLEST_RESERVE_BYTES:
             try:
                 os.ftruncate(handle, size)
+                # ftruncate alone makes a hole, which has no space on the disk.
                 os.posix_fallocate(handle, 0, size)
             except OSError:  # also if a quota allows less than the disk has
                 os.ftruncate(handle, 0)

@@ -84,6 +84,7 @@ class _Objects:
         if not namespace:
             return [self.by_key[key] for key in self._keys]
         first = bisect_left(self._keys, (namespace, ""))
+        # The least key behind those of the namespace.
         last = bisect_left(self._keys, (namespace + "\0", ""))
         return [self.by_key[key] for key in self._keys[first:last]]
 
@@ -97,6 +98,7 @@ class _Held:
     """Objects of the remembered changes, each counted once although it is in several changes."""
 
     def __init__(self) -> None:
+        # An identity is unique as long as the changes hold their objects.
         self._objects: dict[int, tuple[int, int]] = {}
         """Number of uses and size, by identity."""
         self.bytes = 0
@@ -325,6 +327,7 @@ class History:
         return objects
 
     def _check_remembered(self, version: int) -> None:
+        # Versions up to the second limit are of changes that a restored backup has undone.
         if version < self.forgotten or self.version < version <= self._undone:
             raise Expired(f"too old resource version: {version} ({self.forgotten})")
         check_version_reached(version, self.version)

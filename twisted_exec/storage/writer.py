@@ -276,6 +276,8 @@ class WriterThread:
             size, cost = size + _size(batch[-1]), cost + batch[-1].cost
         self._compact()
         self._database.execute("COMMIT")
+        # After the commit and without a sync of its own: the record may lag behind the database
+        # after a power failure, but is never ahead.
         self._store.acknowledge(version)
         if not self._full:
             self._tell_log("")

@@ -5,9 +5,6 @@ The client stays with one member until it fails, then tries the next.  It repeat
 writes that were certainly not executed.  A write with an unknown outcome is not repeated, as it
 might be executed twice; it fails with an :class:`APIError` that says so.
 
-Calls carry the metadata ``hasleader``: a member without a leader refuses them at once, instead of
-letting them wait (``server/etcdserver/api/v3rpc/interceptor.go``).
-
 Users get API errors for errors of etcd.  etcd's own messages are in its
 ``api/v3rpc/rpctypes/error.go``.
 """
@@ -62,6 +59,8 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
+# A member without a leader refuses such calls at once, instead of letting them wait
+# (server/etcdserver/api/v3rpc/interceptor.go).
 _WITH_LEADER = (("hasleader", "true"),)
 
 

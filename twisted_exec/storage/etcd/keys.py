@@ -2,9 +2,8 @@
 Keys and values below our prefix, sans I/O.
 
 An object has the key ``PREFIX/GROUP/PLURAL/NAMESPACE/NAME``, as in Kubernetes, without ``GROUP``
-for the core group and without ``NAMESPACE`` for cluster-scoped objects.  (Names of groups have a
-dot and plurals do not, so keys are unambiguous.)  The value is the object's JSON without its
-resourceVersion, which is the key's ``mod_revision``; in a restored store a number of skipped
+for the core group and without ``NAMESPACE`` for cluster-scoped objects.  The value is the object's
+JSON without its resourceVersion, which is the key's ``mod_revision``; in a restored store a number of skipped
 versions is added, so that no version means two states.
 
 ``PREFIX/.twisted-exec`` is the marker.  It claims the prefix for this program, and every
@@ -97,6 +96,7 @@ class Keys:
             parts = key[len(self.first) :].decode().split("/")
         except UnicodeDecodeError:
             raise self._foreign(key) from None
+        # Names of groups have a dot and plurals do not, so keys are unambiguous.
         if "." in parts[0][1:] and len(parts) > 1:
             parts[:2] = [f"{parts[1]}.{parts[0]}"]
         if not all(parts) or parts[0].startswith(".") or not 2 <= len(parts) <= 3:

@@ -8,8 +8,7 @@ Otherwise (etcd was restored from a backup, or has compacted the missed changes)
 listed again and watchers get the differences.  Until this is known, writes wait.
 
 One etcd watch has the changes below our prefix (:class:`EtcdWatch`).  A stream of grpcio needs a thread
-that blocks on it.  The thread passes each answer to the reactor and pauses while too many wait there,
-so a burst does not fill this server's memory: etcd keeps what is not read.
+that blocks on it.  The thread passes each answer to the reactor and pauses while too many wait there.
 
 etcd keeps every revision until a client compacts its history; one of several servers does
 (:class:`Compaction`).  As in kube-apiserver (``k8s.io/apiserver/pkg/storage/etcd3/compact.go``), each
@@ -460,6 +459,7 @@ async def list_all(
             latest = max(latest, pair.mod_revision)
         if not page.more or not page.kvs:
             return objects, latest
+        # The least key behind the last one.
         start = page.kvs[-1].key + b"\0"
 
 
@@ -500,6 +500,7 @@ class EtcdWatch:
 
     def start(self, first: bytes, end: bytes, since: int) -> None:
         """Start, with the changes of revision ``since``."""
+        # With fragments etcd splits an answer that exceeds its limit of a request.
         create = pb.WatchCreateRequest(
             key=first, range_end=end, start_revision=since, fragment=True
         )
@@ -516,6 +517,7 @@ class EtcdWatch:
         self._requests.put(None)
         if self._call is not None:
             self._call.cancel()
+        # The thread may wait for it.
         self._room.release()
 
     def _asking(self) -> Iterator[bytes]:
@@ -551,6 +553,7 @@ class EtcdWatch:
                 self._reactor.callFromThread(self._tell_begun)
             events.extend(answer.events)
             if events and not answer.fragment:
+                # A burst does not fill this server's memory: etcd keeps what is not read.
                 self._room.acquire()
                 self._reactor.callFromThread(self._tell, events)
                 events = []

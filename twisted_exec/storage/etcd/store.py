@@ -7,8 +7,6 @@ watch (:mod:`.reflector`), so lists, selectors and watches of clients cost etcd 
 A read that must see other servers' writes (:class:`Reads`) gets the revision of the marker
 (:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits until that is visible here.  All reads that
 arrive during one such request share the next one.
-(etcd's progress notifications seem made for this, but may arrive before the events that they cover:
-etcd issue 15220, in Debian's 3.4.23.)
 
 A write (:class:`Writes`) is one transaction.  It puts the object and the marker, provided that the
 object is unchanged since its writer read it and the prefix is still ours.
@@ -208,6 +206,8 @@ class Reads:
         """Ask etcd once for all of these; the next round may start while they wait for the copy."""
         order = self._following.order
         revision = order.seen
+        # etcd's progress notifications seem made for this, but may arrive before the events that
+        # they cover (etcd issue 15220, in Debian's 3.4.23).
         answer = await self._client.read(RANGE, pb.RangeRequest(key=self._marker))
         marker = answer.kvs[0] if answer.kvs else pb.KeyValue()
         latest = marker.mod_revision

@@ -177,6 +177,7 @@ def _message(head: bytes) -> Message:
     for each in fields(message):
         value, is_number = getattr(message, each.name), each.type == "int"
         is_text = each.type == "str"
+        # Not isinstance: ``true`` is an int in Python.
         if (is_number and type(value) is not int) or (is_text and not isinstance(value, str)):
             raise RemoteProtocolError(f"not a message: {head[:100]!r}")
     return message
