@@ -51,7 +51,7 @@ UNSYNCED_BYTES = 64 << 20
 """At most so many bytes are written without being forced to the disk."""
 _JUMP_BYTES = 128 << 20
 _MINUTE, _AHEAD_BYTES = 60 * 10**9, 64 << 20
-_AHEAD_SINCE = 1_767_225_600 * 10**9
+_AHEAD_SINCE = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
 _MAX_DISTANCE = 1 << 40
 _EPOCH = re.compile(rb"([0-9a-f]{16})\n")
 _NAME = re.compile(r"([0-3][0-9a-f]{15})\.(open|sealed)")
@@ -665,5 +665,5 @@ class FileCursor:
         content = f"{self._epoch} {offset}\n".encode()
         with opened(self._layer, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
             if self._layer.write(descriptor, content) != len(content):
-                raise OSError(28, os.strerror(28), new)
+                raise OSError(28, os.strerror(28), new)  # ENOSPC
         self._layer.rename(new, self._path)

@@ -33,7 +33,7 @@ _LOST = b"lost"
 _PREFIX = struct.Struct("<36s8sQ")
 _OUTPUT, _EVENT = 1, 2
 _PIECE_BYTES = 32 << 10
-_SEED = 0x54584A46
+_SEED = 0x54584A46  # "TXJF" in ASCII
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,7 @@ class Front:
         try:
             if self._size + len(record) > MOST_BYTES:
                 raise OSError(0, "it is full")
+            # A full file system takes a part of it, without an error.
             if os.pwrite(self._descriptor, record, self._size) < len(record):
                 raise OSError(0, "its file system is full")
         except OSError as error:

@@ -435,6 +435,8 @@ class Journal:
             return
         files = self._files or self.files
         now = self._last_time = self.used_at = max(self._last_time, self.now())
+        # Output within 10 ms shares a time: a time for each byte would need more memory than the
+        # bytes.
         if now - self._mark < _MARK_NANOSECONDS:
             now = self._mark
         else:
@@ -621,6 +623,7 @@ class Journal:
 
     def _record(self, kind: EventKind, **data: Any) -> Event:
         event = Event(self.end, self._time(), kind, data)
+        # Output behind an event does not share the time of the output before it.
         self._mark = -_MARK_NANOSECONDS
         self._retain(event)
         if self._files is not None and self._disk is not None:

@@ -234,6 +234,7 @@ def decode_checkpoint(head: bytes, seed: int, size: int) -> Checkpoint | None:
 
 def encode(kind: int, time_ns: int, payload: bytes, seed: int) -> bytes:
     """Return one record; the payload has at most 65535 bytes."""
+    # Without its CRC, which covers the rest of the head and the payload.
     head = _HEAD.pack(0, len(payload), kind, 0, time_ns)[4:]
     return _CRC.pack(crc32(payload, crc32(head, seed))) + head + payload
 
@@ -662,6 +663,8 @@ def decode_block(entry: IndexEntry, stored: bytes) -> Block:
     content, size = stored, entry.times_bytes + entry.raw_bytes
     if entry.method == _ZLIB:
         try:
+            # One byte more than expected shows that the block is larger, without inflating all of
+            # it.
             content = zlib.decompressobj().decompress(stored, size + 1)
         except zlib.error as error:
             raise Damaged(f"a block cannot be decompressed: {error}") from None

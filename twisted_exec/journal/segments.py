@@ -182,7 +182,8 @@ class OpenSegment:
         self._index_position, self._event_position = checkpoint.index, checkpoint.event
         self.synced = self.position, self.end
         begin = checkpoint.index or FIRST_RECORD
-        # At most so many records are in the block, whose beginning is not read now.
+        # At most so many records are in the block, whose beginning is not read now: each has a head of
+        # 16 bytes and a payload.
         self._records = (self.position - begin) // 17
         self._block_first = self.end
 
