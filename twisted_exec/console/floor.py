@@ -5,8 +5,7 @@ One *user* has the floor at a time.  All sessions of that user that asked for in
 every other viewer is an *observer*, whose input is discarded.  The floor belongs to a user, not to
 a session, so a second terminal or a script of the same user may type, and a connection that died
 unnoticed does not lock the user out.  Observers do not count: a console with any number of
-observers and no writer has a free floor. A poollet of another make does not pass user names on; the
-floor treats all of its users as one user, who may type.
+observers and no writer has a free floor.
 
 A role changes only by an explicit act:
 
@@ -26,12 +25,11 @@ loss of the right drive  observer, with a notice; as release for the others
 
 Taking the floor from another user needs the right to take over.  Without that right the session is
 an observer, with a notice, until the floor is free.  A user who gets the right to drive again stays
-an observer: the keys that this user has typed in vain must not reach the machine.
+an observer.
 
 When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.  They
 also get one when the connections of all writers are lost, and when one of them is back: until the
 sessions end, the user keeps the floor, and another user has to take over.
-Other console servers promote an observer, who then types into a machine by mistake (conserver#107).
 A session that did not ask for input stays an observer.
 """
 
@@ -222,6 +220,7 @@ class Floor:
 
     def right_to_write_changed(self, participant: Participant) -> None:
         """Follow a change of ``may_write``: without the right to drive a writer loses the floor."""
+        # Still an observer: the keys that this user has typed in vain must not reach the machine.
         if participant.may_write:
             text = f"you may type at this console again; {self.status}"
             participant.tell(self._to_observer(text, self._hint(participant)))
@@ -282,6 +281,8 @@ class Floor:
     def _is_free_to(self, participant: Participant) -> bool:
         """Return whether no other user has the floor."""
         writers = self.writers
+        # A poollet of another make does not pass user names on: all of its users are one, who may
+        # type.
         return not writers or writers[0].user == participant.user
 
     def _hint(self, participant: Participant) -> str:
@@ -343,6 +344,8 @@ class Floor:
             return
         text = f"{display_name(leaver.user)} {act}; {self.status}"
         notice = self._to_observer(text, HINT)
+        # No observer is promoted: at other console servers one then types into a machine by mistake
+        # (conserver#107).
         for each in self._participants:
             if each is not leaver and each.may_write:
                 each.tell(notice)

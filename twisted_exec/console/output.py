@@ -10,8 +10,7 @@ output has arrived, so the next stream begins at the position that the client sa
 until the user has read everything again, output is not skipped to catch up.
 
 A terminal gets what was printed before its stream without the queries in it
-(:mod:`~twisted_exec.wire.escape_sequences`): its answers would be typed into whatever reads input
-now.  Later output has its queries at one terminal, which answers them.
+(:mod:`~twisted_exec.wire.escape_sequences`).
 """
 
 from __future__ import annotations
@@ -314,6 +313,8 @@ class ViewerOutput:
             data = b""  # older than everything that is retained
         if not data:
             return self._skip_gap(end)
+        # The answer to an old query would be typed into whatever reads input now.  Of new output
+        # one terminal gets the queries, and answers them.
         if self._is_terminal and (self.offset < self._live_from or not self._answers()):
             data = self._harmless.of(self.offset, data)
         self.offset += len(data)

@@ -385,6 +385,7 @@ class Answers:
     def printed(self, data: bytes) -> None:
         """Answer the queries of some output."""
         self._filter.feed(data)
+        # The same list, because the filter appends to it.
         queries, self._queries[:] = self._queries[:MOST_PER_SECOND], []
         for query in queries:
             answer = self._answer(query)
@@ -398,7 +399,7 @@ class Answers:
     def _answer(self, query: bytes) -> bytes:
         size = self._size() or SIZE
         if query == b"18t":
-            return b"\x1b[8;%d;%dt" % (size.rows, size.columns)
+            return b"\x1b[8;%d;%dt" % (size.rows, size.columns)  # XTWINOPS 18 (ctlseqs)
         if query == b"6n":
             # Programs move the cursor as far as it goes before they ask.
             return b"\x1b[%d;%dR" % (size.rows, size.columns)
