@@ -288,6 +288,7 @@ class Keeper:
     async def settled(self) -> None:
         """Wait until the keeper has answered all requests so far."""
         if self._connection is not None:
+            # Answers come in the order of the requests, so this one is the last.
             await self._ask("list", [("after", "\x7f")])
 
     async def _ask(
@@ -343,6 +344,7 @@ class Keeper:
         except OSError as error:
             raise ServiceUnavailable(f"the keeper cannot be reached: {error.strerror}") from None
         try:
+            # See KeeperState._accept.
             handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_MESSAGE_BYTES)
             handle.connect(self._path)
             credentials = handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -617,6 +619,7 @@ class ReadMark:
 
         :param name: at most 255 bytes.
         """
+        # The length comes last: it makes the note valid.
         self._note[1 : 1 + len(name)] = name
         self._note[0] = len(name)
 

@@ -71,9 +71,11 @@ class KeeperCommand:
             for number in range(1, _signal.NSIG):
                 if _signal.getsignal(number) == _signal.SIG_IGN:
                     _signal.signal(number, _signal.SIG_DFL)
+            # Before setuid: only root may raise a hard limit (setrlimit(2)).
             if self._limits != (-1, -1):
                 resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
             os.chdir(self._directory)
+            # setuid comes last, because it takes away the right to the other two.
             if self._uid >= 0:
                 os.setgroups(self._groups)
                 os.setgid(self._gid)

@@ -9,8 +9,7 @@ the keeper has started, or any terminal that a client has stored.  A holding tha
 belongs to the client that started or took it, and is dropped when that client's connection ends.
 The hangup of its terminal then ends the command, as if the client itself had held the only master.
 
-No client can block the keeper: all its sockets are non-blocking, and a request is read only after
-the answer to the one before was sent.
+No client can block the keeper: all its sockets are non-blocking.
 """
 
 from __future__ import annotations
@@ -82,6 +81,7 @@ class KeeperState:
                     # The number may have been reused since poll: each of them tolerates that.
                     ready(event)
             if not self._clients:
+                # Before its first client it waits: the runtime that has started it connects soon.
                 if not self._held and (self._has_served or not events):
                     break
                 if not events and not self._is_reachable():
@@ -117,6 +117,7 @@ class KeeperState:
             return
         handle = _socket.socket(fileno=number)
         handle.setblocking(False)
+        # A message longer than the buffer fails with EMSGSIZE (unix(7)); the host sets the default.
         handle.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, 2 * MAX_MESSAGE_BYTES)
         if len(self._clients) >= _MAX_CLIENTS or _peer_uid(handle) not in (0, os.geteuid()):
             handle.close()
@@ -133,6 +134,8 @@ class KeeperState:
             if client.is_busy and event & select.EPOLLHUP:
                 raise EOFError  # poll would report it again and again
             client.send()
+            # The answer to the last request goes first, so that a client that reads nothing costs
+            # no memory.
             if not client.is_busy and not client.has_output:
                 received = client.receive()
                 if received is not None:

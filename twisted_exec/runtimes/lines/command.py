@@ -453,6 +453,7 @@ def run_program(
     """
     program = _Program(words[0])
     executable = shutil.which(words[0], path=path) or words[0]
+    # In English: callers compare what a program prints, such as virsh's states.
     environment = {"PATH": path, "LANG": "C.UTF-8", marker[0]: marker[1]}
     reactor.spawnProcess(program, executable, list(words), env=environment, path="/")
     patience = reactor.callLater(seconds, program.give_up, seconds)

@@ -18,8 +18,7 @@ another one hands the open device on by the keeper, so that nothing that it buff
 lines and BREAK.  Unplugging the device ends the connection.
 
 This module uses termios and ioctl_tty(2) instead of pyserial, which blocks in ``open``, sleeps
-during BREAK, and had its last release in 2020.  Linux only, like all runtimes; rates without a
-``B`` constant need ``TCSETS2``, whose ioctl number here is that of x86 and ARM.
+during BREAK, and had its last release in 2020.  Linux only, like all runtimes.
 """
 
 from __future__ import annotations
@@ -106,6 +105,8 @@ class SerialDriver(LineDriver[SerialLine]):
 
 LOCK_DIRECTORY = "/run/lock"
 
+# asm-generic/ioctls.h and termbits.h of the kernel; Python's termios lacks them.  The numbers of
+# TCGETS2 and TCSETS2 are those of x86 and ARM.
 _TIOCSBRK, _TIOCCBRK = 0x5427, 0x5428
 _TCGETS2, _TCSETS2 = 0x802C542A, 0x402C542B
 _TERMIOS2 = struct.Struct("=4IB19s2I")
@@ -134,8 +135,8 @@ class DeviceLock:
     The lock file of one device.
 
     While a device is open it has a lock file in the form of UUCP: ``/run/lock/LCK..ttyUSB0``
-    contains the process id of the owner (Filesystem Hierarchy Standard 3.0, 5.9). ser2net, minicom
-    and picocom use these files; not all of them check the kernel's locks.
+    contains the process id of the owner.  ser2net, minicom and picocom use these files; not all of
+    them check the kernel's locks.
 
     :param path: the device; for a symbolic link, its target's name is locked.
     """
@@ -159,6 +160,7 @@ class DeviceLock:
             except OSError:
                 return
             else:
+                # Ten characters, padded with blanks (Filesystem Hierarchy Standard 3.0, 5.9).
                 os.write(descriptor, b"%10d\n" % os.getpid())
                 os.close(descriptor)
                 self._is_owner = True
@@ -225,6 +227,7 @@ class SerialEndpoint:
         lock = DeviceLock(self._path)
         try:
             lock.take()
+            # O_NONBLOCK: open(2) of a serial port would wait for the carrier.
             flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
             descriptor = stored if stored is not None and is_same else os.open(self._path, flags)
             try:
@@ -279,10 +282,13 @@ def set_line(descriptor: int, settings: LineSettings, *, hangup: bool) -> None:
     # CSTOPB means 1.5 stop bits with five data bits, else 2 (termios(3)).
     control_flags |= termios.CSTOPB if settings.stop_bits > 1 else 0
     control_flags |= termios.CRTSCTS if settings.flow == "rtscts" else 0
+    # CLOCAL: go on without a carrier, which many lines never have.
     flags = control_flags | termios.CREAD | termios.CLOCAL | (termios.HUPCL if hangup else 0)
     software = termios.IXON | termios.IXOFF if settings.flow == "xonxoff" else 0
     control = bytearray(19)
+    # With VMIN 0, a read without input returns 0 bytes, which means the end (termios(3)).
     control[termios.VMIN] = 1
+    # DC1 and DC3, known as XON and XOFF.
     control[termios.VSTART], control[termios.VSTOP] = 0x11, 0x13
     baud = settings.baud
     rate = getattr(termios, f"B{baud}", _BOTHER)

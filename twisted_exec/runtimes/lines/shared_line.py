@@ -3,10 +3,9 @@ Lines to machines that exist without the runtime, and the common part of their d
 
 Power on opens the line and keeps it open.  A lost line does not end the console.  It is reopened
 with exponential back-off; viewers stay, and get notices that the line is lost and that it is back.
-Input in between is discarded: keys that arrive minutes later, at another prompt, do harm.
+Input in between is discarded.
 
-Such a line is not paced, because a machine must not wait for viewers.  But no serial line prints
-megabytes per second; a peer that does is read at a limited rate.
+Such a line is not paced, because a machine must not wait for viewers.
 """
 
 from __future__ import annotations
@@ -95,6 +94,7 @@ class _Link(TwistedProtocol):
         self._paused = False
 
     def dataReceived(self, data: bytes) -> None:
+        # No serial line prints megabytes per second: a peer that does is read at a limited rate.
         self._rate_limit.charge(len(data))
         self._run.received(data)
 
@@ -259,6 +259,8 @@ class SharedLine:
 
     def write(self, data: bytes) -> None:
         if self._link is not None:
+            # Input of an outage is discarded: keys that arrive minutes later, at another prompt, do
+            # harm.
             self._link.transport.write(data)
 
     def loseConnection(self) -> None:

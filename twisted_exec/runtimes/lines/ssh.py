@@ -104,9 +104,11 @@ def _line(reader: Reader, common: Mapping[str, str]) -> SSHLine:
 
 def arguments(line: SSHLine, log: str) -> Sequence[str]:
     """Return ssh's command line; options there take precedence over those in files."""
+    # Without -t ssh requests no remote terminal for a command (ssh(1)).
     words = [PROGRAM, "-tt", "-F", line.config or "none", "-E", log]
     options = {
         "IgnoreUnknown": "EnableEscapeCommandline",  # unknown before OpenSSH 9.2
+        # _UP needs it: ssh logs that line from this level on.
         "LogLevel": "VERBOSE",
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
@@ -118,6 +120,7 @@ def arguments(line: SSHLine, log: str) -> Sequence[str]:
         "ClearAllForwardings": "yes",
         "PermitLocalCommand": "no",
         "ControlPath": "none",
+        # EscapedInput relies on it, whatever a configuration file says.
         "EscapeChar": "~",
         "EnableEscapeCommandline": "no",
         "ConnectTimeout": "15",

@@ -84,6 +84,7 @@ class Disk:
             "driver": "virtio-blk-pci",
             "id": f"{self.node}-card",
             "drive": self.node,
+            # virtio-blk transfers 20 bytes of it (VIRTIO 1.2, 5.2.6, VIRTIO_BLK_T_GET_ID).
             "serial": self.volume[:20],
         }
 
@@ -158,6 +159,8 @@ def arguments(
     """
     words = [program, "-nodefaults", "-no-user-config", "-machine", board.machine]
     words += [*_ACCELERATORS[accelerator], "-smp", str(board.cpus), "-m", f"{board.memory_mib}M"]
+    # The guest's kernel reports a panic to it, and QEMU sends GUEST_PANICKED
+    # (docs/specs/pvpanic.rst).
     words += ["-display", "none", "-nic", "none", "-device", "pvpanic"]
     for option in ("firmware", "kernel", "initrd", "append"):
         value = getattr(board, option)
@@ -169,6 +172,8 @@ def arguments(
     if sandbox:
         denied = "obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
         words += ["-sandbox", f"on,{denied}"]
+    # Stopped until the serial line is connected, so that no output is lost; then QMP sends
+    # ``cont``.
     return [*words, "-S"]
 
 
@@ -195,6 +200,7 @@ def _network(board: Board, parts: QemuParts) -> list[str]:
     for at, interface in enumerate(parts.interfaces):
         words += ["-netdev", f"user,id=net{at},restrict={restrict}{hostname}"]
         mac = hashlib.sha256(f"{parts.id}/{interface.name}".encode()).hexdigest()[:6]
+        # QEMU's own prefix, which is one of locally administered addresses.
         address = f"52:54:00:{mac[0:2]}:{mac[2:4]}:{mac[4:6]}"
         words += ["-device", f"virtio-net-pci,netdev=net{at},mac={address}"]
     return words
@@ -223,6 +229,7 @@ def _identity(parts: QemuParts) -> list[str]:
 
 def _escape(path: str) -> str:
     """Double commas, which separate QEMU's options."""
+    # QEMU ends a value at a single comma.
     return path.replace(",", ",,")
 
 

@@ -2,9 +2,7 @@
 Disks of QEMU machines: qcow2 files per machine, backed by shared images, and hot plugging.
 
 A volume names an image in the class's directory of images.  The image's suffix determines its
-format, which is never detected: a guest could write the header of another format at the start of a
-raw disk, and such a header can name any file of the host.  For the same reason a qcow2 image that
-refers to other files is refused.
+format.  A qcow2 image that refers to other files is refused.
 
 Source: QEMU, ``docs/tools/qemu-img.rst``, and its ``docs/system/security.rst``.
 """
@@ -124,6 +122,7 @@ class Disks:
             raise CannotStart(
                 "DiskFailed", f"the disk of a removed volume cannot be deleted: {error}"
             ) from None
+        # By length first: vdz comes before vdaa.
         ordered = sorted(volumes, key=lambda volume: (len(volume.device), volume.device))
         return [await self.make(volume) for volume in ordered]
 
@@ -190,6 +189,8 @@ class Disks:
         if not name:
             return None
         path = _inside(self._options.images, name)
+        # The suffix decides, never the content: a guest could write the header of another format at
+        # the start of a raw disk, and such a header can name any file of the host.
         format = FORMATS.get(os.path.splitext(path)[1])
         if format is None:
             raise CannotStart(
@@ -212,6 +213,7 @@ class Disks:
         except (OSError, ToolFailed) as error:
             raise CannotStart("ImageUnusable", f"image {name!r}: {error}") from None
         details = info.get("format-specific", {}).get("data", {})
+        # These, too, could name any file of the host.
         if "backing-filename" in info or "data-file" in details:
             raise CannotStart(
                 "ImageUnusable",
@@ -225,6 +227,7 @@ class Disks:
         if image is not None:
             words += ["-F", image.format, "-b", image.path]
         try:
+            # An interrupted qemu-img leaves no disk at the path, which would count as made.
             await self._tool(*words, f"{path}.new", str(size_bytes))
             os.replace(f"{path}.new", path)
         except ToolFailed:

@@ -322,6 +322,7 @@ class QemuRun:
         line = self._line = QemuSerialLine(self._port_lost, self._idle.active)
         inner = factory.buildProtocol(None)  # type: ignore[arg-type]
         line.begin(inner)
+        # Before a new QEMU starts, because _spawn deletes the log of the one before.
         self.is_complete = await self._serial.catch_up(line, sockets.serial)
         if parts is None:
             self._adopt()
@@ -459,6 +460,8 @@ class QemuRun:
 
     def _event_received(self, event: str, data: dict[str, Any]) -> None:
         if event == "SHUTDOWN":
+            # QEMU counts a panic as the guest's own request, too (qapi/run-state.json,
+            # ShutdownCause).
             self._exit.by_guest = bool(data.get("guest")) and (data.get("reason") != "guest-panic")
             ended = Deferred.fromCoroutine(self._end_when_off())
             ended.addErrback(lambda failure: self._log.failure("ending QEMU", failure=failure))
@@ -761,7 +764,10 @@ class SerialConnection:
         self._log_port = port
         line.join(port)
         port.start()
+        # A file, and not QEMU's ``logfile`` of a socket: when the socket's client is killed, QEMU
+        # 7.2 logs the next byte twice.
         if (await self._device()).get("filename") == "null":
+            # Without ``append`` QEMU truncates the file (qapi/char.json, ChardevFile).
             files = {"out": log.path, "in": log.input_path, "append": True}
             await self._ask("chardev-change", id="serial0", backend={"type": "file", "data": files})
 

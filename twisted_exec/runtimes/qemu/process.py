@@ -3,8 +3,7 @@ QEMU processes, which end with the runtime or outlive it.
 
 A :class:`ChildProcess` has a pseudo-terminal, for two reasons: it leads a session, so ``^C`` at the
 runtime's terminal does not reach it, and the runtime can read its messages.  When the runtime is
-killed, the kernel kills it (setpriv(1), PR_SET_PDEATHSIG).  The hangup alone is not enough: on a
-busy host QEMU with ``-icount`` was seen to wait for its own threads forever.
+killed, the kernel kills it (setpriv(1), PR_SET_PDEATHSIG).
 
 A :class:`DetachedProcess` also leads a session (``setsid``), but prints into a file, so no hangup
 reaches it.  A process descriptor (pidfd_open(2)) reports its end, even if an earlier runtime
@@ -103,6 +102,8 @@ class ChildProcess(ProcessProtocol):
 
         :return: its process, or ``None`` if it has ended already.
         """
+        # The hangup alone is not enough: on a busy host QEMU 7.2 with ``-icount`` was seen to wait
+        # for its own threads forever.
         setpriv = shutil.which("setpriv", path=PATH)
         words = [setpriv, "--pdeathsig", "KILL", *words] if setpriv else list(words)
         transport = reactor.spawnProcess(
@@ -186,6 +187,7 @@ class DetachedProcess:
             self._exited()
             return
         current = read_process(process.pid)
+        # The number may have been reused before pidfd_open(2), which takes any process.
         if current is None or current.start != process.start:
             os.close(descriptor)
             self._exited()

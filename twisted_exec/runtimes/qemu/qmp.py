@@ -1,8 +1,8 @@
 """
 QMP, QEMU's control protocol: its messages, a machine's health, and pauses of silent machines.
 
-The protocol has one JSON document per line.  The server sends a greeting; after
-``qmp_capabilities`` it accepts commands, answers them in order, and sends events in between.
+The protocol has one JSON document per line.  The server sends a greeting, answers commands, and
+sends events in between.
 Source: QEMU, ``docs/interop/qmp-spec.rst``.
 """
 
@@ -87,11 +87,15 @@ class QMP(LineOnlyReceiver):
 
     def _received(self, document: dict[str, Any]) -> None:
         if "QMP" in document:
+            # The first command must be this one: QEMU refuses all others before it (qmp-spec,
+            # "Capabilities Negotiation").
             self.execute("qmp_capabilities").addCallbacks(self._ready, self._not_ready)
         elif "event" in document:
             data = document.get("data")
             self._on_event(str(document["event"]), data if isinstance(data, dict) else {})
         elif self._answers:
+            # Answers come in the order of the commands, because out-of-band execution was not
+            # negotiated.
             answer = self._answers.popleft()
             if "return" in document:
                 answer.callback(document["return"])

@@ -6,10 +6,8 @@ while the machine runs.  The owner then reconnects; until it has, input is pause
 when the machine does.
 
 A QEMU that outlives the runtime has a file for output and a FIFO for input (:class:`SerialLog`,
-:class:`LogPort`).  With a socket, output from while no runtime is connected would be lost.  QEMU's
-own option for that, ``logfile`` of a socket, is not exact: when the client of the socket is killed,
-QEMU 7.2 logs the next byte twice.  So QEMU appends output to a file, always, and the runtime reads
-that file.
+:class:`LogPort`).  With a socket, output from while no runtime is connected would be lost.  So QEMU
+appends output to a file, always, and the runtime reads that file.
 """
 
 from __future__ import annotations
@@ -212,12 +210,14 @@ class QemuSerialLine:
         self.loseConnection()
 
 
+# The kernel's linux/falloc.h; a hole needs both flags (fallocate(2)).
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _BLOCK_BYTES = 1 << 20
 _AHEAD_BYTES = 1 << 20
 _BASE_BYTES = 256
 _MAX_CATCH_UP_BYTES = 64 << 20
 
+# The name with 64: its offsets have 64 bits on each machine.
 _fallocate: Any = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None)
 if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
@@ -349,6 +349,7 @@ class SerialLog:
             # A journal whose disk fails has the newest output in memory only.
             is_safe = not getattr(self._journal, "failure", "")
             if self._can_punch and is_safe and end > base["punched"]:
+                # The note first: after a kill in between, nothing is read from the hole.
                 self._write_base(self._journal.end, position, end)
                 self._punch(end)
             self._allocate()
@@ -397,6 +398,7 @@ class SerialLog:
         }
         descriptor = os.open(self._base_path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
+            # Padded: a shorter note must cover the whole of a longer one before it.
             os.pwrite(descriptor, json.dumps(base).encode().ljust(_BASE_BYTES), 0)
         finally:
             os.close(descriptor)

@@ -5,8 +5,7 @@ A :class:`KeptSession` stands between an attachment and the streams of its user,
 one at a time.  When the stream is lost, the session waits for another one; when a newer stream
 comes first, the older one ends.
 
-A stream has a key, by which the next one finds the session.  The key by which a stream came stays
-valid until its client sends something, because the client may not have got the new key.
+A stream has a key, by which the next one finds the session.
 """
 
 from __future__ import annotations
@@ -134,6 +133,8 @@ class KeptSession:
         key, answer = self._sessions.issue(self, session)
         keys, position, settled = {key: session}, None, self.settled
         if resume is not None:
+            # The old key stays valid until the client sends something: it may not have got the new
+            # one.
             keys[digest_of(resume.key)] = resume.session
             position = resume.position
         connection = KeptStream(self, keys, key, settled, live, ended)

@@ -4,8 +4,7 @@ Keys with which clients resume their sessions.
 A key is random, and it has a seal: an authentication code over the key, its holder and the beginning
 of the session.  The process that issued a key knows it by its SHA-256 while the session lives.  The
 seal lets a later process of the same runtime recognise it, for the sessions of machines that outlive
-the runtime.  So the seal is worth nothing in the process that issued the key: there a key that is
-not known has been used, or its session is over.
+the runtime.
 
 A text in base64 (URL-safe, without padding) of::
 
@@ -110,6 +109,8 @@ class ResumeKeys:
         if not hmac.compare_digest(self._seal(head, holder), seal):
             return None
         process, _, epoch, offset = _HEAD.unpack(head)
+        # A seal is worth nothing in the process that issued the key: there a key that is not known
+        # has been used, or its session is over.
         return None if process in self.processes else Position(epoch.hex(), offset)
 
     def _seal(self, head: bytes, holder: Holder) -> bytes:
@@ -143,6 +144,7 @@ def read_secret(path: str) -> bytes:
 def _read(path: str) -> bytes:
     """Return the secret; empty if there is none that can be trusted."""
     try:
+        # O_NONBLOCK: the path may be that of a FIFO, whose opening waits for a writer (fifo(7)).
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return b""

@@ -355,6 +355,7 @@ class TokenServer(Service):
         shared = bool(set(uids) - {0, os.getuid()})
         prepare_directory(os.path.dirname(path), shared=shared)
         remove_stale(path)
+        # Each user can connect to a shared socket; _check_peer refuses those who may not use it.
         mode = 0o666 if shared else 0o600
         port = listen_unix(self._reactor, path, self._site, mode)
         accept_unbuffered(port)

@@ -5,12 +5,10 @@ With :class:`~twisted_exec.iri.server.IRIServer`, :class:`StreamServer` is all t
 project needs.
 The paths are ``/exec/TOKEN``, ``/log/TOKEN``, ``/screen/TOKEN`` and ``/recording/TOKEN``.
 
-A token opens one console once, without further credentials.  So a request is validated before its
-token is used: an incomplete handshake (a probe, a link preview, a client with other protocols) does
-not consume it. ``DELETE`` of the same path ends the console with a reason; in this way reasons
-travel from an API server to the user.  ``PATCH`` changes the terms of the session
-(:mod:`twisted_exec.wire.session_terms`).  A client that can resume its session says so, see
-:mod:`.kept_sessions`.  A log is a plain GET with the query of
+A token opens one console once, without further credentials.  ``DELETE`` of the same path ends the
+console with a reason; in this way reasons travel from an API server to the user.  ``PATCH`` changes
+the terms of the session (:mod:`twisted_exec.wire.session_terms`).  A client that can resume its
+session says so, see :mod:`.kept_sessions`.  A log is a plain GET with the query of
 :mod:`twisted_exec.api.logs`; it needs no ``DELETE``, because every hop can append a reason to a
 text.
 
@@ -143,6 +141,7 @@ class StreamRoutes(ServerRoutes):
         super().__init__(server)
         self._cache, self._sessions = cache, server.sessions
         self._rejoining = Rejoining(server.streams, server.sessions)
+        # In turns also behind poollets of other makes, which send all requests at once.
         self._turns = Openings(at_once=1, per_user=1, pace_seconds=0)
         self._resuming = Resuming(kept_sessions, attach)
         self._routes.add(["GET", "POST"], "/exec/{token}", self._exec)
@@ -163,6 +162,8 @@ class StreamRoutes(ServerRoutes):
             terms = forwarded_terms(terms_headers(request))
             is_offered, rejoin = requested_rejoin(rejoin_headers(request))
             resumption = resumption_of(request, protocol)
+            # Last: an incomplete handshake (a probe, a link preview, a client with other protocols)
+            # must not use the token up.
             reservation = self._reserve(request, names["token"], EXEC)
         if rejoin is not None:
             await self._rejoin(request, reservation, rejoin, terms)
