@@ -370,6 +370,7 @@ class IRIClient(Service):
             self._heard()
             return cast("Message | APIError", read)
         trailing = future.trailing_metadata() or ()
+        # A runtime's own 502 or 503 is UNAVAILABLE, too, but brings its Status.
         if code is grpc.StatusCode.UNAVAILABLE and attached_status(trailing) is None:
             return self._unreachable(self._with_our_part(future.details() or ""))
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:

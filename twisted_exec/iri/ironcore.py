@@ -133,6 +133,7 @@ class Older:
         return result
 
     def _spec_out(self, spec: pb.MachineSpec, target: Any, lose: Lose) -> None:
+        # A message without any value is present only with this; HasField tells the two apart.
         target.SetInParent()
         target.power = spec.power
         setattr(target, "class", getattr(spec, "class"))
@@ -276,6 +277,7 @@ def class_out(machine_class: pb.MachineClass, to: type[Any], lose: Lose) -> list
         lose(f"all resources of the class {machine_class.name!r}")
         return []
     result = to(name=machine_class.name)
+    # The product must fit into an int64.
     result.capabilities.cpu_millis = min(cpu, _MOST_CPUS) * _MILLIS
     result.capabilities.memory_bytes = max(0, memory)
     return [result]
@@ -362,6 +364,7 @@ class _Onmetal01(Older):
         result = there.VolumeAttachment(name=volume.name, device=volume.device)
         if volume.HasField("local_disk"):
             result.empty_disk.SetInParent()
+            # uint64 there (onmetal01.proto), int64 here; likewise the memory of classes.
             result.empty_disk.size_bytes = max(0, volume.local_disk.size_bytes)
         if volume.HasField("connection"):
             result.volume_id = volume.connection.handle

@@ -146,6 +146,8 @@ class IRIServer(Service):
         self._server = grpc.server(
             self._pool,
             options=(
+                # gRPC's default would let a second runtime listen at the same port and get some of
+                # the calls.
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
             ),

@@ -61,6 +61,7 @@ def parse_target(text: str) -> RuntimeAddress:
     :raises TargetError: it has neither form, or the path is too long for a socket.
     """
     if text.startswith("unix:"):
+        # gRPC's naming.md permits unix:/path, too.
         path = text.removeprefix("unix:").removeprefix("//")
         if not path.startswith("/"):
             raise TargetError(f"{text!r}: the path of a UNIX socket must be absolute")

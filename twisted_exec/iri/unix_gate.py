@@ -70,6 +70,7 @@ def remove_stale(path: str) -> None:
         return
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
+        # A listener whose backlog is full answers EAGAIN (connect(2)), and is in use.
         refused = probe.connect_ex(path) in (errno.ECONNREFUSED, errno.ENOENT)
     if not refused:
         raise TargetError(f"{path} is in use by another process")
