@@ -2,17 +2,6 @@
 Answers of servers that we may not trust: limits, objects, errors and watch events.
 
 The number and nesting of JSON values and the size of response heads are limited.
-
-An empty object takes three bytes of JSON and about seventy of memory.  So the number of values is
-estimated before a document is parsed.
-
-An API server stores objects with thousands of levels in fields without a schema, and Python's
-parser raises RecursionError for them.  One such object would make every list with it unreadable.
-So if a document cannot be parsed otherwise, everything below :data:`MAX_DEPTH` becomes ``null``.
-
-Twisted's client has no limit for the number of header lines, nor for interim responses (``100
-Continue``), and logs each of these.  A malicious server could fill memory and disk before the
-request times out, so the bytes and heads before the end of the response's head are counted here.
 """
 
 from __future__ import annotations
@@ -51,6 +40,7 @@ class AnswerHead:
     """
 
     def __init__(self, protocol: Any, refuse: Callable[[str], None]) -> None:
+        # The method of the class: an attribute of this name in the instance is the filter itself.
         self._parse: Callable[[bytes], None] = type(protocol).dataReceived.__get__(protocol)
         self._refuse = refuse
         self._left_bytes, self._left_heads = MAX_HEAD_BYTES, MAX_HEADS
@@ -70,6 +60,9 @@ class AnswerHead:
             self._parse(data)
 
     def _count(self, part: bytes, ends: bool) -> None:
+        # Twisted's client limits neither header lines nor interim responses (100 Continue), and
+        # logs each of these: a malicious server could fill memory and disk before the request times
+        # out.
         self._left_bytes -= len(part)
         self._left_heads -= ends
         if self._left_bytes < 0 or self._left_heads < 0:
@@ -98,12 +91,15 @@ def loads(content: bytes, most_values: int = MAX_VALUES) -> Any:
     :param most_values: limit of its commas and opening brackets, also of those in strings.
     :raises ValueError: it is not JSON; ``TooManyValues`` if it would take too much memory.
     """
+    # Counted before parsing: an empty object takes three bytes here and about seventy of memory.
     if len(content) > most_values and sum(map(content.count, _SEPARATORS)) > most_values:
         raise TooManyValues(most_values)
     try:
         return json.loads(content)
     except RecursionError:
         pass
+    # An API server stores thousands of levels in a field without a schema.  One such object must
+    # not make every list with it unreadable.
     try:
         return json.loads(cut(content))
     except RecursionError:  # the caller's own stack is deep already
@@ -169,6 +165,7 @@ def object_of(
         text = body[:200].decode("utf-8", "replace").strip() or f"the server answered {code}"
         error = from_code(code, " ".join(text.split()))
     error = typed(error)
+    # The other form of Retry-After, a date (RFC 9110 10.2.3), counts as none.
     if error.retry_after_seconds is None and headers.get("retry-after", "").isdigit():
         error.retry_after_seconds = min(int(headers["retry-after"][:6]), 3600)
     raise error
@@ -229,6 +226,7 @@ class WatchEvents:
                 raise typed(from_status(obj))
             if kind != "BOOKMARK" and not is_object(obj):
                 raise ValueError("an event without an object")
+            # Only to fail here: a BOOKMARK has no name, but needs metadata as well.
             obj["metadata"].get("resourceVersion")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BadGateway("the API server sent a watch event that is not one") from None

@@ -1,9 +1,6 @@
 """
 A client of one API server: the Kubernetes verbs over HTTP, with credentials that may come late.
 
-A watch ends after about a minute and its user starts the next.  A connection that dies without a
-FIN therefore goes unnoticed for a minute at most.
-
 :class:`LateCredentials` arrive, change and expire while a client is in use.  A Space or a leaf cluster
 exists before its kubeconfig does, and gets new kubeconfigs later.  Requests fail until there is one,
 and each request uses the latest.
@@ -153,6 +150,7 @@ MAX_BODY_BYTES = 32 << 20
 _BYTES_OF_VALUE = 16
 """An answer has no more values than one in so many bytes of the limit; most are longer."""
 
+# A connection that dies without a FIN goes unnoticed until the watch ends: for a minute at most.
 WATCH_SECONDS = 50
 WATCH_GRACE_SECONDS = 10.0
 
@@ -367,6 +365,8 @@ class KubeClient:
         seconds = WATCH_SECONDS + self._random.randrange(20)
         query = {
             "watch": "true",
+            # Without changes bookmarks raise the version, so that the server still has it for the
+            # next watch (Kubernetes API concepts, "Watch bookmarks").
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(seconds),
@@ -461,6 +461,7 @@ class KubeClient:
         target = f"{path}?{urlencode(query)}" if query else path
         page = await self._collect(Request("GET", target, repeatable=True), received)
         items, metadata = page.get("items"), page.get("metadata")
+        # As Go writes an empty list.
         if items is None:
             page["items"] = []
         if (

@@ -199,6 +199,7 @@ class _Opening:
             return await self._open_at("exec", config, dialect)
         except APIError as refused:
             if not self._options.stream.read_only:
+                # In the words of RBAC: User "eve" cannot get resource "machines/exec" in API group ...
                 lacks_exec = f'"{dialect.workload.plural}/exec"' in refused.message
                 upgrades = {V5, V4} & {*self._options.protocols}
                 if refused.code == Forbidden.code and lacks_exec and upgrades:

@@ -8,10 +8,6 @@ If the server no longer has that version, the reflector lists again and reports 
 several missed changes of an object arrive as one.  Source of the rules:
 ``k8s.io/client-go/tools/cache/reflector.go``.
 
-A server that was restored from a backup has lower versions, and sends nothing to a resumed watch
-until it reaches the version of the watch.  So after each failure the reflector asks for the
-server's version, and lists again if it has gone back.
-
 A work queue has one worker per key at a time, a limit for all, and back-off for keys that fail.
 A program for several clusters has one queue for each, so that a dead cluster does not delay the
 others.
@@ -214,6 +210,8 @@ class Reflector:
     async def _run(self) -> None:
         while not self._stopped:
             try:
+                # A server that was restored from a backup has lower versions, and sends nothing to
+                # a resumed watch until it reaches the version of the watch.
                 if self._version and self._interrupted:
                     await self._look_for_older()
                 if not self._version:
@@ -269,6 +267,8 @@ class Reflector:
         options: dict[str, Any] = {**self._selectors, **keep}
         listed = await self._client.list(self.resource, self._namespace, **options)
         self._replace({key_of(obj): obj for obj in listed["items"]})
+        # A watch from "0" may start at any version (Kubernetes API concepts, "Semantics for
+        # watch").
         self._version = str(listed["metadata"].get("resourceVersion") or "0")
         self._listed = self._clock.seconds()
         self.problem = ""

@@ -19,8 +19,7 @@ A candidate that may not use the Lease, or cannot, looks like one that waits for
 attempts count: while they fail, the log repeats the reason, less and less often, and
 :meth:`Election.probe` fails.
 
-Services that run only on the leader (:class:`LeaderElected`) are created anew for each term, because
-state from an earlier term is out of date.
+Services that run only on the leader are those of :class:`LeaderElected`.
 
 As a heartbeat a Lease is cheaper for the API server than a status update.  Source:
 ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and ironcore v0.5
@@ -146,6 +145,8 @@ def claimed(lease: Object | None, identity: str, terms: ElectionTimings, moment:
 def released(lease: Object, moment: float) -> Object:
     """Return the spec to release the Lease with, so that it is free at once."""
     time_text = precise_timestamp(moment)
+    # As release() of client-go: a duration must be above 0, also that of a Lease without a holder
+    # (validation of coordination.k8s.io).
     return {
         "holderIdentity": "",
         "leaseDurationSeconds": 1,
@@ -265,6 +266,7 @@ class Election(Service):
         asking.addCallbacks(self._succeeded, self._failed).addBoth(self._asked)
 
     async def _ask(self) -> None:
+        # Before the request, which is the safe side: others count from when they see its effect.
         began = self._clock.seconds()
         if self.leading and self._held is not None:
             try:
@@ -469,6 +471,7 @@ class LeaderServices(Service):
 
     def elected(self) -> None:
         """As :meth:`ILeader.elected`."""
+        # New ones for each term: state from an earlier term is out of date.
         self.services = self._make()
         for each in self.services:
             try:

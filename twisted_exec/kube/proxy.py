@@ -133,6 +133,7 @@ class _Connect:
         except h11.RemoteProtocolError:
             raise RemoteProtocolError("the proxy does not speak HTTP") from None
         if isinstance(event, h11.Response):
+            # Each 2xx is a success, and its head the end of the HTTP part (RFC 9110 9.3.6).
             if not 200 <= event.status_code < 300:
                 raise _Refused(self._words(event))
             self.done = True

@@ -243,6 +243,8 @@ class Recorder:
             self._waiting[key] = None
         else:
             self._told.pop(key, None)
+        # A namespace that is being deleted answers 403 (admission plugin NamespaceLifecycle), and a
+        # deleted one 404.
         if error.code not in (NotFound.code, 403):
             self._tell_operator(error.message)
 

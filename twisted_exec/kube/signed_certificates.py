@@ -195,6 +195,7 @@ class SignedCertificate(BackgroundTask, ABC):
         issued = self.request()
         digest = hashlib.sha256(issued.certificate_pem).hexdigest()[:12]
         request: Object = {
+            # The name of an object has at most 253 characters.
             "metadata": {"name": f"{self._label[:200]}-{self.purpose}-{digest}"},
             "spec": {
                 "request": base64.b64encode(issued.certificate_pem).decode("ascii"),
@@ -339,6 +340,7 @@ class ServingCertificate(SignedCertificate):
             context = pem.new_context(SSL.TLS_SERVER_METHOD)
             pem.use_certificate(context, chain, key, self.certificate, self.key)
         except TLSConfigError:
+            # A common name has at most 64 characters (RFC 5280 A.1, ub-common-name).
             own = Authority.create(self._name[:64])
             self.install(own.issue_server(["localhost"], common_name=self._name, life=_OWN_LIFE))
             self.problem = "no certificate was signed yet"

@@ -8,8 +8,7 @@ be dead.  If the server had just closed a pooled connection, a repeatable reques
 sent once more.  Compressed answers are decompressed in pieces, so a limit of size holds for the
 decompressed body, too, before it is in memory.
 
-A server that answers 401 has not begun the request.  So any request is sent once more if the
-credential plugin then returns another credential.
+A request that got a 401 is sent once more if the credential plugin then returns another credential.
 """
 
 from __future__ import annotations
@@ -113,6 +112,7 @@ class Gunzip:
 
     def __init__(self, receive: Callable[[bytes], None]) -> None:
         self._receive = receive
+        # 16: with the head of gzip (zlib.h, inflateInit2).
         self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
         self._has_begun = False
 
@@ -451,6 +451,7 @@ class HTTPTransport:
         answer = await exchange()
         if answer[0] != 401:
             return answer
+        # Even a write may be sent again: a server that answers 401 has not begun it.
         other = await renewed(config, self._reactor, settled_config)
         if other is None:
             return answer

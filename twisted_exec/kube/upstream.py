@@ -59,6 +59,7 @@ def _who(config: ClientConfig) -> bytes:
     digest = hashlib.sha256()
     for pair in identity_headers(config):
         for part in pair:
+            # With the length of each part, so that different headers never make the same bytes.
             digest.update(len(part).to_bytes(8, "big") + part)
     return digest.digest()
 

@@ -259,6 +259,8 @@ def impersonation_headers(impersonation: ImpersonatedUser) -> list[tuple[bytes, 
     if impersonation.uid:
         headers.append((b"Impersonate-Uid", impersonation.uid.encode()))
     for key, values in impersonation.extra:
+        # Percent-encoded, and in lower case, because HTTP ignores the case of names (RFC 9110 5.1;
+        # Kubernetes, "User impersonation").
         name = b"Impersonate-Extra-" + quote(key.lower(), safe="").encode("ascii")
         headers += [(name, value.encode()) for value in values]
     return headers

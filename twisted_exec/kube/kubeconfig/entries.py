@@ -4,8 +4,7 @@ The files of a kubeconfig, and their entries by name.
 Errors are one line that names the file, the entry and the key.
 
 A kubeconfig is either a file of our user, or data from another party, such as a Secret.  Data from
-others is checked before it is parsed: aliases expand a few hundred bytes of YAML to gigabytes, deep
-nesting exhausts the stack, and 256 KiB of commas block the reactor for seconds.
+others is checked before it is parsed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material
 
 MAX_VALUES = 5_000
 """Limit of keys and values in YAML from others; fifty clusters with their users have a quarter of that."""
-MAX_DEPTH = 32
+MAX_DEPTH = 32  # deep nesting exhausts the stack of the parser
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -84,10 +83,12 @@ def _check(content: bytes) -> None:
     """:raises ValueError: the data exceeds the limit of keys, nesting or aliases; the message is one line."""
     values = 0
     for event in yaml_events(content, _Loader, MAX_DEPTH):
+        # They expand a few hundred bytes to gigabytes.
         if isinstance(event, yaml.AliasEvent):
             raise OverLimit("it has aliases (*), which are not taken from here; write them out")
         if getattr(event, "tag", None) is not None:
             raise OverLimit("it has tags (!), which are not taken from here; leave them out")
+        # 256 KiB of commas would block the reactor for seconds.
         values += isinstance(event, yaml.NodeEvent)
         if values > MAX_VALUES:
             raise OverLimit(f"it has more than {MAX_VALUES} keys and values")

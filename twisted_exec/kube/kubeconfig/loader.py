@@ -308,6 +308,7 @@ def _with_cluster(cluster: ConfigEntry, context: ConfigEntry) -> ClientConfig:
     check_server(server, cluster.fail)
     ca = cluster.material("certificate-authority")
     insecure = cluster.get("insecure-skip-tls-verify", bool, False)
+    # client-go refuses this, too (transport.TLSConfigFor).
     if ca and insecure:
         raise cluster.fail("insecure-skip-tls-verify cannot go with a certificate-authority")
     named = f' (context "{context.name}")' if context.name else ""
@@ -340,6 +341,7 @@ def _with_user(config: ClientConfig, user: ConfigEntry, cluster: ConfigEntry) ->
     if token_file and not token:  # with a token, the file may be missing for now
         user.check_readable("tokenFile", token_file)
     username = user.text("username")
+    # Likewise (transport.HTTPWrappersForConfig).
     if username and (token or token_file):
         raise user.fail("username cannot go with a token")
     return replace(
@@ -369,6 +371,7 @@ def _impersonation(user: ConfigEntry) -> ImpersonatedUser:
         user.text("as"),
         user.text("as-uid"),
         user.texts("as-groups"),
+        # By text: keys of other types are refused below.
         tuple((key, extra.texts(key)) for key in sorted(extra.value, key=str)),
     )
     if not impersonation and (impersonation.uid or impersonation.groups or impersonation.extra):
@@ -387,6 +390,7 @@ def _plugin(user: ConfigEntry, cluster: ConfigEntry) -> ExecPlugin | None:
         raise plugin.fail("command is missing")
     if version not in (EXEC_V1, EXEC_V1BETA1):
         raise plugin.fail(f'apiVersion "{version}" is neither {EXEC_V1} nor {EXEC_V1BETA1}')
+    # Only v1beta1 has a default (Kubernetes, "client-go credential plugins").
     mode = plugin.text("interactiveMode") or (IF_AVAILABLE if version == EXEC_V1BETA1 else "")
     if mode not in (NEVER, IF_AVAILABLE, ALWAYS):
         raise plugin.fail(f"interactiveMode must be {NEVER}, {IF_AVAILABLE} or {ALWAYS}")

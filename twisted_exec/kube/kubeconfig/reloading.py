@@ -69,6 +69,7 @@ def _read(config: ClientConfig) -> ClientConfig:
     if current.url.scheme == "https":
         tls(current)
     if config.token_file:
+        # Without the token, so that a file that cannot be read fails here.
         headers = auth_headers(replace(config, token=""))
         # The file still takes precedence and is read each time; this token is for when it cannot be.
         current = replace(current, token=headers[0][1].removeprefix(b"Bearer ").decode("ascii"))
