@@ -58,6 +58,7 @@ class HandoverChannel(LineOnlyReceiver):
         end.setblocking(False)
         channel = cls(*callbacks)
         reactor.adoptStreamConnection(end.fileno(), socket.AF_UNIX, _Once(channel))
+        # The reactor has a duplicate (IReactorSocket.adoptStreamConnection).
         end.close()
         return channel
 
@@ -99,6 +100,7 @@ class _Once(Factory):
 
 def encode(message: Message, descriptors: int = 0) -> bytes:
     """Return the line of a message, which has a byte for each descriptor at least."""
+    # Twisted closes the connection for fewer bytes than descriptors (FileDescriptorOverrun).
     return json.dumps(message, separators=(",", ":")).encode().rjust(descriptors) + b"\n"
 
 

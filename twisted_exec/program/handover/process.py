@@ -10,8 +10,7 @@ and exits.
 The time limits tell a slow successor from a successor that hangs.  On a busy host a start takes ten
 times as long as usual, so a fixed limit gives up successors that would have become ready.  But while
 the program is frozen, new connections and writes wait for the successor, so one that hangs must be
-given up soon.  The kernel knows the difference, also for releases that send no message meanwhile: a
-slow process computes, or waits for a processor or for a disk; a process that hangs does none of these.
+given up soon.  The kernel knows the difference, also for releases that send no message meanwhile.
 
 :class:`ProcessHandOver` connects both sides to a program: sockets and state at the start, SIGUSR2, and
 the stop.
@@ -490,6 +489,8 @@ class _Watch:
         now = self._clock.seconds()
         busy_seconds, waits_for_disk = read_activity(self._pid)
         least_seconds = _SHARE * (now - self._looked_at)
+        # A slow process computes, or waits for a processor or for a disk; one that hangs does none
+        # of these.
         if waits_for_disk or busy_seconds - self._busy_seconds >= least_seconds:
             self._went_on_at = now
         self._busy_seconds, self._looked_at = busy_seconds, now
@@ -519,9 +520,11 @@ def read_activity(pid: int) -> tuple[float, bool]:
             state, *numbers = file.read().rpartition(b")")[2].split()
     except OSError:
         return 0.0, False
+    # utime and stime, the fields 14 and 15 (proc_pid_stat(5)).
     busy_seconds = (int(numbers[10]) + int(numbers[11])) / os.sysconf("SC_CLK_TCK")
     try:
         with open(f"/proc/{pid}/schedstat", "rb") as file:
+            # The second number: nanoseconds of waiting for a processor.
             busy_seconds += int(file.read().split()[1]) / 1_000_000_000
     except (OSError, IndexError):
         pass

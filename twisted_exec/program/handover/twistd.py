@@ -1,8 +1,7 @@
 """
 The parts of twistd that a hand-over changes: the pidfile, daemons, the log.
 
-Two processes of one command line run at once.  twistd would refuse to start the second while the
-pidfile names the first, and the first would remove the pidfile of the second.
+Two processes of one command line run at once.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from twisted.logger import Logger
 
 _LOG = "twistd.log"
 """twistd's log file of daemons."""
+# twistd's own for daemons (setupEnvironment of _twistd_unix.py).
 _DAEMON_UMASK = 0o077
 _PIDFILE = "successor-pidfile"
 
@@ -31,6 +31,7 @@ def prepare_successor(options: MutableMapping[str, Any]) -> None:
 
     :param options: twistd's, which were read from the command line of the predecessor.
     """
+    # twistd would refuse to start while the pidfile names the predecessor.
     if options.get("pidfile"):
         options[_PIDFILE], options["pidfile"] = os.path.abspath(options["pidfile"]), ""
     if not options.get("nodaemon", True):
@@ -72,6 +73,7 @@ class PidFile:
 
     def leave(self) -> None:
         """Leave the file to another process."""
+        # twistd would remove the pidfile of the successor.
         self._path = self._options["pidfile"] = ""
 
     def remove(self) -> None:
