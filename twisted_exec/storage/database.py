@@ -5,11 +5,8 @@ In the database ``objects`` holds the current objects, ``log`` their changes.  T
 change is its row in ``log``.  The latest rows of the log are kept, so that watches can continue after a
 restart. ``state`` holds the identity of the database, and whether a server uses it.
 
-The record (:class:`VersionRecord`) shows whether the database is complete.  SQLite cannot tell that its
-write-ahead log was removed or cut: it shows an earlier state.  So the latest acknowledged version is
-also in a file of its own, which is never ahead of the database.
-
-The lock of a server is on the record, so that a backup can read the database meanwhile.
+The record (:class:`VersionRecord`) shows whether the database is complete: the latest acknowledged
+version is also in a file of its own, which is never ahead of the database.
 
 The reserve (:class:`Reserve`) is disk space beside the database, for deletions on a full disk.
 """
@@ -156,6 +153,7 @@ def check_complete(
     if record.identity != state.get("identity"):
         raise StorageError(f"{path} is not the database of {state_path(path)}: {remedy}")
     version = last_version(database)
+    # SQLite cannot tell that its write-ahead log was removed or cut: it shows an earlier state.
     if version < record.version:
         raise StorageError(
             f"{path} ends at version {version}, but version {record.version} was acknowledged: its "
@@ -345,6 +343,7 @@ class VersionRecord:
         except OSError as error:
             raise StorageError(f"cannot open the store {self._path}: {error.strerror}") from None
         try:
+            # The lock is on this file, so that a backup can read the database meanwhile.
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.close()

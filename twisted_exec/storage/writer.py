@@ -4,9 +4,9 @@ The thread that writes to the SQLite file.
 It takes all queued writes, checks each against the database, and commits them together.
 
 On a full disk it commits one write at a time, in the place of the reserve
-(:class:`~twisted_exec.storage.database.Reserve`): deletions, and updates that do not grow.  These keep
-no rows of the log, so they need no space in the database.  The space that they free goes back to the
-disk, and when there is enough for the reserve, all writes are possible again.
+(:class:`~twisted_exec.storage.database.Reserve`): deletions, and updates that do not grow.  The space
+that they free goes back to the disk, and when there is enough for the reserve, all writes are
+possible again.
 """
 
 from __future__ import annotations
@@ -368,6 +368,8 @@ class WriterThread:
                 message = _FULL if self._full else _TOO_LARGE
                 write.error = InsufficientStorage(message, retry_after_seconds=10)
                 return version
+            # Without a row of the log, and without the rows before, it needs no space in the
+            # database.
             forget_log(self._database, write.version)
         else:
             self._log_change(write, where, body)

@@ -2,10 +2,9 @@
 One order for the changes of all servers.
 
 The watch reports every change, including our own.  Waiting for it would add a message to the
-latency of each write.  So a write becomes visible as soon as etcd confirms it, provided that no
-other write lies between it and the last visible one; its transaction returns the marker of the
-write before.  Otherwise it waits for the watch.  Either way it becomes visible once, as the same
-object that was written.
+latency of each write.  So a write becomes visible as soon as etcd confirms it, if that keeps the
+order; otherwise it waits for the watch.  Either way it becomes visible once, as the same object that
+was written.
 """
 
 from __future__ import annotations
@@ -128,6 +127,8 @@ class Order:
         if revision <= self.seen:  # listed meanwhile
             self._settle(write, self.as_shown(write, revision))
             return
+        # Visible when the write before it is the last visible one: no other write lies between the
+        # two.
         self._early[after] = write, revision
         self._show_early()
 

@@ -11,10 +11,7 @@ One etcd watch has the changes below our prefix (:class:`EtcdWatch`).  A stream 
 that blocks on it.  The thread passes each answer to the reactor and pauses while too many wait there.
 
 etcd keeps every revision until a client compacts its history; one of several servers does
-(:class:`Compaction`).  As in kube-apiserver (``k8s.io/apiserver/pkg/storage/etcd3/compact.go``), each
-server tries every five minutes to win the turn with a transaction on a key's version.  The winner
-compacts up to the revision of five minutes before, so a server that was disconnected for up to five
-minutes can resume its watch.
+(:class:`Compaction`).
 """
 
 from __future__ import annotations
@@ -620,6 +617,8 @@ class Compaction:
 
     async def _compact(self) -> None:
         revision = self._revision
+        # As in kube-apiserver (k8s.io/apiserver/pkg/storage/etcd3/compact.go): of all servers the
+        # one that writes the key's next version has the turn.
         compare = pb.Compare(target=pb.Compare.VERSION, key=self._key, version=self._turns)
         put = pb.PutRequest(key=self._key, value=str(revision).encode())
         request = pb.TxnRequest(
@@ -634,5 +633,7 @@ class Compaction:
             self._turns = kvs[0].version if kvs else 0
             return
         self._turns += 1
+        # That of one interval ago, so that a server that was disconnected for less can resume its
+        # watch.
         if revision:
             await self._client.write(COMPACT, pb.CompactionRequest(revision=revision))

@@ -1,12 +1,8 @@
 """
 A backup of a SQLite store, restored into etcd.
 
-The marker comes first and says that the store is not complete, so no server starts on a part.  Every
-transaction requires that very marker, so two restores cannot mix.  When all objects are copied and
-compared, the last transaction replaces the marker.
-
-etcd chooses the revisions.  So the marker keeps a number that is added to them: resourceVersions
-continue above all earlier ones, as after every restore.
+The marker comes first and says that the store is not complete, so no server starts on a part.  When
+all objects are copied and compared, the last transaction replaces the marker.
 """
 
 from __future__ import annotations
@@ -138,6 +134,8 @@ class _Restoring:
         for batch in _batches(self._keys, source.objects):
             await self._change(batch)
         await self._check(source.objects)
+        # etcd chooses the revisions: with this number added to them, resourceVersions continue
+        # above all earlier ones, as after every restore.
         self._keys.skipped = max(source.version, floor) + SKIPPED_VERSIONS
         value = MarkerValue(f"restored-{secrets.token_hex(8)}", self._keys.skipped).encode()
         answer = await self._change([_put(self._keys.marker, value)])
@@ -165,6 +163,7 @@ class _Restoring:
         value = restoring_marker(f"restore-{secrets.token_hex(8)}", floor)
         self.has_begun = True
         answer = await self._send(absent, [_put(self._keys.marker, value)])
+        # Every later transaction requires this very marker, so that two restores cannot mix.
         self._ours = _is_at(self._keys.marker, answer.header.revision)
         return floor
 

@@ -4,9 +4,8 @@ The server of a store for predecessors: processes that used the same file before
 Each predecessor gets every change, and sends its writes here.  The objects are secret and writes need no
 permission, so only processes of the same user are served (``SO_PEERCRED``).
 
-A predecessor that reads too slowly costs no memory: changes are not buffered for it but read from the
-history when it can take them, and a predecessor for which they are forgotten gets all objects.  While
-:data:`MAX_REQUESTS` of its requests are under way, no more are read.
+A predecessor that reads too slowly costs no memory, and one for which changes are forgotten gets all
+objects.  While :data:`MAX_REQUESTS` of its requests are under way, no more are read.
 """
 
 from __future__ import annotations
@@ -219,6 +218,7 @@ class _Predecessor(Protocol):
             self._send_list()
             return
         for table, event in changes:
+            # Not buffered: the rest is read from the history when the predecessor takes more.
             if self._is_paused:
                 return
             self._report(table, event)
