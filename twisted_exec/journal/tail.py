@@ -1,9 +1,6 @@
 """
 The newest output of a console, in memory.
 
-Bytes are collected in segments, because lines often print single bytes and a Python object per byte
-would need fifty times the memory.
-
 Times are marks: output from this offset on was printed at that time.  A mark per byte would need
 more memory than the bytes.  So output within 10 ms shares a mark, and within a line output within
 one second, unless the output goes to files; if there are still more than 8192 marks, every second one is deleted and the intervals
@@ -61,6 +58,8 @@ class Tail:
         self._marks.add(self.end, now, begins_line or _NEWLINE in data)
         last = self._segments[-1] if self._segments else None
         if last is None or len(last) + len(data) > self._segment_bytes:
+            # Lines often print single bytes, and a Python object for each would need fifty times
+            # the memory.
             last = bytearray()
             self._segments.append(last)
         last += data

@@ -9,8 +9,7 @@ other one has not received.
 :class:`EnduringStream` is the transport of the protocol that decodes the stream, which does not
 notice the change.  It keeps what it has sent until the client's answer to a ping shows that
 everything before the ping has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is further
-behind when its connection is lost cannot go on.  Keeping never pauses the producer: a client that
-answers no pings, or only some, would stop for good.
+behind when its connection is lost cannot go on.
 
 A connection that ends after the protocol has closed it is the end of the stream.  Every other loss
 is a loss on the way: the stream waits for a limited time.
@@ -228,6 +227,8 @@ class EnduringStream:
 
     def _keep(self, data: bytes) -> None:
         kept = self._kept
+        # The oldest bytes give way, and the producer is not paused: a client that answers no pings,
+        # or only some, would stop for good.
         kept.add(data)
         if kept.end - kept.first >= PING_BYTES and not self._asked and not self._is_asking:
             self._is_asking = True  # a ping is written, too

@@ -167,6 +167,7 @@ class Passage:
         try:
             if sessions.watcher is not None:
                 self._session.client_info = client_info(self._context)
+            # Last, as in kube-apiserver: 401, 403, 404, and only then whether it is an upgrade.
             await self._carry(require_upgrade(self._request))
         except BaseException as problem:
             code, reason = outcome(problem)

@@ -5,9 +5,8 @@ Each program has its own locator, which finds the next hop and authorizes the us
 the rest: it checks the upgrade, forwards and removes headers, passes on the backend's refusal, and
 keeps the session's record.
 
-Checks come in the order of kube-apiserver: authentication (401), authorization (403), the object
-(404, 400), and only then whether the request is an upgrade (400).  Every refusal names the machine,
-because its reader may have asked for many.
+Checks come in the order of kube-apiserver.  Every refusal names the machine, because its reader may
+have asked for many.
 
 :class:`Paths` finds connections to the next hop on which packets are lost without an error.
 """

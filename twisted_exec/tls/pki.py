@@ -23,9 +23,7 @@ The directory (:class:`PKI`) has three authorities and their certificates, under
 ``service-account.key``       key that signs tokens of ServiceAccounts
 ============================  ==================================================
 
-The three authorities must differ: otherwise the holder of the user CA could issue itself a
-certificate that forwards any identity.  ``twisted-exec pki`` and the standalone program create the
-same directory with this module.
+``twisted-exec pki`` and the standalone program create the same directory with this module.
 
 Certificates that expire soon are renewed: a renewed certificate has the same names and usages, a new
 key, and is signed by the current authority.
@@ -391,6 +389,8 @@ def write_private(path: str, content: bytes) -> None:
         raise TLSConfigError(f"cannot write {path!r}: {why}") from None
 
 
+# They must differ: otherwise the holder of the user CA could issue itself a certificate that forwards
+# any identity.
 SERVING, CLIENT, FORWARDING = "ca", "client-ca", "requestheader-ca"
 APISERVER = "apiserver"
 """File name of the API server's serving certificate."""

@@ -3,11 +3,9 @@ TLS as a server: certificate files that reload, and the certificates of clients.
 
 A context cannot change after its first connection, so a reload builds a new
 context; open connections keep theirs.  With client CAs the server requests a
-client certificate, but only *records* it during the handshake.  As in kube-apiserver,
-a bad certificate identifies no user, and another authenticator (a token, say)
-may still accept the request.  Nothing may trust the certificate before
-:func:`verify` has accepted it, against the CA that fits the purpose: users and
-forwarding proxies have different CAs.
+client certificate, but only *records* it during the handshake.  Nothing may trust the
+certificate before :func:`verify` has accepted it, against the CA that fits the purpose:
+users and forwarding proxies have different CAs.
 """
 
 from __future__ import annotations
@@ -147,7 +145,9 @@ class ServerTLS:
 def _record_only(
     connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
 ) -> bool:
-    # The verdict against the right CA comes later, in verify().
+    # The verdict against the right CA comes later, in verify().  As in kube-apiserver, a bad
+    # certificate identifies no user, and another authenticator (a token, say) may still accept the
+    # request.
     return True
 
 

@@ -10,9 +10,8 @@ callbacks: a failed send is left for the reactor to find a turn later.
 
 What is read is delivered in turns (:mod:`twisted_exec.tls.turns`).
 
-``Port.transport`` is Twisted's documented place for another server transport.
-``Connector._makeTransport`` is the same for clients; ``tests/tls/test_transport.py`` fails if it
-changes, or a method name of ``TLSMemoryBIOProtocol`` does.
+``tests/tls/test_transport.py`` fails if ``Connector._makeTransport`` changes, or a method name of
+``TLSMemoryBIOProtocol``.
 """
 
 from __future__ import annotations
@@ -268,6 +267,7 @@ def accept_unbuffered(port: IListeningPort) -> None:
 
 def accept_as(port: Any, transport: Callable[..., Any]) -> None:
     """Set the class of a port's *later* connections, and accept a few in each turn."""
+    # Twisted's documented place for another server transport.
     port.transport = transport
 
     def accept_some() -> None:

@@ -3,8 +3,7 @@ Short requests about open streams, such as those that end sessions, over few con
 
 A thousand sessions that end at once would cost each hop a thousand TLS handshakes, which take
 longer than the sessions may.  Here the requests to one hop share at most :data:`AT_ONCE`
-connections.  After many requests a connection is kept for a moment, because decisions about many
-sessions come in slices.
+connections.
 
 Requests that wait travel together: the body of the first one lists up to :data:`TOGETHER` others
 with its method, as ``{"requests": [{"target": ..., "headers": {...}}]}``.  The answer to it says in
@@ -183,6 +182,7 @@ class ControlRequests:
     def is_busy(self) -> bool:
         """True if connections are worth keeping for the next requests."""
         recent = self._recent
+        # Decisions about many sessions come in slices, so that more requests follow a moment later.
         return len(recent) == BUSY_REQUESTS and self.clock.seconds() - recent[0] <= BUSY_SECONDS
 
     def was_silent(self, key: object) -> bool:

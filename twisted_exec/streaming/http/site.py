@@ -2,7 +2,6 @@
 The HTTP server of every program, with limits for its connections, requests and buffers.
 
 :class:`Site` limits the number of connections, and the memory that slow clients take together.
-Only HTTP/1.1 is offered: HTTP/2 has no upgrade.
 
 An upgraded connection (:mod:`twisted_exec.streaming.http.upgrade_server`) no longer counts here.
 It is a session, limited by :mod:`twisted_exec.streaming.sessions.registry`.
@@ -584,6 +583,7 @@ class Site(server.Site):
         """No access log, see :meth:`startFactory`."""
 
     def acceptableProtocols(self) -> list[bytes]:
+        # HTTP/2 has no upgrade (RFC 9113 8.6).
         return [b"http/1.1"]
 
     def drain(self) -> None:

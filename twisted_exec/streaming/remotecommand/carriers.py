@@ -5,8 +5,7 @@ Both ends of a console, and bridges between protocols, create their carriers her
 request (:func:`accept`) or for an established connection (:func:`over`).
 
 The server and the client negotiate the protocol.  The server (:func:`choose_protocol`) picks the
-first of the client's protocols that is on *our* list; Go servers that adopt the client's list can
-be made to promise protocols that they do not speak.  Refusals are a JSON Status: kubectl shows its
+first of the client's protocols that is on *our* list.  Refusals are a JSON Status: kubectl shows its
 message, and cannot show plain text.
 
 The client (:class:`Attempt`) makes one offer per request, and checks the response to that offer.
@@ -299,6 +298,8 @@ def choose_protocol(request: Request) -> str:
     offered = values(headers, b"sec-websocket-protocol")
     if not tokens(offered):
         return UNNAMED
+    # Go servers that adopt the client's list can be made to promise protocols that they do not
+    # speak.
     chosen = negotiate(offered, PROTOCOLS)
     if chosen is None:
         # Go's servers answer 403, too, but without a body.

@@ -1,9 +1,8 @@
 """
 The user's end of a console, over WebSocket or SPDY.
 
-A session is over when the server ends the stream; the status before that says how.  Kubernetes' own
-client takes an end without a status for success, and a lost connection for the last thing received;
-here a session without a status counts as a lost connection, however politely it closed.
+A session is over when the server ends the stream; the status before that says how.  A session without
+a status counts as a lost connection, however politely it closed.
 
 A server without version 5 (it picks another subprotocol, or sends an empty 403 as Go's WebSocket
 server does) is tried again with version 4, which cannot signal the end of input, and then with
@@ -650,6 +649,8 @@ class ConsoleClient:
         self._tell_ending()
         if self._gone is not None and not self._detached:
             self._detached = True
+            # Kubernetes' own client takes an end without a status for success, and a lost
+            # connection for the last thing received.
             without_status = not (self._ending_delivered or self._left or self._why)
             self._user.detached(LOST if without_status else self._gone)
 

@@ -4,8 +4,6 @@ The end of a session by its terms: after a time without input, and at a point in
 Only what the user sends counts as use: input and changed sizes of the terminal.  Output does not, because a
 machine may print all day at a terminal that its user has left.  Keys of an observer count, although
 the machine does not get them.
-
-The timer does not move with each key.  When it is due, it looks when the user was last active.
 """
 
 from __future__ import annotations
@@ -70,6 +68,7 @@ class TimeLimits:
 
     def touch(self) -> None:
         """Take note that the user has sent something."""
+        # The timer does not move with each key: when it is due, it looks at this.
         self.last_input.at = self._clock.seconds()
 
     def hold_to(self, terms: Terms) -> None:

@@ -6,7 +6,7 @@ cut off, because a runtime or a poollet was killed or restarted, the reader of t
 log again at that offset.  The user sees a pause, and neither a lost nor a repeated byte.
 
 A response that ends properly is complete.  A refusal that waiting does not change ends the log; all
-others are retried for a minute, and a 403 of a server that may be starting for some seconds.
+others are retried for a minute.
 """
 
 from __future__ import annotations
@@ -222,6 +222,8 @@ class ResumedLog:
             self._continue(source)
 
     def _may_be_starting(self, error: APIError) -> bool:
+        # The first 403 may come from a server that is starting: the log is tried again for some
+        # seconds.
         if error.code != Forbidden.code or error.is_decided:
             self._forbidden_at = None
             return False

@@ -17,8 +17,7 @@ The `h2` library implements the protocol.  The decisions of :class:`SharedConnec
 * A silent peer gets a PING; without an answer the connection is dead, and within a minute every
   reader knows.
 * After GOAWAY the connection takes no further request, but streams that the sender still serves
-  continue; it closes with the last of them.  (`h2` would end the connection, so GOAWAY is handled
-  before `h2` sees it.)
+  continue; it closes with the last of them.
 * Server push is disabled.
 
 Sources: RFC 9113, §5.1.2, §5.2, §6.5-6.9.
@@ -358,6 +357,7 @@ class SharedConnection(TwistedProtocol):
     def _events(self, data: bytes) -> Iterator[Any]:
         try:
             for piece in self._frames.cut(data):
+                # h2 never sees a GOAWAY, at which it would end the connection.
                 if isinstance(piece, GoneAway):
                     yield piece
                 else:
