@@ -321,6 +321,7 @@ class OpenSegment:
         :raises OSError: that failed.
         """
         with opened(self._layer, self.path, os.O_RDWR) as descriptor:
+            # Before the checkpoint, which says that this is on the disk.
             self._layer.fdatasync(descriptor)
             self._write_checkpoint(descriptor, checkpoint)
 
@@ -375,6 +376,7 @@ class OpenSegment:
                     raise
                 break  # blocks before this one become one large block
             blocks.append((position, first, newlines, time_ns))
+            # A damaged record must not lead in a circle.
             position = previous if previous < position else 0
         self._reset_index()
         for block in reversed(blocks):

@@ -123,7 +123,7 @@ class SpliceEnd(Protocol):
     def resumeProducing(self) -> None:
         self._full = False
         # While the hop has paused the user, the machine's transport must not resume that user,
-        # although its buffer has room again.
+        # although its buffer is no longer full.
         if not self._withheld:
             self.transport.resumeProducing()
 

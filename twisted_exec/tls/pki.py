@@ -68,7 +68,7 @@ __path__: list[str] = []  # for the old path tls.pki.directory, see _moved
 
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
-_CLOCK_SKEW = timedelta(minutes=5)
+_CLOCK_SKEW = timedelta(minutes=5)  # for hosts whose clocks are behind
 LONGEST_COMMON_NAME = 64
 """Limit of names in X.520, enforced by cryptography and OpenSSL."""
 
@@ -106,6 +106,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         name = _subject(common_name, ())
         builder = _builder(name, name, key.public_key(), now, _CA_LIFE)
+        # It can sign no other CA (RFC 5280 4.2.1.9).
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
         builder = builder.add_extension(_key_usage(ca=True), True)
         identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())

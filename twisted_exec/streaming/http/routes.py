@@ -216,6 +216,8 @@ def is_local(request: Request) -> bool:
         address = ipaddress.ip_address(getattr(peer, "host", ""))
     except ValueError:
         return False
+    # A socket for both versions of IP reports ::ffff:127.0.0.1 (RFC 4291 2.5.5.2), which is not
+    # ::1.
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
 

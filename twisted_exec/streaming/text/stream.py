@@ -162,6 +162,7 @@ class TextAnswer(TextStream):
         for name, value in headers:
             request.setHeader(name, value)
         request.registerProducer(self, True)
+        # twisted.web writes the head with the first call, also of no bytes.
         request.write(b"")
 
     def watch(self) -> None:
@@ -188,6 +189,7 @@ class TextAnswer(TextStream):
 
     def _breaking(self) -> Callable[[], object]:
         self._response().unregisterProducer()
+        # ``finish`` would send the last chunk (RFC 9112 7.1), with which a text is complete.
         return self._response().channel.loseConnection
 
     def _cutting(self) -> Callable[[], object]:
@@ -332,7 +334,7 @@ class _End(Protocol):
 BINARY, BASE64 = "binary.k8s.io", "base64.binary.k8s.io"
 PROTOCOLS = (BINARY, BASE64)
 
-_BROKEN = 1011
+_BROKEN = 1011  # of RFC 6455 7.4.1: the server cannot go on
 _MESSAGE_BYTES = 32 << 10
 
 
