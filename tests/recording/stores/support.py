@@ -5,7 +5,6 @@ A bucket of moto's server on loopback.
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -16,15 +15,8 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.recording.stores.bucket import (
-    AccessKey,
-    Bucket,
-    BucketTarget,
-    Call,
-    parse_target,
-    transport_of,
-)
-from twisted_exec.recording.stores.s3 import S3Store
+from twisted_exec.recording.stores.bucket import AccessKey, BucketTarget, parse_target
+from twisted_exec.recording.stores.s3 import BucketClient, S3Store, transport_of
 
 reactor: Any = _reactor
 PART_BYTES = 10_000
@@ -50,7 +42,7 @@ class BucketCase(TestCase):
         return Deferred.fromCoroutine(self._create())
 
     async def _create(self) -> None:
-        await self.bucket().send(Call("PUT"))
+        await self.bucket().call("create_bucket")
 
     @property
     def backend(self) -> Any:
@@ -62,16 +54,16 @@ class BucketCase(TestCase):
         joined = "&".join([f"endpoint=http://127.0.0.1:{self.port}", *parameters])
         return parse_target(f"s3://{BUCKET}/consoles/a?{joined}")
 
-    def bucket(self, transport: Any = None) -> Bucket:
+    def bucket(self, transport: Any = None) -> BucketClient:
         """The bucket, with connections that the test closes."""
         target = self.target()
         transport = transport or transport_of(target, reactor)
         self.addCleanup(transport.close)
-        return Bucket(target, lambda: AccessKey("KEY", "SECRET"), transport, now)
+        return BucketClient(target, lambda: AccessKey("KEY", "SECRET"), transport, reactor)
 
     def make_store(self, transport: Any = None) -> S3Store:
         """A store in the bucket."""
-        return S3Store(self.bucket(transport), reactor, part_bytes=PART_BYTES)
+        return S3Store(self.bucket(transport), part_bytes=PART_BYTES)
 
     def leftovers(self) -> int:
         """The number of incomplete uploads."""
@@ -81,8 +73,3 @@ class BucketCase(TestCase):
         """The content of the bucket."""
         keys = self.backend.buckets[BUCKET].keys
         return {name: keys[name].value for name in keys}
-
-
-def now() -> datetime:
-    """The time of day."""
-    return datetime.now(UTC)

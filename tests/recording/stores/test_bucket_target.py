@@ -22,18 +22,23 @@ class TargetTests(SynchronousTestCase):
         """Without an endpoint it is Amazon's, with the bucket in the name of the host."""
         target = parse_target("s3://recordings/lab/a?region=eu-central-1")
         self.assertEqual(target.server, "https://recordings.s3.eu-central-1.amazonaws.com")
-        self.assertEqual((target.root, target.prefix), ("/", "lab/a"))
+        self.assertEqual(target.prefix, "lab/a")
         self.assertEqual(str(target), "s3://recordings/lab/a")
 
     def test_endpoint(self) -> None:
         """With an endpoint the bucket is in the path, unless the URL says otherwise."""
         target = parse_target(f"s3://recordings?{ENDPOINT}")
         self.assertEqual(target.server, "https://minio.example:9000")
-        self.assertEqual((target.root, target.prefix), ("/recordings/", ""))
+        self.assertEqual((target.is_path_style, target.prefix), (True, ""))
         target = parse_target(f"s3://recordings/?{ENDPOINT}&style=virtual")
         self.assertEqual(target.server, "https://recordings.minio.example:9000")
-        self.assertEqual(target.root, "/")
+        self.assertFalse(target.is_path_style)
         self.assertEqual(parse_target("s3://abc?endpoint=https://A:443/").host, "a")
+
+    def test_dots(self) -> None:
+        """A bucket with dots is in the path, because no certificate has its name."""
+        target = parse_target("s3://lab.recordings?region=eu-central-1")
+        self.assertEqual(target.server, "https://s3.eu-central-1.amazonaws.com")
 
     def test_refused(self) -> None:
         """Each URL that cannot be meant is refused, without its secrets."""
@@ -56,6 +61,7 @@ class TargetTests(SynchronousTestCase):
             ("s3://bucket?endpoint=https://u:SECRET@minio", "more than scheme"),
             ("s3://bucket?endpoint=http://minio", "in the clear"),
             ("s3://bucket?endpoint=https://192.0.2.1&style=virtual", "must be path"),
+            ("s3://a.bucket?style=virtual", "must be path"),
             ("s3://bucket#x", "fragment"),
             ("s3://[", "not a URL"),
         ]
@@ -67,6 +73,12 @@ class TargetTests(SynchronousTestCase):
 
 class CredentialsTests(SynchronousTestCase):
     """Where credentials come from."""
+
+    def test_secrets(self) -> None:
+        """The representation of credentials shows no secret."""
+        shown = repr(AccessKey("A", "SECRET", "TOKEN"))
+        self.assertNotIn("SECRET", shown)
+        self.assertNotIn("TOKEN", shown)
 
     def file(self, text: str) -> str:
         """A file of credentials."""

@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import needs
 from twisted_exec.recording.stores.directory import DirectoryStore
 from twisted_exec.recording.stores.option import store_option
 from twisted_exec.recording.stores.s3 import S3Store
@@ -32,6 +33,13 @@ class OptionTests(SynchronousTestCase):
         store = self.make("s3://bucket/a?region=r&credentials=/x")
         self.assertIsInstance(store, S3Store)
         self.assertEqual(store.url, "s3://bucket/a")
+
+    def test_without_boto3(self) -> None:
+        """A bucket is refused at the start if its library is missing; the message has the command."""
+        needs.without(self, "boto3")
+        error = self.assertRaises(ValueError, store_option, "s3://bucket/a")
+        self.assertIn("the extra s3 of twisted-exec: type pip install boto3", str(error))
+        self.assertIsInstance(self.make("file:///var/lib/a"), DirectoryStore)
 
     def test_refused(self) -> None:
         """Other values are refused with the forms that are possible."""

@@ -15,8 +15,8 @@ from tests.contracts.recording_store import RecordingStoreContract, stored, text
 from tests.recording.stores.support import PART_BYTES, BucketCase, reactor
 from twisted_exec.kube.transport import Request
 from twisted_exec.recording.stores import s3 as store_module
-from twisted_exec.recording.stores.bucket import transport_of
 from twisted_exec.recording.stores.interfaces import StoreError
+from twisted_exec.recording.stores.s3 import transport_of
 
 
 class Killed(Exception):

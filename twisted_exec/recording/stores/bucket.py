@@ -1,153 +1,25 @@
 """
-Signed requests to one bucket: its address, the credentials, and the signatures.
+The address of a bucket, and the credentials for it.
 
-Requests to S3 are signed with AWS Signature Version 4.
-Source: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
-
-Address and credentials of a bucket come from the URL in ``--recording-store``:
+Both come from the URL in ``--recording-store``:
 ``s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=...&style=...&ca=...&credentials=...``
 """
 
 from __future__ import annotations
 
 import configparser
-import hmac
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from hashlib import sha256
-from typing import Any, Protocol
-from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api.status import APIError
-from twisted_exec.kube.kubeconfig.client_config import (
-    ClientConfig,
-    KubeConfigError,
-    Material,
-    is_loopback,
-    proxy_for,
-)
-from twisted_exec.kube.transport import HTTPTransport, Request
+from twisted_exec.kube.kubeconfig.client_config import is_loopback
 from twisted_exec.recording.stores.interfaces import StoreError
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading, warn_if_public
-
-_ANSWER_BYTES = 4 << 20
-_SECONDS = 60.0
-_BODY_SECONDS = 600.0
-"""Time limit of a request with a body."""
-_EMPTY_DIGEST = sha256(b"").hexdigest()
-
-
-class Transport(Protocol):
-    """The methods of :class:`HTTPTransport` that a bucket needs."""
-
-    async def collect(
-        self, request: Request, *, timeout_seconds: float, limit_bytes: int
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """See :meth:`HTTPTransport.collect`."""
-
-    def close(self) -> Deferred[None]:
-        """See :meth:`HTTPTransport.close`."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """
-    A request.
-
-    :param key: of the object; empty for the bucket.
-    :param payload: SHA-256 of the body in hexadecimal digits; empty if the caller does not know it.
-    """
-
-    method: str
-    key: str = ""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = field(default=b"", repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    payload: str = ""
-    limit_bytes: int = _ANSWER_BYTES
-
-
-class Bucket:
-    """
-    Sends requests to a bucket.
-
-    :param credentials: returns the present credentials, or raises :class:`StoreError`.
-    :param now: returns the time of day in UTC.
-    """
-
-    def __init__(
-        self,
-        target: BucketTarget,
-        credentials: Callable[[], AccessKey],
-        transport: Transport,
-        now: Callable[[], datetime],
-    ) -> None:
-        self.target = target
-        self._credentials, self._transport, self._now = credentials, transport, now
-
-    async def send(self, call: Call) -> tuple[int, bytes]:
-        """
-        Send a request; return code and body of the answer, which may be a refusal.
-
-        :raises StoreError: the bucket does not answer, or there are no credentials.
-        """
-        path = self.target.root + call.key
-        payload = call.payload or (sha256(call.body).hexdigest() if call.body else _EMPTY_DIGEST)
-        signed = RequestSigner(self._credentials(), self.target.region).sign(
-            call.method,
-            path,
-            call.parameters,
-            {"host": self.target.host, **call.headers},
-            payload,
-            self._now(),
-        )
-        request = Request(
-            call.method,
-            f"{path}?{query(call.parameters)}" if call.parameters else path,
-            call.body,
-            "application/octet-stream",
-            headers=signed,
-        )
-        try:
-            code, _, body = await self._transport.collect(
-                request,
-                timeout_seconds=_BODY_SECONDS if call.body else _SECONDS,
-                limit_bytes=call.limit_bytes,
-            )
-        except CancelledError:
-            raise
-        except (APIError, KubeConfigError) as problem:
-            raise StoreError("unreachable", str(problem)) from None
-        return code, body
-
-    def close(self) -> Deferred[None]:
-        """Close connections."""
-        return self._transport.close()
-
-
-def transport_of(target: BucketTarget, reactor: Any) -> HTTPTransport:
-    """
-    Return the connections to a bucket.
-
-    :raises KubeConfigError: the proxy in the environment is not the URL of a proxy.
-    """
-    config = ClientConfig(
-        server=target.server,
-        ca=Material(path=target.ca),
-        proxy_url=proxy_for(target.endpoint, os.environ),
-    )
-    return HTTPTransport(config, reactor, peer="the bucket")
-
-
-ALGORITHM = "AWS4-HMAC-SHA256"
-_SERVICE = "s3"
 
 
 @dataclass(frozen=True)
@@ -157,64 +29,6 @@ class AccessKey:
     key_id: str
     secret: str = field(repr=False)
     token: str = field(default="", repr=False)
-
-
-@dataclass(frozen=True)
-class RequestSigner:
-    """Signs requests of one user in one region."""
-
-    credentials: AccessKey
-    region: str
-
-    def sign(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str],
-        headers: Mapping[str, str],
-        payload: str,
-        now: datetime,
-    ) -> Sequence[tuple[str, str]]:
-        """
-        Return the headers of a signed request.
-
-        :param path: percent-encoded.
-        :param headers: all that are signed, ``Host`` among them.
-        :param payload: SHA-256 of the body, in hexadecimal digits.
-        :param now: in UTC.
-        """
-        signed = {name.lower(): value.strip() for name, value in headers.items()}
-        signed["x-amz-date"] = time = f"{now:%Y%m%dT%H%M%SZ}"
-        signed["x-amz-content-sha256"] = payload
-        if self.credentials.token:
-            signed["x-amz-security-token"] = self.credentials.token
-        names = ";".join(sorted(signed))
-        lines = [method, path, query(parameters)]
-        lines += [f"{name}:{signed[name]}" for name in sorted(signed)]
-        canonical = "\n".join([*lines, "", names, payload])
-        scope = f"{now:%Y%m%d}/{self.region}/{_SERVICE}/aws4_request"
-        text = f"{ALGORITHM}\n{time}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
-        key = f"AWS4{self.credentials.secret}".encode()
-        for part in scope.split("/"):
-            key = _mac(key, part)
-        signature = _mac(key, text).hex()
-        signed["authorization"] = (
-            f"{ALGORITHM} Credential={self.credentials.key_id}/{scope},"
-            f"SignedHeaders={names},Signature={signature}"
-        )
-        return list(signed.items())
-
-
-def query(parameters: Mapping[str, str]) -> str:
-    """Return the query of a URL in the form that is signed."""
-    return "&".join(
-        f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}"
-        for name, value in sorted(parameters.items())
-    )
-
-
-def _mac(key: bytes, text: str) -> bytes:
-    return hmac.digest(key, text.encode(), "sha256")
 
 
 _PARAMETERS = ("endpoint", "region", "style", "ca", "credentials")
@@ -264,11 +78,6 @@ class BucketTarget:
         """URL of the server of requests."""
         return f"{self.endpoint.scheme}://{self.host}"
 
-    @property
-    def root(self) -> str:
-        """Path of the bucket; ends with a slash."""
-        return f"/{self.bucket}/" if self.is_path_style else "/"
-
 
 def parse_target(text: str) -> BucketTarget:
     """
@@ -297,12 +106,16 @@ def parse_target(text: str) -> BucketTarget:
     region = options.get("region", _REGION)
     if not _REGION_NAME.fullmatch(region):
         raise ValueError(f"{region!r} is not a region")
-    style = options.get("style", "path" if "endpoint" in options else "virtual")
+    # No wildcard in a certificate is for a bucket with dots.
+    is_in_path = "endpoint" in options or "." in bucket
+    style = options.get("style", "path" if is_in_path else "virtual")
     if style not in ("path", "virtual"):
         raise ValueError("style is path or virtual")
     endpoint = _endpoint(options.get("endpoint", f"https://s3.{region}.amazonaws.com"))
     if style == "virtual" and _ADDRESS.fullmatch(endpoint.hostname or ""):
         raise ValueError("the endpoint is an address: the style must be path")
+    if style == "virtual" and "." in bucket:
+        raise ValueError("the name of the bucket has dots: the style must be path")
     return BucketTarget(
         bucket,
         prefix,

@@ -6,23 +6,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.program.options import ProgramOption
-from twisted_exec.recording.stores.bucket import (
-    Bucket,
-    BucketTarget,
-    credentials_of,
-    parse_target,
-    transport_of,
-)
+from twisted_exec.recording.stores.bucket import parse_target
 from twisted_exec.recording.stores.directory import DirectoryStore
 from twisted_exec.recording.stores.interfaces import IRecordingStore
-from twisted_exec.recording.stores.s3 import S3Store
+from twisted_exec.recording.stores.s3 import bucket_store
 
 FORMS = "file:///DIRECTORY or s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=REGION&credentials=FILE"
 """The forms of the option's value."""
@@ -44,21 +37,14 @@ def store_option(text: str) -> MakeStore:
             raise ValueError("the URL of a directory is file:///DIRECTORY, an absolute path")
         return partial(DirectoryStore, os.path.normpath(path))
     if scheme == "s3" and separator:
-        return partial(_bucket, parse_target(text))
+        target = parse_target(text)
+        if find_spec("boto3") is None:
+            raise ValueError(
+                "a bucket needs boto3, the extra s3 of twisted-exec: type pip install boto3 in the "
+                "environment of this program"
+            )
+        return partial(bucket_store, target)
     raise ValueError(f"give {FORMS}")
-
-
-def _bucket(target: BucketTarget, reactor: Any) -> IRecordingStore:
-    try:
-        transport = transport_of(target, reactor)
-    except KubeConfigError as problem:
-        raise ValueError(str(problem)) from None
-    bucket = Bucket(target, credentials_of(target, os.environ, reactor), transport, _now)
-    return S3Store(bucket, reactor)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 RECORDING_STORE = ProgramOption(

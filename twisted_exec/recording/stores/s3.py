@@ -1,29 +1,43 @@
 """
-An S3-compatible bucket as a store of recordings, and its answers, which are XML.
+An S3-compatible bucket as a store of recordings.
 
 A short recording is one request.  A longer one is uploaded in parts, and becomes an object when the last
 request joins them.  S3 itself remembers the parts of an upload, so an attempt after a crash needs no
 state of ours: it lists the upload's parts, compares their hashes, and sends the parts that are missing or
 differ.  The earlier attempt need not have had the same content.
+
+boto3 makes and signs the requests, and reads the answers.  It opens no connections: they are those of
+:class:`HTTPTransport`, with its proxies, certificates, limits of time and size, and messages.
 """
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from hashlib import md5, sha256
+from io import BytesIO
+from threading import Lock, local
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
-from xml.sax.saxutils import escape
 
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 from zope.interface import implementer
 
+from twisted_exec.api.status import APIError
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    KubeConfigError,
+    Material,
+    proxy_for,
+)
+from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.recording.stores.bucket import Bucket, Call
+from twisted_exec.recording.stores.bucket import AccessKey, BucketTarget, credentials_of
 from twisted_exec.recording.stores.interfaces import (
+    MAX_READ_BYTES,
     SUFFIX,
     IRecordingStore,
     NotStored,
@@ -42,8 +56,309 @@ PART_BYTES = 5 << 20
 """The least size of all parts but the last; 10 000 of them are 48 GiB."""
 _MOST_PARTS = 10_000
 _PAGE = 1000
-_OK, _PARTIAL_CONTENT, _NOT_FOUND, _RANGE_NOT_SATISFIABLE = 200, 206, 404, 416
-_ERROR_BYTES = 64 << 10
+_PARTIAL_CONTENT, _NOT_FOUND, _RANGE_NOT_SATISFIABLE = 206, 404, 416
+
+_ANSWER_BYTES = 4 << 20
+_SECONDS = 60.0
+_BODY_SECONDS = 600.0
+"""Time limit of a request with a body."""
+_MOST_MARKS = 60_000
+"""
+Opening brackets, and equals signs, of an answer; a full page has some 25 000.  Python parses a million of them in
+a second, in which no console is served: the parser does not let other threads run.
+"""
+_MESSAGE_CHARACTERS = 200
+_FULL = ("EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity")
+_INSUFFICIENT_STORAGE = 507
+_NOT_S3 = "the bucket's answer is not one of S3: check the URL of the store"
+_PARSING = (ValueError, TypeError, LookupError, AttributeError)
+"""Exceptions of boto3's parser, other than its own classes."""
+_OTHER_HEADERS = ("content-length", "expect", "user-agent", "x-amzn-trace-id")
+"""Headers of boto3 that the transport has itself, or that come from the environment; boto3 signs none of them."""
+
+
+def transport_of(target: BucketTarget, reactor: Any) -> HTTPTransport:
+    """
+    Return the connections to a bucket.
+
+    :raises KubeConfigError: the proxy in the environment is not the URL of a proxy.
+    """
+    config = ClientConfig(
+        server=target.server,
+        ca=Material(path=target.ca),
+        proxy_url=proxy_for(target.endpoint, os.environ),
+    )
+    return HTTPTransport(config, reactor, peer="the bucket")
+
+
+class Refusal(StoreError):
+    """
+    The bucket answered with an error.
+
+    :param code: of HTTP.
+    :param name: of S3, such as ``NoSuchKey``; maybe empty.
+    """
+
+    def __init__(self, kind: str, message: str, code: int, name: str = "") -> None:
+        super().__init__(kind, message)
+        self.code, self.name = code, name
+
+
+class BucketClient:
+    """
+    Calls operations of S3.
+
+    boto3 would block a thread until the answer has arrived, and no cancellation reaches a thread.  So boto3
+    is called for milliseconds, once or twice: its hook ``before-send`` first takes the signed request from
+    it, and then gives it the answer.  Only answers that report success come to boto3, which could repeat
+    the others, or follow them to another server.
+
+    :param credentials: returns the present credentials, or raises :class:`StoreError`.
+    :param transport: a :class:`HTTPTransport`.
+    """
+
+    def __init__(
+        self,
+        target: BucketTarget,
+        credentials: Callable[[], AccessKey],
+        transport: Any,
+        reactor: Any,
+    ) -> None:
+        self.target = target
+        self._credentials, self._transport, self._reactor = credentials, transport, reactor
+        self._boto: tuple[AccessKey, Any] | None = None
+        self._local = local()
+
+    async def call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
+        """
+        Call an operation; see :meth:`send`.
+
+        :return: what the method of boto3's client returns.
+        """
+        answer = await self.send(operation, **parameters)
+        if not _is_harmless(answer[1]):
+            raise StoreError("answer", _NOT_S3)
+        read: Mapping[str, Any] = await self.in_thread(
+            self._call, self._credentials(), operation, parameters, answer
+        )
+        return read
+
+    async def send(self, operation: str, **parameters: Any) -> tuple[int, bytes]:
+        """
+        Call an operation.  Cancelling aborts its request.
+
+        :param operation: name of the method of boto3's client, such as ``get_object``.
+        :param parameters: without the bucket.
+        :return: code and body of the answer, which reports success.
+        :raises Refusal: the bucket answered with an error.
+        :raises StoreError: the bucket does not answer, or not as S3 does; or there are no credentials.
+        """
+        signed = await self.in_thread(self._call, self._credentials(), operation, parameters)
+        # boto3 makes a stream of bytes.
+        request = self._request(signed, parameters.get("Body", signed.body) or b"")
+        try:
+            code, _, body = await self._transport.collect(
+                request,
+                timeout_seconds=_BODY_SECONDS if request.body else _SECONDS,
+                limit_bytes=MAX_READ_BYTES if signed.stream_output else _ANSWER_BYTES,
+            )
+        except (APIError, KubeConfigError) as problem:
+            raise StoreError("unreachable", str(problem)) from None
+        # Some requests report a failure in the body of a 200; but a recording may have any content.
+        if not 200 <= code < 300 or (b"<Error" in body and not signed.stream_output):
+            raise _refusal(code, body)
+        return code, body
+
+    def in_thread(self, work: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+        """Call a function in a thread.  Cancelling discards its result."""
+        pool = self._reactor.getThreadPool()
+        return deferToThreadPool(self._reactor, pool, work, *arguments)
+
+    def close(self) -> Deferred[None]:
+        """Close connections."""
+        closed: Deferred[None] = self._transport.close()
+        return closed
+
+    def _request(self, signed: Any, body: bytes) -> Request:
+        path = signed.url.removeprefix(self.target.server)
+        if path == signed.url or path[:1] != "/":
+            raise StoreError(
+                "refused",
+                f"boto3 has another address for {self.target} than {self.target.server}: change "
+                "endpoint, region or style in the URL of the store",
+            )
+        headers = [("host", self.target.host)]
+        for name, value in signed.headers.items():
+            if name.lower() not in _OTHER_HEADERS:
+                headers.append((name, value.decode() if isinstance(value, bytes) else str(value)))
+        return Request(signed.method, path, body, "application/octet-stream", headers=headers)
+
+    # In a thread.
+
+    def _call(
+        self,
+        key: AccessKey,
+        operation: str,
+        parameters: dict[str, Any],
+        answer: tuple[int, bytes] | None = None,
+    ) -> Any:
+        """Return the signed request, or what boto3 reads in an answer."""
+        # Importing boto3 takes half a second of CPU, which programs without a bucket need not wait for.
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
+
+        if "Body" in parameters:
+            # Buckets that lock their objects demand Content-MD5.
+            check = md5(parameters["Body"], usedforsecurity=False).digest()
+            parameters = {**parameters, "ContentMD5": b64encode(check).decode()}
+        self._local.answer = answer
+        try:
+            with _creating:
+                if self._boto is None or self._boto[0] != key:
+                    self._boto = key, create_client(self.target, key, self._send)
+                client = self._boto[1]
+            return getattr(client, operation)(Bucket=self.target.bucket, **parameters)
+        except _Signed as signed:
+            return signed.request
+        except (BotoCoreError, ClientError, ResponseParserError, *_PARSING) as problem:
+            if answer is None:
+                raise StoreError("refused", f"{self.target}: {_one_line(str(problem))}") from None
+            raise StoreError("answer", _NOT_S3) from None
+
+    def _send(self, request: Any, **_: Any) -> Any:
+        """Return the answer to a request, as the hook ``before-send``; without one, raise the request."""
+        from botocore.awsrequest import AWSResponse
+
+        if self._local.answer is None:
+            raise _Signed(request)
+        code, body = self._local.answer
+        return AWSResponse(request.url, code, {}, _Content(body))
+
+
+class _Signed(Exception):
+    def __init__(self, request: Any) -> None:
+        super().__init__()
+        self.request = request
+
+
+class _Content(BytesIO):
+    """The body of an answer, as boto3 reads it."""
+
+    def stream(self) -> Sequence[bytes]:
+        return [self.read()]
+
+
+_creating = Lock()
+"""Clients may be used by many threads; sessions may not."""
+
+
+@cache
+def _session() -> Any:
+    """
+    Return a session of boto3 that reads no file but boto3's own, and no variable of the environment.
+
+    It remembers the description of S3, which takes most of the time that a client takes.
+    """
+    import boto3.session
+    from botocore.configprovider import ConstantProvider
+    from botocore.loaders import Loader
+    from botocore.session import Session
+
+    # Without names in files and in the environment, variables have their defaults.
+    variables = {
+        name: (None, None, default, convert)
+        for name, (_, _, default, convert) in Session.SESSION_VARIABLES.items()
+    }
+    for name in ("config_file", "credentials_file"):
+        variables[name] = (None, None, os.devnull, None)
+    session = Session(session_vars=variables)
+    session.get_component("config_store").set_config_provider("s3", ConstantProvider(None))
+    # Without ~/.aws/models.
+    models = Loader([Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
+    session.register_component("data_loader", models)
+    return boto3.session.Session(botocore_session=session)
+
+
+def create_client(target: BucketTarget, key: AccessKey, send: Callable[..., Any]) -> Any:
+    """
+    Return boto3's client of a bucket.
+
+    :param send: the hook ``before-send``.
+    """
+    from botocore.config import Config
+
+    client = _session().client(
+        "s3",
+        region_name=target.region,
+        endpoint_url=target.endpoint.geturl(),
+        aws_access_key_id=key.key_id,
+        aws_secret_access_key=key.secret,
+        aws_session_token=key.token or None,
+        config=Config(
+            signature_version="s3v4",
+            retries={"mode": "standard", "total_max_attempts": 1},
+            ignore_configured_endpoint_urls=True,
+            # Not all services know the newer checksums.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            s3={
+                "addressing_style": "path" if target.is_path_style else "virtual",
+                "payload_signing_enabled": True,
+            },
+        ),
+    )
+    client.meta.events.register("before-send.s3", send)
+    return client
+
+
+def _is_harmless(body: bytes) -> bool:
+    """
+    Return whether an answer may be parsed.
+
+    A declaration could define entities that expand to any amount of memory; no answer of S3 has one.  In
+    UTF-16, which the parser detects, all markup has zeros.
+    """
+    marks = max(body.count(b"<"), body.count(b"="))
+    return b"<!" not in body and b"\0" not in body and marks <= _MOST_MARKS
+
+
+def _refusal(code: int, body: bytes) -> Refusal:
+    """Return the error of an answer."""
+    text = f"the bucket answered {code}"
+    if 300 <= code < 400:
+        return Refusal(
+            "refused",
+            f"{text}; redirects are not followed: correct the endpoint, region and style in the URL of "
+            "the store",
+            code,
+        )
+    name, message = _error(body)
+    kind = "full" if code == _INSUFFICIENT_STORAGE or name in _FULL else "refused"
+    return Refusal(kind, ": ".join(filter(None, (text, name, message))), code, name)
+
+
+def _error(body: bytes) -> tuple[str, str]:
+    """Return code and message of an error; they are empty if there are none."""
+    try:
+        # In another encoding entities would be overlooked.
+        tree = ElementTree.fromstring(body.strip().decode() if _is_harmless(body) else "")
+    except (ElementTree.ParseError, ValueError, LookupError):
+        return "", ""
+    # The other elements repeat parts of the request, which logs do not need.
+    name, message = (tree.findtext(f"{{*}}{each}", "") for each in ("Code", "Message"))
+    return _one_line(name), _one_line(message).rstrip(".")
+
+
+def _one_line(text: str) -> str:
+    printable = "".join(each if each.isprintable() else " " for each in text)
+    return printable[:_MESSAGE_CHARACTERS].strip()
+
+
+class UploadPart(NamedTuple):
+    """A part of an upload."""
+
+    size: int
+    etag: str
 
 
 @implementer(IRecordingStore)
@@ -51,13 +366,14 @@ class S3Store:
     """
     Recordings as objects ``PREFIX/NAME.cast``.
 
+    Cancelling a Deferred aborts the request that is under way.
+
     :param part_bytes: smaller only in tests.
     """
 
-    def __init__(self, bucket: Bucket, reactor: Any, *, part_bytes: int = PART_BYTES) -> None:
+    def __init__(self, bucket: BucketClient, *, part_bytes: int = PART_BYTES) -> None:
         self.url = str(bucket.target)
-        self._bucket, self._reactor = bucket, reactor
-        self._part_bytes = part_bytes
+        self._bucket, self._part_bytes = bucket, part_bytes
         self._prefix = f"{bucket.target.prefix}/" if bucket.target.prefix else ""
 
     def location(self, name: str) -> str:
@@ -78,17 +394,20 @@ class S3Store:
         entries: list[StoreEntry] = []
         start, is_last = self._key(after) if after else self._prefix, False
         while len(entries) < limit and not is_last:
-            parameters = {"list-type": "2", "prefix": self._prefix, "start-after": start}
-            parameters["max-keys"] = str(min(limit, _PAGE))
-            body = await self._require(Call("GET", parameters=parameters))
-            objects = page(body, "Contents")
-            is_last = objects.is_last or not objects.elements
-            for each in objects.elements:
+            page = await self._bucket.call(
+                "list_objects_v2",
+                Prefix=self._prefix,
+                StartAfter=start,
+                MaxKeys=min(limit, _PAGE),
+            )
+            objects = _entries(page, "Contents")
+            is_last = not page["IsTruncated"] or not objects
+            for each in objects:
                 start = each.get("Key", "")
                 name = start.removeprefix(self._prefix).removesuffix(SUFFIX)
                 # Leave out objects of other programs, and of other prefixes below ours.
                 if is_name(name) and start == self._key(name):
-                    entries.append(StoreEntry(name, _number(each.get("Size", ""))))
+                    entries.append(StoreEntry(name, _required(each, "Size")))
         return entries[:limit]
 
     def delete(self, name: str) -> Deferred[None]:
@@ -102,28 +421,19 @@ class S3Store:
     def _key(self, name: str) -> str:
         return f"{self._prefix}{name}{SUFFIX}"
 
-    async def _require(self, call: Call) -> bytes:
-        """Send a request that must succeed; return the body of the answer."""
-        code, body = await self._bucket.send(call)
-        require_success(code, body)
-        return body
-
     # Reading.
 
     async def _read(self, name: str, offset: int, limit: int) -> bytes:
-        call = Call(
-            "GET",
-            self._key(name),
-            headers={"range": f"bytes={offset}-{offset + limit - 1}"},
-            limit_bytes=max(limit, _ERROR_BYTES),
-        )
-        code, body = await self._bucket.send(call)
-        if code == _RANGE_NOT_SATISFIABLE:
-            return b""
-        if code == _NOT_FOUND and error(body)[0] != "NoSuchBucket":
-            raise NotStored(self.location(name))
-        if code not in (_OK, _PARTIAL_CONTENT):
-            require_success(code, body)
+        try:
+            code, body = await self._bucket.send(
+                "get_object", Key=self._key(name), Range=f"bytes={offset}-{offset + limit - 1}"
+            )
+        except Refusal as error:
+            if error.code == _RANGE_NOT_SATISFIABLE:
+                return b""
+            if error.code == _NOT_FOUND and error.name != "NoSuchBucket":
+                raise NotStored(self.location(name)) from None
+            raise
         if code != _PARTIAL_CONTENT and offset:
             raise StoreError("answer", "the bucket ignores ranges of bytes")
         return body[:limit]
@@ -140,7 +450,10 @@ class S3Store:
                 return stored
         first = await fill(read, 0, self._part_bytes)
         if len(first) < self._part_bytes:
-            return Stored(len(first), await self._send(Call("PUT", key, body=first)))
+            whole = sha256()
+            await self._bucket.in_thread(_hashed, first, whole)
+            await self._bucket.send("put_object", Key=key, Body=first)
+            return Stored(len(first), whole.hexdigest())
         return await self._put_parts(key, first, read)
 
     async def _exists(self, name: str) -> bool:
@@ -162,41 +475,29 @@ class S3Store:
                 )
             sizes.append(len(data))
             offset += len(data)
-            etag = await self._in_thread(_hashed, data, whole)
+            # To hash some megabytes in the reactor would delay every console.
+            etag = await self._bucket.in_thread(_hashed, data, whole)
             if parts.get(len(sizes)) != UploadPart(len(data), etag):
-                parameters = {"uploadId": upload, "partNumber": str(len(sizes))}
-                await self._send(Call("PUT", key, parameters, data))
+                await self._bucket.send(
+                    "upload_part", Key=key, UploadId=upload, PartNumber=len(sizes), Body=data
+                )
             data = await fill(read, offset, self._part_bytes)
         parts = await self._parts(key, upload)
-        if [
-            parts.get(number, UploadPart(-1, "")).size for number in range(1, len(sizes) + 1)
-        ] != sizes:
+        numbers = range(1, len(sizes) + 1)
+        if [parts.get(number, UploadPart(-1, "")).size for number in numbers] != sizes:
             raise StoreError("answer", "the bucket has other parts than it was sent")
-        etags = (parts[number].etag for number in range(1, len(sizes) + 1))
-        await self._require(
-            Call("POST", key, {"uploadId": upload}, completion(f'"{each}"' for each in etags))
+        complete = [{"PartNumber": each, "ETag": f'"{parts[each].etag}"'} for each in numbers]
+        await self._bucket.send(
+            "complete_multipart_upload",
+            Key=key,
+            UploadId=upload,
+            MultipartUpload={"Parts": complete},
         )
         return Stored(offset, whole.hexdigest())
 
-    async def _send(self, call: Call) -> str:
-        """Send a part, or a whole object, with hashes that the bucket compares; return the SHA-256."""
-        payload, check = await self._in_thread(_checksums, call.body)
-        # Buckets that lock their objects demand Content-MD5.
-        await self._require(
-            Call(
-                call.method,
-                call.key,
-                call.parameters,
-                call.body,
-                {"content-md5": check},
-                payload,
-            )
-        )
-        return str(payload)
-
     async def _new_upload(self, key: str) -> str:
-        body = await self._require(Call("POST", key, {"uploads": ""}))
-        return text(body, "UploadId")
+        answer = await self._bucket.call("create_multipart_upload", Key=key)
+        return str(_required(answer, "UploadId"))
 
     async def _incomplete_upload(self, key: str) -> str:
         """Return the newest incomplete upload, and abort others; empty if there is none."""
@@ -206,45 +507,67 @@ class S3Store:
 
     async def _uploads(self, key: str) -> Sequence[str]:
         """Return the incomplete uploads of an object, the newest last."""
-        body = await self._require(Call("GET", parameters={"uploads": "", "prefix": key}))
-        uploads = page(body, "Upload").elements
-        own = [each for each in uploads if each.get("Key") == key and each.get("UploadId")]
-        own.sort(key=lambda each: each.get("Initiated", ""))
+        page = await self._bucket.call("list_multipart_uploads", Prefix=key)
+        own = [
+            each
+            for each in _entries(page, "Uploads")
+            if each.get("Key") == key and each.get("UploadId")
+        ]
+        own.sort(key=lambda each: str(each.get("Initiated", "")))
         return [each["UploadId"] for each in own]
 
     async def _parts(self, key: str, upload: str) -> dict[int, UploadPart]:
         parts: dict[int, UploadPart] = {}
         while True:
-            parameters = {"uploadId": upload, "max-parts": str(_PAGE)}
-            if parts:
-                parameters["part-number-marker"] = str(max(parts))
-            body = await self._require(Call("GET", key, parameters))
-            listed = page(body, "Part")
-            before = len(parts)
-            for each in listed.elements:
-                part = UploadPart(_number(each.get("Size", "")), each.get("ETag", "").strip('"'))
-                parts[_number(each.get("PartNumber", ""))] = part
+            page = await self._bucket.call(
+                "list_parts",
+                Key=key,
+                UploadId=upload,
+                MaxParts=_PAGE,
+                PartNumberMarker=max(parts, default=0),
+            )
+            listed, before = _entries(page, "Parts"), len(parts)
+            for each in listed:
+                part = UploadPart(_required(each, "Size"), each.get("ETag", "").strip('"'))
+                parts[_required(each, "PartNumber")] = part
             if len(parts) > _MOST_PARTS:
                 raise StoreError("answer", "the bucket lists more parts than an upload can have")
-            if listed.is_last or len(parts) == before:
+            if not page["IsTruncated"] or len(parts) == before:
                 return parts
 
     async def _abort(self, uploads: Sequence[str], key: str) -> None:
         for upload in uploads:
-            code, body = await self._bucket.send(Call("DELETE", key, {"uploadId": upload}))
-            if code != _NOT_FOUND:
-                require_success(code, body)
+            await self._remove("abort_multipart_upload", Key=key, UploadId=upload)
 
     async def _delete(self, key: str) -> None:
-        code, body = await self._bucket.send(Call("DELETE", key))
-        if code != _NOT_FOUND:
-            require_success(code, body)
+        await self._remove("delete_object", Key=key)
         await self._abort(await self._uploads(key), key)
 
-    async def _in_thread(self, work: Any, *arguments: Any) -> Any:
-        # To hash some megabytes in the reactor would delay every console.
-        pool = self._reactor.getThreadPool()
-        return await deferToThreadPool(self._reactor, pool, work, *arguments)
+    async def _remove(self, operation: str, **parameters: str) -> None:
+        """Call an operation that deletes; it succeeds if there is nothing."""
+        try:
+            await self._bucket.send(operation, **parameters)
+        except Refusal as error:
+            if error.code != _NOT_FOUND:
+                raise
+
+
+def _entries(page: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    """
+    Return the entries of a page of a list.
+
+    :raises StoreError: it is not a page.
+    """
+    if "IsTruncated" not in page:
+        raise StoreError("answer", _NOT_S3)
+    entries: Sequence[Mapping[str, Any]] = page.get(name, ())
+    return entries
+
+
+def _required(answer: Mapping[str, Any], name: str) -> Any:
+    if name not in answer:
+        raise StoreError("answer", f"the bucket's answer has no {name}")
+    return answer[name]
 
 
 def _hashed(data: bytes, whole: Any) -> str:
@@ -255,142 +578,15 @@ def _hashed(data: bytes, whole: Any) -> str:
     return md5(data, usedforsecurity=False).hexdigest()
 
 
-def _checksums(data: bytes) -> tuple[str, str]:
-    """Return SHA-256 in hexadecimal digits, and the value of Content-MD5."""
-    check = b64encode(md5(data, usedforsecurity=False).digest()).decode()
-    return sha256(data).hexdigest(), check
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise StoreError("answer", "the bucket's answer has no number where there must be one")
-    return int(text)
-
-
-_MESSAGE_CHARACTERS = 200
-_FULL = ("EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity")
-_INSUFFICIENT_STORAGE = 507
-_MOST_MARKS = 60_000
-"""
-Opening brackets, and equals signs, of an answer; a full page has some 25 000.  A million of them take a second to
-parse, in which no console is served.
-"""
-
-
-class UploadPart(NamedTuple):
-    """A part of an upload."""
-
-    size: int
-    etag: str
-
-
-@dataclass(frozen=True)
-class ListPage:
+def bucket_store(target: BucketTarget, reactor: Any) -> S3Store:
     """
-    A page of a list.
+    Return the store in a bucket.
 
-    :param elements: the entries, each with the texts of its elements.
-    :param is_last: there are no more pages.
+    :raises ValueError: the proxy in the environment is not the URL of a proxy.
     """
-
-    elements: Sequence[dict[str, str]]
-    is_last: bool
-
-
-def page(body: bytes, entry: str) -> ListPage:
-    """
-    Read a page of a list.
-
-    :param entry: name of the elements of entries.
-    :raises StoreError: it is not a page.
-    """
-    tree = _parse(body)
-    entries = [
-        {_name(field): field.text or "" for field in each} for each in tree if _name(each) == entry
-    ]
-    # Services differ in the name of the root; all have this element.
-    truncated = tree.findtext("{*}IsTruncated")
-    if truncated is None:
-        raise StoreError("answer", _NOT_S3)
-    return ListPage(entries, truncated != "true")
-
-
-def text(body: bytes, name: str) -> str:
-    """
-    Return the text of an element.
-
-    :raises StoreError: there is none.
-    """
-    value = _parse(body).findtext(f"{{*}}{name}", "")
-    if not value:
-        raise StoreError("answer", f"the bucket's answer has no {name}")
-    return value
-
-
-def require_success(code: int, body: bytes) -> None:
-    """
-    Check an answer, also one that reports its failure in the body of a 200.
-
-    :raises StoreError: the request failed.
-    """
-    if 200 <= code < 300 and b"<Error" not in body[:1000]:
-        return
-    if 300 <= code < 400:
-        raise StoreError(
-            "refused",
-            f"the bucket answered {code}; redirects are not followed: correct the endpoint, region "
-            "and style in the URL of the store",
-        )
-    name, message = error(body)
-    kind = "full" if code == _INSUFFICIENT_STORAGE or name in _FULL else "refused"
-    details = ": ".join(filter(None, (name, message)))
-    raise StoreError(kind, f"the bucket answered {code}" + (f": {details}" if details else ""))
-
-
-def error(body: bytes) -> tuple[str, str]:
-    """Return code and message of an error; they are empty if there are none."""
     try:
-        tree = _parse(body)
-    except StoreError:
-        return "", ""
-    # The other elements repeat parts of the request, which logs do not need.
-    name, message = (tree.findtext(f"{{*}}{each}", "") for each in ("Code", "Message"))
-    return _one_line(name), _one_line(message).rstrip(".")
-
-
-def completion(etags: Iterator[str]) -> bytes:
-    """Return the body of the request that joins the parts, which are in their order."""
-    parts = "".join(
-        f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag)}</ETag></Part>"
-        for number, etag in enumerate(etags, 1)
-    )
-    namespace = "http://s3.amazonaws.com/doc/2006-03-01/"
-    return (
-        f'<CompleteMultipartUpload xmlns="{namespace}">{parts}</CompleteMultipartUpload>'.encode()
-    )
-
-
-def _parse(body: bytes) -> ElementTree.Element:
-    # S3 sends white space while a long request is under way.  A declaration could define entities
-    # that expand to any amount of memory; no answer of S3 has one.  In another encoding it would be
-    # overlooked here.
-    try:
-        content = body.strip().decode()
-        if "<!" in content or max(content.count("<"), content.count("=")) > _MOST_MARKS:
-            raise ValueError
-        tree = ElementTree.fromstring(content)
-    except (ElementTree.ParseError, ValueError, LookupError):
-        raise StoreError("answer", _NOT_S3) from None
-    return tree
-
-
-_NOT_S3 = "the bucket's answer is not one of S3: check the URL of the store"
-
-
-def _name(element: ElementTree.Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
-def _one_line(text: str) -> str:
-    printable = "".join(each if each.isprintable() else " " for each in text)
-    return printable[:_MESSAGE_CHARACTERS].strip()
+        transport = transport_of(target, reactor)
+    except KubeConfigError as problem:
+        raise ValueError(str(problem)) from None
+    credentials = credentials_of(target, os.environ, reactor)
+    return S3Store(BucketClient(target, credentials, transport, reactor))
