@@ -207,14 +207,20 @@ class RecorderTests(SynchronousTestCase):
         self.assertEqual(self.events(), [])
 
     def test_refused(self) -> None:
-        """Refused Events are dropped silently, such as those of a deleted machine."""
-        self.cluster.problem = Forbidden("not yours")
-        with capturedLogs() as logs:
-            self.recorder.record(self.vm, "Normal", "Deleted", "x")
-        self.assertEqual(list(logs), [])
-        asked = len(self.cluster.requests)
-        self.clock.pump([10.0] * 10)
-        self.assertEqual(len(self.cluster.requests), asked)
+        """
+        Refused Events are dropped: silently in a namespace that is being deleted, and otherwise the
+        operator is told once, since a right may be missing.
+        """
+        ending = "unable to create new content in namespace lab because it is being terminated"
+        missing = 'events is forbidden: User "poollet" cannot create resource "events"'
+        for message, logged in ((ending, []), (missing, [missing]), (missing, [])):
+            self.cluster.problem = Forbidden(message)
+            with capturedLogs() as logs:
+                self.recorder.record(self.vm, "Normal", "Deleted", "x")
+            self.assertEqual([each["why"] for each in logs], logged)
+            asked = len(self.cluster.requests)
+            self.clock.pump([10.0] * 10)
+            self.assertEqual(len(self.cluster.requests), asked)
 
     def test_long(self) -> None:
         """Long messages are cut at the Kubernetes limit, between characters."""

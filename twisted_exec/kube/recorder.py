@@ -26,7 +26,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS
 from twisted_exec.api.kinds.events import cut_message, new_event
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import AlreadyExists, APIError, NotFound, one_line
+from twisted_exec.api.status import AlreadyExists, APIError, Forbidden, NotFound, one_line
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.informers import Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
@@ -140,7 +140,8 @@ class Recorder:
         self._waiting: dict[_Key, None] = {}
         self._writing: Deferred[None] | None = None
         self._stopped = False
-        self._problem = ""
+        self._problem = 0
+        """Code of the last refusal that was logged; 0 after a success."""
 
     def record(
         self, about: Object, type: str, reason: str, message: str, *, at: float | None = None
@@ -228,7 +229,7 @@ class Recorder:
                 continue
             try:
                 await self._put(record)
-                self._tell_operator("")
+                self._problem = 0
                 record.failures = 0
                 backoff.reset()
             except APIError as error:
@@ -243,10 +244,8 @@ class Recorder:
             self._waiting[key] = None
         else:
             self._told.pop(key, None)
-        # A namespace that is being deleted answers 403 (admission plugin NamespaceLifecycle), and a
-        # deleted one 404.
-        if error.code not in (NotFound.code, 403):
-            self._tell_operator(error.message)
+        if error.code != NotFound.code and not _is_ending(error):
+            self._tell_operator(error)
 
     async def _put(self, record: _Told) -> None:
         if record.exists:
@@ -269,10 +268,11 @@ class Recorder:
         name = record.body["metadata"]["name"]
         await self._client.patch(EVENTS.resource, name, patch, record.namespace)
 
-    def _tell_operator(self, problem: str) -> None:
-        if problem and problem != self._problem:
-            self._log.warn("events cannot be written: {why}", why=problem)
-        self._problem = problem
+    def _tell_operator(self, problem: APIError) -> None:
+        # Compared by code, because messages name namespaces.
+        if problem.code != self._problem:
+            self._log.warn("events cannot be written: {why}", why=problem.message)
+        self._problem = problem.code
 
     def _written(self, _: object) -> None:
         self._writing = None
@@ -280,6 +280,11 @@ class Recorder:
     def _failed(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
             self._log.failure("writing events failed", failure)
+
+
+def _is_ending(error: APIError) -> bool:
+    """Return whether the namespace is being deleted (admission plugin NamespaceLifecycle)."""
+    return error.code == Forbidden.code and "being terminated" in error.message
 
 
 _Value = TypeVar("_Value")
