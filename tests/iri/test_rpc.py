@@ -296,6 +296,22 @@ class TimeTests(RPCCase):
         for one in waiting:
             one.callback(pb.VersionResponse())
 
+    async def test_slow_part(self) -> None:
+        """A runtime that itself reports timeouts is not silent: the connection stays."""
+
+        def refuse(_: Any) -> None:
+            raise api.GatewayTimeout("the hypervisor does not answer")
+
+        self.runtime.answers["version"] = refuse
+        self.serve()
+        client = self.connect()
+        opened = set()
+        for _ in range(4):
+            found = await self.refusal(client.version(pb.VersionRequest()))
+            self.assertEqual(found.code, 504)
+            opened |= set(self.gate().open)
+        self.assertEqual(len(opened), 1)
+
     async def test_stop_frees(self) -> None:
         """A stopped server leaves no file behind."""
         server = self.serve()

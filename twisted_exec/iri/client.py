@@ -373,7 +373,8 @@ class IRIClient(Service):
         # A runtime's own 502 or 503 is UNAVAILABLE, too, but brings its Status.
         if code is grpc.StatusCode.UNAVAILABLE and attached_status(trailing) is None:
             return self._unreachable(self._with_our_part(future.details() or ""))
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        # The same of its 408 or 504, which shows that the connection works.
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED and attached_status(trailing) is None:
             self._timeouts += 1
         else:
             self._heard()
