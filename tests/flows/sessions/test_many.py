@@ -21,6 +21,7 @@ from tests.flows.consoles import Screen, watch
 from tests.flows.deployment import Deployment, machine, pause, settled
 from tests.flows.programs import start
 from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError, GatewayTimeout
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.processes import ProcessTable
@@ -269,7 +270,14 @@ class ManyLogsTests(TestCase):
 
     async def say(self, deployment: Deployment, name: str, word: str) -> None:
         """Let a machine print a word."""
-        screen = await watch(deployment.admin, name)
+        while True:
+            try:
+                screen = await watch(deployment.admin, name)
+                break
+            except APIError as error:
+                # All logs connect at once to a poollet that has just started.
+                if error.code != GatewayTimeout.code:
+                    raise
         screen.type(b"echo %b''%b\n" % (word[:2].encode(), word[2:].encode()))
         await screen.until(rb"\r\n%b\r\n" % word.encode())
         await screen.leave()
