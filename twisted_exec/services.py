@@ -7,6 +7,7 @@ are in :mod:`twisted_exec.machines`.  No other module of the project imports thi
 
 from __future__ import annotations
 
+from twisted_exec.apiserver.auditing import DEFAULT_POLICY as DEFAULT_AUDIT_POLICY
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
@@ -25,6 +26,7 @@ from twisted_exec.tls.pki import FORWARDING_USER, create_pki, open_pki, write_ku
 from twisted_exec.tls.server import ServerTLS
 
 __all__ = [
+    "DEFAULT_AUDIT_POLICY",
     "FORWARDING_USER",
     "APIServer",
     "APIServerSettings",

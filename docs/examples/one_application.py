@@ -26,6 +26,7 @@ from twisted_exec.clients import ClientConfig, KubeClient, Material
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
 from twisted_exec.machines import RuntimeHost, RuntimeSettings
 from twisted_exec.services import (
+    DEFAULT_AUDIT_POLICY,
     FORWARDING_USER,
     APIServer,
     APIServerSettings,
@@ -60,6 +61,7 @@ api_server = APIServer(
         poollet_certificate=forwarding.certificate,
         poollet_key=forwarding.key,
         poollet_ca=pki.serving_ca,
+        audit_policy=DEFAULT_AUDIT_POLICY,
     ),
     MemoryStorage(),  # or SQLiteStorage(path, reactor), or your own IStorage
     audit,

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import gc
 import itertools
+from typing import Any
 from weakref import WeakSet
 
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionRefusedError, ProcessDone, ProcessTerminated
+from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -314,6 +316,19 @@ class OpeningTests(SynchronousTestCase):
         self.failureResultOf(opened, ServiceUnavailable)
         assert early.ending is not None
         self.assertEqual(early.ending.message, "the console cannot be opened: no QEMU here")
+
+    def test_raises(self) -> None:
+        """An application's console that raises has failed, as one that returns a failure."""
+
+        class RaisingConsole(MemoryConsole):
+            def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
+                raise ServiceUnavailable("the file is not there yet")
+
+        shared = SharedConsole(RaisingConsole(), Clock())
+        early = MemoryStream(shared.viewer())
+        self.failureResultOf(shared.open(), ServiceUnavailable)
+        assert early.ending is not None
+        self.assertIn("the file is not there yet", early.ending.message)
 
     def test_ended_while_opening(self) -> None:
         """A machine that is deleted meanwhile: connecting is given up."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.api.test_kinds import KindTestCase
 from tests.apiserver.support import APITestCase
 from tests.examples.test_examples import EXAMPLES
 from twisted_exec.api import kinds
@@ -15,15 +16,41 @@ NOTES = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/machinenotes
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
+def notes() -> Kind:
+    """Return the kind of ``note_kind.py``."""
+    namespace: dict[str, Any] = {"__name__": "note_kind"}
+    exec((EXAMPLES / "note_kind.py").read_text(), namespace)
+    kind: Kind = namespace["MACHINENOTES"]
+    return kind
+
+
+class NoteRuleTests(KindTestCase):
+    """Rules of MachineNotes."""
+
+    kind = notes()
+    good = {"machine": "vm", "text": "replace the disk"}
+
+    def test_needed(self) -> None:
+        """The machine and the text are required."""
+        self.assertEqual(self.create(spec=self.good)["spec"]["severity"], "Info")
+        self.assertEqual(
+            self.refused(spec={}), ["spec.machine: Required value", "spec.text: Required value"]
+        )
+
+    def test_immutable(self) -> None:
+        """A note stays with its machine."""
+        refused = self.update_refused(
+            self.create(spec=self.good), spec={**self.good, "machine": "x"}
+        )
+        self.assertEqual(refused, ["spec.machine: Forbidden: field is immutable"])
+
+
 class NoteTestCase(APITestCase):
     """An API server in memory that serves notes."""
 
     def notes(self) -> Kind:
-        """Return the kind of ``note_kind.py``."""
-        namespace: dict[str, Any] = {"__name__": "note_kind"}
-        exec((EXAMPLES / "note_kind.py").read_text(), namespace)
-        kind: Kind = namespace["MACHINENOTES"]
-        return kind
+        """Return the kind; a subclass may change it."""
+        return notes()
 
     def setUp(self) -> None:
         self.kind = self.notes()

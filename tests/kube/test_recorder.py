@@ -208,12 +208,13 @@ class RecorderTests(SynchronousTestCase):
 
     def test_refused(self) -> None:
         """
-        Refused Events are dropped: silently in a namespace that is being deleted, and otherwise the
-        operator is told once, since a right may be missing.
+        Refused Events are dropped: silently if the namespace or the machine is being deleted; a
+        missing right is logged once.
         """
         ending = "unable to create new content in namespace lab because it is being terminated"
+        gone = 'the poollet of machine pool "pool-a" may not create events "vm.fd7"'
         missing = 'events is forbidden: User "poollet" cannot create resource "events"'
-        for message, logged in ((ending, []), (missing, [missing]), (missing, [])):
+        for message, logged in ((ending, []), (gone, []), (missing, [missing]), (missing, [])):
             self.cluster.problem = Forbidden(message)
             with capturedLogs() as logs:
                 self.recorder.record(self.vm, "Normal", "Deleted", "x")

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 from automat import TypeMachineBuilder
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
@@ -799,7 +799,8 @@ class SharedConsole:
         number = self._line_number
         factory = Factory.forProtocol(lambda: Line(self, number))
         factory.noisy = False
-        self._opening = self._console.connect(factory)
+        # A console of an application may raise instead of returning a failure.
+        self._opening = maybeDeferred(self._console.connect, factory)
         self._opening.addCallbacks(self._connected, self._not_connected)
 
     def _connected(self, line: Line) -> None:

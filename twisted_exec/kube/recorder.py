@@ -244,7 +244,10 @@ class Recorder:
             self._waiting[key] = None
         else:
             self._told.pop(key, None)
-        if error.code != NotFound.code and not _is_ending(error):
+        # A namespace that is being deleted answers 403 (admission plugin NamespaceLifecycle), and so
+        # does an API server of ours to a poollet whose machine is gone.
+        is_missing_right = "cannot create resource" in error.message  # by RBAC, as in Kubernetes
+        if error.code != NotFound.code and (error.code != Forbidden.code or is_missing_right):
             self._tell_operator(error)
 
     async def _put(self, record: _Told) -> None:
@@ -280,11 +283,6 @@ class Recorder:
     def _failed(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
             self._log.failure("writing events failed", failure)
-
-
-def _is_ending(error: APIError) -> bool:
-    """Return whether the namespace is being deleted (admission plugin NamespaceLifecycle)."""
-    return error.code == Forbidden.code and "being terminated" in error.message
 
 
 _Value = TypeVar("_Value")

@@ -45,7 +45,7 @@ NOTHING = "<none>"
 
 def cell(*path: str, missing: str = NOTHING) -> Callable[[Object], str]:
     """
-    Return a function that reads a field as the text of a cell.
+    Return a function that reads a field as the text of a cell; a boolean is ``true`` or ``false``.
 
     :param path: the keys that lead to the field, such as ``"spec", "machine"``.
     :param missing: the text if the field is absent or empty.
@@ -57,7 +57,7 @@ def cell(*path: str, missing: str = NOTHING) -> Callable[[Object], str]:
             value = value.get(key)
             if value is None or value == "":
                 return missing
-        return str(value)
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
     return read
 
