@@ -223,6 +223,7 @@ class StopTests(MachineCase):
 
 
 KILLED = """
+import os
 import sys
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
@@ -236,7 +237,9 @@ from twisted_exec.runtimes.supervised import MachineSettings
 
 async def main():
     table = ProcessTable(reactor, MARK)
-    stubborn = "trap '' HUP TERM; setsid sleep 1000 & echo up; while :; do sleep 1000; done"
+    # Until the trap is set, the end of the runtime ends the shell as well.
+    up = sys.argv[1] + "-up"
+    stubborn = f"trap '' HUP TERM; setsid sleep 1000 & echo > {up}; while :; do sleep 1000; done"
     classes = [
         {"name": "stubborn", "driver": "pty", "command": ["/bin/sh", "-c", stubborn],
          "same_user": True, "capabilities": {"cpu": 1, "memory": "1Mi"}},
@@ -251,7 +254,9 @@ async def main():
     runtime.startService()
     for name in ("stubborn", "vm"):
         await runtime.create_machine(pb.CreateMachineRequest(machine=machine(name, name)))
-    while any(one.state != pb.MACHINE_RUNNING for one in runtime.machines.records):
+    while not os.path.exists(up) or any(
+        one.state != pb.MACHINE_RUNNING for one in runtime.machines.records
+    ):
         pause = Deferred()
         reactor.callLater(0.01, pause.callback, None)
         await pause
