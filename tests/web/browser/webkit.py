@@ -40,10 +40,15 @@ _EVALUATED = """const done = arguments[arguments.length - 1];
     (value) => done({value: value === undefined ? null : value}),
     (error) => done({error: String(error)}),
 );"""
-# Listens from the first command to a document on.
+# Listens from the first command to a document on.  A document that another one replaces goes on until then; its last
+# reports wait in the storage.
 _LISTEN = """(() => {
     const reports = (self.reportsOfTest ??= []);
     const report = (kind, text) => reports.push([kind, text]);
+    reports.unshift(...JSON.parse(sessionStorage.getItem('reportsOfTest') ?? '[]'));
+    sessionStorage.removeItem('reportsOfTest');
+    addEventListener('pagehide', () =>
+        sessionStorage.setItem('reportsOfTest', JSON.stringify(reports.splice(0))));
     addEventListener('securitypolicyviolation', (event) =>
         report('violation', `${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
     addEventListener('error', (event) => event.message && report('exception', event.message));
