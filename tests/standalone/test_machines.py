@@ -15,12 +15,14 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import CLUSTERROLEBINDINGS
 from twisted_exec.api.status import Forbidden
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.program.config_file import ConfigError
 from twisted_exec.standalone.machines import (
     NAMESPACE,
     SHELL,
     console_commands,
     create_missing,
     demo_objects,
+    load_classes,
     permission_binding,
     until_running,
 )
@@ -32,6 +34,12 @@ ALL = {
     "machines/demo-shell",
     "machines/demo-vm",
 }
+
+
+FURTHER = """
+classes:
+- {name: lab, driver: pty, command: [/bin/cat], same_user: true, capabilities: {cpu: 2, memory: 64Mi}}
+"""
 
 
 class MachinesCase(SynchronousTestCase):
@@ -104,6 +112,30 @@ class CreateMissingTests(MachinesCase):
         self.assertEqual(self.machines(), ["demo-shell"])
         self.assertEqual(self.create({"pty", "qemu"}, created), ALL)
         self.assertEqual(self.machines(), ["demo-shell", "demo-vm"])
+
+    def test_further_classes(self) -> None:
+        """A class of ``--classes`` gets a class of the API with its capabilities, and no machine."""
+        path = self.mktemp()
+        with open(path, "w") as file:
+            file.write(FURTHER)
+        further = load_classes(path)
+        offered = {"pty", "lab"}
+        objects = demo_objects(IRONCORE, "local", offered, further)
+        made = create_missing(self.client, objects, set())
+        self.successResultOf(Deferred.fromCoroutine(made))
+        lab = self.successResultOf(self.client.get(IRONCORE.workload_class, "lab"))
+        self.assertEqual(lab["capabilities"], {"cpu": "2", "memory": str(64 << 20)})
+        self.assertEqual(self.machines(), ["demo-shell"])
+        self.assertEqual(len(demo_objects(IRONCORE, "local", {"pty"}, further)), 2)
+
+    def test_names_of_classes(self) -> None:
+        """The program's own classes keep their names."""
+        path = self.mktemp()
+        with open(path, "w") as file:
+            file.write(FURTHER.replace("lab", "pty"))
+        with self.assertRaisesRegex(ConfigError, "class 'pty' is one of this program's own"):
+            load_classes(path)
+        self.assertEqual(load_classes(None), ())
 
     def test_made_but_not_written_down(self) -> None:
         """A start that was killed in between is finished by the next."""

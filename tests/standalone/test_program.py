@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -196,6 +197,32 @@ class ReadyTests(StandaloneCase):
         self.addCleanup(user.stop)
         user.type(b"exit 7\n")
         self.assertEqual(await user.ended, 7, user.output)
+
+    async def test_further_classes(self) -> None:
+        """A machine of a class of ``--classes`` runs, and has a console."""
+        path = os.path.join(self.directory, "classes.yaml")
+        command = (
+            "{name: lab, driver: pty, command: [/bin/sh, -c, 'read word; exit 9'], same_user: true"
+        )
+        with open(path, "w") as file:
+            file.write(f"classes:\n- {command}, capabilities: {{cpu: 2, memory: 64Mi}}}}\n")
+        await self.ready("--without-demo", "--without-spaces", "--classes", path)
+        env = {"KUBECONFIG": self.kubeconfig, "HOME": self.directory}
+        body = {
+            "apiVersion": "compute.ironcore.dev/v1alpha1",
+            "kind": "Machine",
+            "metadata": {"name": "one"},
+            "spec": {"machineClassRef": {"name": "lab"}},
+        }
+        kubectl = kubectls.found()["kubectl"]
+        code, _, said = await kubectls.run(
+            kubectl, "create", "-f", "-", env=env, stdin=json.dumps(body).encode()
+        )
+        self.assertEqual(code, 0, said)
+        user = programs.start(["kubectl", "console", "one"], env=env)
+        self.addCleanup(user.stop)
+        user.type(b"word\n")
+        self.assertEqual(await user.ended, 9, user.output)
 
     async def test_own_machine(self) -> None:
         """The tutorial's machine names no pool, and runs."""
@@ -431,5 +458,8 @@ class RefusedTests(StandaloneCase):
         )
         await self.refused(
             r"--pods-view and --no-pods-view: give one of them", "--pods-view", "--no-pods-view"
+        )
+        await self.refused(
+            r"cannot read /.*/nix: No such file or directory", "--port", "0", "--classes", "nix"
         )
         await self.refused(r".*--prot.*; see twistd exec-standalone --help", "--prot", "1")

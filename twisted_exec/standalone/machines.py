@@ -1,5 +1,5 @@
 """
-Demo machines, and a permission of the poollet, created on the first start.
+Demo machines, further classes, and a permission of the poollet, created on the first start.
 
 Each is created only once, so that users can delete or change it.  The state directory records what
 was created.  A machine whose class was unavailable (because QEMU was not installed) is created
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from twisted_exec.auth.rbac import PERMISSION_WATCHER
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.program.config_file import ConfigError
+from twisted_exec.runtimes.config import ClassConfig, load
 
 NAMESPACE = "default"
 SHELL, VM = "demo-shell", "demo-vm"
@@ -80,17 +82,40 @@ class DemoObject:
         return f"{self.resource.plural}/{self.name}"
 
 
-def demo_objects(dialect: Dialect, pool: str, offered: Collection[str]) -> list[DemoObject]:
+def load_classes(path: str | None) -> tuple[ClassConfig, ...]:
+    """
+    Read the file of ``--classes``: further classes besides the program's own.
+
+    :param path: ``None`` without the option.
+    :raises ConfigError: the file is wrong, or a class has the name of one of the program's own.
+    """
+    classes = load(path) if path else ()
+    for each in classes:
+        if each.name in (PTY, QEMU):
+            raise ConfigError(
+                f"{path}: class {each.name!r} is one of this program's own; choose another name"
+            )
+    return tuple(classes)
+
+
+def demo_objects(
+    dialect: Dialect, pool: str, offered: Collection[str], further: Iterable[ClassConfig] = ()
+) -> list[DemoObject]:
     """
     Return the classes and machines for the runtime's classes.
 
     :param offered: names of the runtime's classes.
+    :param further: those of ``--classes``, which get no machine.
     """
     objects: list[DemoObject] = []
     for class_name, machine, memory in ((PTY, SHELL, "64Mi"), (QEMU, VM, "128Mi")):
         if class_name in offered:
-            objects.append(_class(dialect, class_name, memory))
+            objects.append(_class(dialect, class_name, {"cpu": "1", "memory": memory}))
             objects.append(_machine(dialect, machine, class_name, pool))
+    for each in further:
+        if each.name in offered:
+            capabilities = {name: str(amount) for name, amount in each.resources.items()}
+            objects.append(_class(dialect, each.name, capabilities))
     return objects
 
 
@@ -105,8 +130,8 @@ def permission_binding(dialect: Dialect, pool: str) -> DemoObject:
     return _object(resource, f"{PERMISSION_WATCHER}-{pool}", body)
 
 
-def _class(dialect: Dialect, name: str, memory: str) -> DemoObject:
-    return _object(dialect.workload_class, name, {"capabilities": {"cpu": "1", "memory": memory}})
+def _class(dialect: Dialect, name: str, capabilities: Mapping[str, str]) -> DemoObject:
+    return _object(dialect.workload_class, name, {"capabilities": dict(capabilities)})
 
 
 def _machine(dialect: Dialect, name: str, class_name: str, pool: str) -> DemoObject:

@@ -21,7 +21,7 @@ import getpass
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -66,7 +66,7 @@ from twisted_exec.program.options import (
 from twisted_exec.program.service import AsyncService, let_sessions_end
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
-from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.config import ClassConfig, parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.recordings.service import RecordingSettings
@@ -81,6 +81,7 @@ from twisted_exec.standalone.machines import (
     console_commands,
     create_missing,
     demo_objects,
+    load_classes,
     permission_binding,
     until_running,
 )
@@ -142,6 +143,7 @@ class Settings:
     :param storage: makes the API server's store, given the reactor; a file of the state
         directory when ``None``.
     :param demo: create demo machines; otherwise only the class for shells is created.
+    :param classes: machine classes besides the program's own.
     :param client_ca: path of a further client CA; empty for none.
     :param sessions: limits of concurrent sessions of each part; ``None`` for as many as file
         descriptors allow.
@@ -221,6 +223,19 @@ class Settings:
         default=True,
         metadata={
             OPTION: ProgramOption("without-demo", "Create no demo machines, and offer shells only.")
+        },
+    )
+    classes: Sequence[ClassConfig] = field(
+        default=(),
+        metadata={
+            OPTION: ProgramOption(
+                "classes",
+                "YAML file with further machine classes, as of exec-runtime.  A class of the API is "
+                "created for each.",
+                default=None,
+                is_path=True,
+                convert=load_classes,
+            )
         },
     )
     spaces: bool = field(
@@ -432,7 +447,7 @@ class Standalone(AsyncService):
         )
         created = self._state.names(CREATED)
         dialect = self.settings.dialect
-        objects = demo_objects(dialect, POOL, runtime.offered)
+        objects = demo_objects(dialect, POOL, runtime.offered, self.settings.classes)
         if not self.settings.demo:
             objects = [each for each in objects if each.resource != dialect.workload]
         objects.append(permission_binding(dialect, POOL))
@@ -603,7 +618,7 @@ def runtime_settings(
     :param sockets: directory for its socket.
     """
     return RuntimeSettings(
-        classes=parse(CLASSES if settings.demo else SHELLS),
+        classes=[*parse(CLASSES if settings.demo else SHELLS), *settings.classes],
         state_directory=directory,
         iri_target=f"unix://{sockets}/iri.sock",
         drain_seconds=_LAST_WORD_SECONDS,

@@ -10,6 +10,7 @@ from typing import Any
 from twisted.application.service import IService
 
 from twisted_exec.apiserver.options import OIDCOptions, issuers, web_client
+from twisted_exec.program.config_file import ConfigError
 from twisted_exec.program.options import settings_of
 from twisted_exec.program.start import make_service
 from twisted_exec.standalone.service import Settings, Standalone
@@ -49,6 +50,7 @@ def makeService(options: Options) -> IService:
     return make_service(
         PROGRAM,
         lambda reactor: _program(options, reactor),
+        (ConfigError,),
         options=options,
         limits=options.session_limits,
     )
