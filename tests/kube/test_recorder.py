@@ -213,7 +213,9 @@ class RecorderTests(SynchronousTestCase):
         """
         ending = "unable to create new content in namespace lab because it is being terminated"
         gone = 'the poollet of machine pool "pool-a" may not create events "vm.fd7"'
-        missing = 'events is forbidden: User "poollet" cannot create resource "events"'
+        missing = (
+            'events is forbidden: User "poollet" cannot patch resource "events" in API group ""'
+        )
         for message, logged in ((ending, []), (gone, []), (missing, [missing]), (missing, [])):
             self.cluster.problem = Forbidden(message)
             with capturedLogs() as logs:

@@ -101,7 +101,7 @@ class BadRequest(APIError):
 
 
 class Unauthorized(APIError):
-    """Nobody vouches for the user (401)."""
+    """The request has no valid credentials (401)."""
 
     code, reason = 401, "Unauthorized"
 
@@ -220,7 +220,7 @@ class TooManyRequests(APIError):
     """
     A limit is reached for now (429).
 
-    :param retry_after_seconds: when it may be free again; ``None``: nobody knows.
+    :param retry_after_seconds: when the client may try again; ``None`` if that is not known.
     """
 
     code, reason = 429, "TooManyRequests"

@@ -303,7 +303,7 @@ class ServerParts:
 @dataclass(frozen=True, kw_only=True)
 class ServerContext:
     """
-    A server's place in its process.
+    The parts of a process that its server uses.
 
     :param audit: receives the audit records.
     :param execute: runs the work on large objects; by default at once.
@@ -356,7 +356,7 @@ def assemble(
 
 class _Server:
     """
-    A server that is being assembled: its parts, to which each method adds the routes of some objects.
+    A server that is being assembled.  Methods that begin with ``add_`` add routes.
 
     :ivar verbs: without admission.
     """
@@ -382,9 +382,9 @@ class _Server:
         self._trail = Trail(context.audit, "apiserver", reactor)
         self.sessions = Sessions(self._trail, SessionMetrics(context.metrics), settings.sessions)
         RoundTripMetrics(context.metrics, self.sessions)
-        authorizer = self._authorizer()
-        self._gate = Gate(control_plane.authenticator, authorizer, self._gate_policy())
-        self.guard = self._session_guard()
+        authorizer = self._make_authorizer()
+        self._gate = Gate(control_plane.authenticator, authorizer, self._make_policy())
+        self.guard = self._make_guard()
         requests = RequestRights(storage, dialects, authorizer, now)
         self._admissions = [
             self._restrictions,
@@ -419,7 +419,7 @@ class _Server:
             self.session_objects,
             self.guard,
         ]
-        self.leading = self._leading(replica)
+        self.leading = self._make_leader(replica)
         self.routes = GatedRoutes()
         self._queue = FairQueue(context.execute, QueueMetrics(context.metrics))
         self._turns = SharedTurns(reactor)
@@ -429,7 +429,7 @@ class _Server:
         """Machines are shown as Pods, too."""
         return kinds.PODS in self._registry.kinds
 
-    def _authorizer(self) -> ConsoleVerbs:
+    def _make_authorizer(self) -> ConsoleVerbs:
         policies, names, has_pods = self._policies, self._names, self._has_pods
 
         def is_strict(attributes: Attributes) -> bool:
@@ -445,7 +445,7 @@ class _Server:
             pods=has_pods,
         )
 
-    def _gate_policy(self) -> GatePolicy:
+    def _make_policy(self) -> GatePolicy:
         # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
         # session by its id.
         return GatePolicy(
@@ -453,7 +453,7 @@ class _Server:
             accepts_session=lambda session: not self.sessions.has(session),
         )
 
-    def _session_guard(self) -> SessionGuard:
+    def _make_guard(self) -> SessionGuard:
         guard = SessionGuard(
             self.sessions,
             self._gate,
@@ -469,7 +469,7 @@ class _Server:
         self._policies.follow(guard.review_soon)
         return guard
 
-    def _leading(self, replica: str) -> LeaderServices | LeaderElectedServices:
+    def _make_leader(self, replica: str) -> LeaderServices | LeaderElectedServices:
         reactor, now = self._context.reactor, self._context.now
         if is_exclusive(self._storage):
             return LeaderServices(self._leader_controllers)
@@ -496,15 +496,11 @@ class _Server:
             services += [Scheduler(dialect, storage, verbs, reactor, now) for dialect in dialects]
         return services
 
-    def _admitted(self, storage: IStorage) -> Verbs:
-        """Return verbs with admission."""
-        return Verbs(storage, self._admissions, self._context.now, turns=self._turns)
-
-    def _rest(self, verbs: Verbs, watches: Watches) -> REST:
+    def _make_rest(self, verbs: Verbs, watches: Watches) -> REST:
         limits, now = self._limits, self._context.now
         return REST(verbs, watches, self._gate, limits, now, self._queue)
 
-    def _watches(self, view: IStorage) -> Watches:
+    def _watch(self, view: IStorage) -> Watches:
         watches = Watches(view, self._context.reactor, self._context.now)
         self.watches.append(watches)
         return watches
@@ -518,15 +514,16 @@ class _Server:
             garbage_collection=self._control_plane.garbage_collection,
             turns=self._turns,
         )
-        rest = self._rest(verbs, self.watches[0])
+        rest = self._make_rest(verbs, self.watches[0])
         apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
         for kind in self._registry.kinds:
             if kind.stored and not kind.kept_as and kind not in apart:
                 rest.add_to(self.routes, kind)
         ending = SessionVerbs(self._storage, self._admissions, self._context.now, turns=self._turns)
-        self._rest(ending, self.watches[0]).add_to(self.routes, kinds.CONSOLESESSIONS)
+        self._make_rest(ending, self.watches[0]).add_to(self.routes, kinds.CONSOLESESSIONS)
         for kind, view in self._control_plane.views():
-            self._rest(self._admitted(view), self._watches(view)).add_to(self.routes, kind)
+            admitted = Verbs(view, self._admissions, self._context.now, turns=self._turns)
+            self._make_rest(admitted, self._watch(view)).add_to(self.routes, kind)
         self._control_plane.add_to(self.routes, self._gate, self._strictness)
 
     def _strictness(self, namespace: str) -> Strictness:
@@ -548,7 +545,7 @@ class _Server:
         documents.add_to(self.routes)
         return probes
 
-    def _proxy(self, locator: IStreamLocator, seconds: float) -> Proxy:
+    def _make_proxy(self, locator: IStreamLocator, seconds: float) -> Proxy:
         return Proxy(
             locator,
             hop="apiserver",
@@ -561,7 +558,7 @@ class _Server:
             wait_seconds=_WAIT_SECONDS,
         )
 
-    def _relay(self, locator: IStreamLocator, seconds: float, **more: Any) -> Relay:
+    def _make_relay(self, locator: IStreamLocator, seconds: float, **more: Any) -> Relay:
         """
         Return a relay of texts.
 
@@ -579,12 +576,12 @@ class _Server:
     def add_machines(self, backend: Backend) -> None:
         """Add the consoles and texts of machines, and their Pods if the server has them."""
         gate, storage, routes = self._gate, self._storage, self.routes
-        relay = partial(self._relay, seconds=backend.seconds, resumes=True)
+        relay = partial(self._make_relay, seconds=backend.seconds, resumes=True)
         locate = partial(MachineLocator, parts=self._locator_parts(backend))
         locators = {dialect: locate(dialect) for dialect in self._dialects}
         logs = {dialect: locate(dialect, what=LOG) for dialect in self._dialects}
         for dialect in self._dialects:
-            add_consoles(routes, dialect, self._proxy(locators[dialect], backend.seconds))
+            add_consoles(routes, dialect, self._make_proxy(locators[dialect], backend.seconds))
             add_machine_texts(routes, dialect, LOG.name, relay(logs[dialect]))
             screens = locate(dialect, what=SCREEN)
             screen = relay(screens, answer_seconds=texts.SCREEN_SECONDS)
@@ -600,7 +597,7 @@ class _Server:
         add_retained_texts(routes, kinds.CONSOLERECORDINGS, RECORDING.name, recorded)
         if self._has_pods:
             self._add_view_of_pods()
-            streams = self._proxy(MachinePodLocator(MachineOfPod(locators)), backend.seconds)
+            streams = self._make_proxy(MachinePodLocator(MachineOfPod(locators)), backend.seconds)
             pod_logs = relay(MachineOfPod(logs))
             add_pod_consoles(routes, self._names, self._dialects, streams, pod_logs)
 
@@ -625,7 +622,7 @@ class _Server:
         pods = PodStorage(self._storage, self._names, self._context.reactor)
         self.followers.append(pods)
         verbs = Verbs(pods, [], self._context.now, turns=self._turns)
-        self._rest(verbs, self._watches(pods)).add_to(self.routes, kinds.PODS)
+        self._make_rest(verbs, self._watch(pods)).add_to(self.routes, kinds.PODS)
         add_refusals(self.routes, self._names)
 
     def add_pods_of_nodes(self, kubelets: Kubelets) -> None:
@@ -638,14 +635,16 @@ class _Server:
         )
         seconds = kubelets.seconds
         running = NodePodVerbs(storage, self._admissions, self._context.now, turns=self._turns)
-        self._rest(running, self.watches[0]).add_to(self.routes, kinds.NODE_PODS)
+        self._make_rest(running, self.watches[0]).add_to(self.routes, kinds.NODE_PODS)
         Bindings(gate, running, limits).add_to(self.routes)
         pods = NodePodLocator(gate, storage, kubelets, reactor, limits)
         # A kubelet does not even send the head of the response before the first output.
-        texts_of_pods = self._relay(pods, seconds, answer_seconds=None, downloads=ANY_DOWNLOADS)
-        add_node_pods(self.routes, self._proxy(pods, seconds), texts_of_pods)
+        texts_of_pods = self._make_relay(
+            pods, seconds, answer_seconds=None, downloads=ANY_DOWNLOADS
+        )
+        add_node_pods(self.routes, self._make_proxy(pods, seconds), texts_of_pods)
         nodes = NodeProxyLocator(gate, storage, kubelets, reactor, limits)
-        add_node_proxy(self.routes, self._relay(nodes, seconds, downloads=ANY_DOWNLOADS))
+        add_node_proxy(self.routes, self._make_relay(nodes, seconds, downloads=ANY_DOWNLOADS))
 
     def dispatcher(self) -> GatedDispatcher:
         """Return the dispatcher of requests to all routes."""

@@ -94,7 +94,7 @@ TIMEOUT_SECONDS = 30.0
 @dataclass(frozen=True, kw_only=True)
 class ConsoleOptions:
     """
-    How a console is opened; the defaults suit a program that shows it to a user.
+    Options for opening a console; the defaults suit a program that shows it to a user.
 
     :param timeout_seconds: time limit for the connection, and another for the answer.
     :param server: the endpoint, instead of the one that the kubeconfig names.
@@ -171,22 +171,17 @@ def open_console(
     )
 
 
+@dataclass(frozen=True)
 class _Opening:
     """One console that is being opened: its requests, and those that resume its session."""
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        namespace: str,
-        name: str,
-        user: ConsoleUser,
-        reactor: Any,
-        options: ConsoleOptions,
-        requested: Callable[[ClientConfig, Dialect], None] | None,
-    ) -> None:
-        self._config, self._namespace, self._name = config, namespace, name
-        self._user, self._reactor, self._options = user, reactor, options
-        self._requested = requested
+    config: ClientConfig
+    namespace: str
+    name: str
+    user: ConsoleUser
+    reactor: Any
+    options: ConsoleOptions
+    requested: Callable[[ClientConfig, Dialect], None] | None
 
     async def open(self, config: ClientConfig, dialect: Dialect) -> ConsoleStream:
         """
@@ -198,10 +193,10 @@ class _Opening:
         try:
             return await self._open_at("exec", config, dialect)
         except APIError as refused:
-            if not self._options.stream.read_only:
+            if not self.options.stream.read_only:
                 # In the words of RBAC: User "eve" cannot get resource "machines/exec" in API group ...
                 lacks_exec = f'"{dialect.workload.plural}/exec"' in refused.message
-                upgrades = {V5, V4} & {*self._options.protocols}
+                upgrades = {V5, V4} & {*self.options.protocols}
                 if refused.code == Forbidden.code and lacks_exec and upgrades:
                     await self._explain(config, dialect, refused)
                 raise
@@ -219,21 +214,21 @@ class _Opening:
         from twisted_exec.kube.client import KubeClient
         from twisted_exec.kube.smaller_request import name_smaller_request
 
-        options = self._options
+        options = self.options
         client = KubeClient(
-            config, self._reactor, timeout_seconds=options.timeout_seconds, server=options.server
+            config, self.reactor, timeout_seconds=options.timeout_seconds, server=options.server
         )
         try:
-            await name_smaller_request(refused, client, dialect, self._namespace, self._name)
+            await name_smaller_request(refused, client, dialect, self.namespace, self.name)
         finally:
             await client.close()
 
     async def _open_at(
         self, subresource: str, config: ClientConfig, dialect: Dialect
     ) -> ConsoleStream:
-        where = dialect.workload.path(self._namespace, self._name, subresource)
-        if not self._options.resume:
-            return await self._begin(self._connect(config, where, self._user), config, dialect)
+        where = dialect.workload.path(self.namespace, self.name, subresource)
+        if not self.options.resume:
+            return await self._begin(self._connect(config, where, self.user), config, dialect)
         turns = count(1)
 
         def reopened(header: str, user: MarkUser, protocol: str) -> Deferred[ConsoleClient]:
@@ -242,9 +237,9 @@ class _Opening:
             async def opened_again(current: ClientConfig) -> ConsoleClient:
                 return await self._connect(current, where, user, [protocol], header, turn)
 
-            return Deferred.fromCoroutine(_again(self._config, self._reactor, opened_again))
+            return Deferred.fromCoroutine(_again(self.config, self.reactor, opened_again))
 
-        first = FirstUser(self._user, reopened, self._reactor, self._options.give_up_seconds)
+        first = FirstUser(self.user, reopened, self.reactor, self.options.give_up_seconds)
         await self._begin(self._connect(config, where, first, header=MARKS), config, dialect)
         return first.stream
 
@@ -255,8 +250,8 @@ class _Opening:
         dialect: Dialect,
     ) -> Deferred[ConsoleClient]:
         begun = Deferred.fromCoroutine(connecting)
-        if self._requested is not None:
-            self._requested(config, dialect)
+        if self.requested is not None:
+            self.requested(config, dialect)
         return begun
 
     async def _connect(
@@ -268,20 +263,20 @@ class _Opening:
         header: str = "",
         first_address: int = 0,
     ) -> ConsoleClient:
-        options = self._options
+        options = self.options
         seconds = options.timeout_seconds
         server = options.server or endpoint(
             config,
-            self._reactor,
+            self.reactor,
             timeout_seconds=min(seconds, CONNECT_SECONDS) if first_address else seconds,
             first_address=first_address,
         )
-        with naming_server(self._config):
+        with naming_server(self.config):
             return await connect(
                 server,
                 request_head(config, where, options.query, options.agent),
                 user,
-                clock=self._reactor,
+                clock=self.reactor,
                 timeout_seconds=seconds,
                 protocols=protocols or options.protocols,
                 resume=header,

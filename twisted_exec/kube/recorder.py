@@ -246,7 +246,7 @@ class Recorder:
             self._told.pop(key, None)
         # A namespace that is being deleted answers 403 (admission plugin NamespaceLifecycle), and so
         # does an API server of ours to a poollet whose machine is gone.
-        is_missing_right = "cannot create resource" in error.message  # by RBAC, as in Kubernetes
+        is_missing_right = 'resource "events"' in error.message  # the words of RBAC
         if error.code != NotFound.code and (error.code != Forbidden.code or is_missing_right):
             self._tell_operator(error)
 

@@ -110,8 +110,6 @@ class MachineLocator:
     def __init__(self, dialect: Dialect, parts: LocatorParts, what: Subresource = EXEC) -> None:
         self._dialect, self._kind, self._what = dialect, machine_kind(dialect), what
         self._parts = parts
-        self._gate, self._storage, self._policies = parts.gate, parts.storage, parts.policies
-        self._refusals = parts.refusals
         self.poollets = Poollets(dialect, parts.storage, parts.backend, parts.reactor)
 
     @property
@@ -126,7 +124,7 @@ class MachineLocator:
             try:
                 return await self._locate_target(context, context.target)
             except TakeoverRefused as refusal:
-                await self._refusals.takeover(self._kind, context.subject, refusal.message)
+                await self._parts.refusals.takeover(self._kind, context.subject, refusal.message)
                 raise
 
     async def _locate_target(self, context: RequestContext, target: RequestTarget) -> Location:
@@ -165,7 +163,7 @@ class MachineLocator:
             try:
                 await reservation.use()
             except Forbidden as refusal:
-                self._refusals.by_policy(self._kind, machine, subject, refusal.message)
+                self._parts.refusals.by_policy(self._kind, machine, subject, refusal.message)
                 raise
 
         return lambda: Deferred.fromCoroutine(use())
@@ -192,12 +190,12 @@ class MachineLocator:
         what, permission = self._what, attributes_of(context.user, self._what.verb, target)
         permission = replace(permission, subresource=what.permission)
         if what.access is None:
-            await self._gate.authorize_session(context, permission)
+            await self._parts.gate.authorize_session(context, permission)
             return None, Right.OBSERVE
         if target.subresource == CONSOLE or not what.is_stream:
             context.options = replace(context.options, read_only=True, force=False)
         access = what.access.of(permission, context.options, strict=self._parts.strict_verbs)
-        right = await self._gate.authorize_console(context, access)
+        right = await self._parts.gate.authorize_console(context, access)
         # A policy must not use up an approval to type for a screen.
         return access, right if what.is_stream else Right.OBSERVE
 
@@ -215,16 +213,16 @@ class MachineLocator:
             resumes=context.resumption.session if context.resumption is not None else "",
         )
         recording = "" if self._what.is_stream else None
-        conditions = SessionConditions(self._policies, applicant, machine, recording)
+        conditions = SessionConditions(self._parts.policies, applicant, machine, recording)
         access = access.under(conditions)
         if conditions.is_strict():
-            right = min(right, await self._gate.authorize_console(context, access))
+            right = min(right, await self._parts.gate.authorize_console(context, access))
         else:
-            self._gate.allow_console(context, access)
+            self._parts.gate.allow_console(context, access)
         try:
-            admitted = await self._policies.open(applicant, machine, right)
+            admitted = await self._parts.policies.open(applicant, machine, right)
         except Forbidden as refusal:
-            self._refusals.by_policy(self._kind, machine, subject, refusal.message)
+            self._parts.refusals.by_policy(self._kind, machine, subject, refusal.message)
             raise
         if admitted.reservation is not None:
             context.call_opened(admitted.reservation.opened)
@@ -233,12 +231,16 @@ class MachineLocator:
         if recording is None:
             return replace(admitted, terms=terms)
         recording = await self._recorded(context, machine)
-        self._gate.allow_console(context, access.under(replace(conditions, recording=recording)))
+        self._parts.gate.allow_console(
+            context, access.under(replace(conditions, recording=recording))
+        )
         return replace(admitted, terms=replace(terms, recording=recording))
 
     async def _recorded(self, context: RequestContext, machine: Object) -> str:
         """Return the recording that a session requires, for its terms; empty if it requires none."""
-        demand = await session_demand(context, self._gate, machine, self._policies.demand(machine))
+        demand = await session_demand(
+            context, self._parts.gate, machine, self._parts.policies.demand(machine)
+        )
         if demand is None:
             return ""
         refused = partial(self._unrecorded, context, machine, demand)
@@ -267,7 +269,7 @@ class MachineLocator:
         is_named = all(f"{namespace}/{each}" in why for each in demand.policies)
         if not is_named and isinstance(problem, APIError):
             why = problem.message = f"{rule}: {why}"
-        self._refusals.by_policy(self._kind, machine, context.subject, why)
+        self._parts.refusals.by_policy(self._kind, machine, context.subject, why)
 
     def _options(self, context: RequestContext) -> SubresourceOptions:
         """:raises APIError: the query is invalid."""
@@ -298,7 +300,9 @@ class MachineLocator:
 
         :param is_open: for a session that is open already, which may wait until the machine is on.
         """
-        machine = await self._storage.get(self._dialect.workload, target.namespace, target.name)
+        machine = await self._parts.storage.get(
+            self._dialect.workload, target.namespace, target.name
+        )
         named = f'{self._dialect.noun} "{target.name}"'
         if "deletionTimestamp" in machine["metadata"]:
             raise Conflict(f"{named} is being deleted")
