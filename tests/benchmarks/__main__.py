@@ -1,14 +1,14 @@
 """
-``python -m tests.benchmarks [NAME [ROW ...]] ...``: all of them when none is named.
-
-``fairness`` takes the names of its rows, ``revocation`` an arrangement and the names of causes, and
-``resume`` the names of its parts.
+``python -m tests.benchmarks [NAME [WORD ...]] ...`` runs all of them when none is named; ``--help`` lists
+them.  A line above the figures of each names the interpreter.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.flows import forks
@@ -18,6 +18,7 @@ from . import (
     chain,
     etcd,
     fleets,
+    interpreter,
     ironcore,
     journal,
     listing,
@@ -37,28 +38,105 @@ from .resume import bench as resume_bench
 from .revocation import bench as revocation_bench
 from .spaces import bench as spaces_bench
 
+
+@dataclass(frozen=True)
+class Benchmark:
+    """
+    What a name on the command line runs.
+
+    :ivar run: takes a directory for its files, and the words behind the name; it prints its figures.
+    :ivar line: explains it in ``--help``.
+    """
+
+    run: Callable[..., None]
+    line: str
+
+
 BENCHMARKS = {
-    "one-hop": one_hop.main,
-    "chain": chain.main,
-    "ironcore": ironcore.main,
-    "spdy": spdy.main,
-    "listing": listing.main,
-    "watching": watching.main,
-    "reconcile": reconcile.main,
-    "spaces": spaces_bench.main,
-    "etcd": etcd.main,
-    "leaf-logs": leaf_logs.main,
-    "leaf": leaf_streams.main,
-    "leaf-recorded": leaf_recorded.main,
-    "recorded": recorded.main,
-    "scale": scale.main,
-    "burst": burst.main,
-    "fairness": fairness_bench.main,
-    "trace": trace.main,
-    "journal": journal.main,
-    "fleets": fleets.main,
-    "revocation": revocation_bench.main,
-    "resume": resume_bench.main,
+    "one-hop": Benchmark(
+        one_hop.main,
+        "one proxy with TLS on both sides: ours, nginx's stream proxy, and no proxy",
+    ),
+    "chain": Benchmark(
+        chain.main,
+        "API server, poollet and runtime with a real shell, beside the runtime alone",
+    ),
+    "ironcore": Benchmark(
+        ironcore.main,
+        "our API server and poollet beside ironcore's own: open, key, output, memory",
+    ),
+    "spdy": Benchmark(
+        spdy.main,
+        "the SPDY codec alone, beside the copying that every implementation needs",
+    ),
+    "listing": Benchmark(
+        listing.main,
+        "lists of 5 000 machines in each form, beside json.dumps of the same document",
+    ),
+    "watching": Benchmark(
+        watching.main,
+        "memory of 1 000 idle watches, and the time until all have a change",
+    ),
+    "reconcile": Benchmark(
+        reconcile.main,
+        "time until 100 applied machines run; the cost of an idle poollet with 2 000",
+    ),
+    "spaces": Benchmark(
+        spaces_bench.main,
+        "a manager of 1 000 Spaces and a client of all of them, idle and at work",
+    ),
+    "etcd": Benchmark(
+        etcd.main,
+        "writes, lists and reads on a real etcd, beside bare gRPC calls and SQLite",
+    ),
+    "leaf-logs": Benchmark(
+        leaf_logs.main,
+        "memory and time of 1 000 followers of logs through a node server",
+    ),
+    "leaf": Benchmark(
+        leaf_streams.main,
+        "kubectl exec in a Pod of a leaf through a node server, beside the leaf itself",
+    ),
+    "leaf-recorded": Benchmark(
+        leaf_recorded.main,
+        "a recorded stream of a leaf's Pod beside one that is not recorded",
+    ),
+    "recorded": Benchmark(
+        recorded.main,
+        "a recorded console beside one that is not recorded",
+    ),
+    "scale": Benchmark(
+        scale.main,
+        "10 to 9 900 idle consoles, and 1 000 opened at once, beside ironcore's",
+    ),
+    "burst": Benchmark(
+        burst.main,
+        "1 000 consoles opened at once while each program has a tenth of a core (as root)",
+    ),
+    "fairness": Benchmark(
+        fairness_bench.main,
+        "[ROW ...]: keys of a quiet user while another user works at full speed",
+    ),
+    "trace": Benchmark(
+        trace.main,
+        "counts of the code that the API server runs for one kubectl exec",
+    ),
+    "journal": Benchmark(
+        journal.main,
+        "memory, disk, start and CPU of a runtime's journals, beside plain files",
+    ),
+    "fleets": Benchmark(
+        fleets.main,
+        "the consoles of 200 machines in one terminal, one of which prints without end",
+    ),
+    "revocation": Benchmark(
+        revocation_bench.main,
+        "[--on=ARRANGEMENT] [CAUSE ...]: from the withdrawal of a right to the last byte",
+    ),
+    "resume": Benchmark(
+        resume_bench.main,
+        "[PART ...]: costs of resumable and rejoined sessions, and how soon they go on",
+    ),
 }
 
 
@@ -75,8 +153,24 @@ def arguments(words: list[str]) -> list[tuple[str, list[str]]]:
     return named
 
 
-# Forks share memory, and cost less CPU time than the programs that users start.
-forks.enabled = False
-for name, rows in arguments(sys.argv[1:] or list(BENCHMARKS)):
-    with tempfile.TemporaryDirectory() as scratch:
-        BENCHMARKS[name](Path(scratch), *rows)
+def usage() -> str:
+    """Return the text of ``--help``."""
+    lines = [f"  {name:14} {benchmark.line}" for name, benchmark in BENCHMARKS.items()]
+    return "\n".join(["usage: python -m tests.benchmarks [NAME [WORD ...]] ...", "", *lines])
+
+
+def main(words: list[str]) -> None:
+    """Run benchmarks, by default all."""
+    if {"-h", "--help"} & set(words):
+        print(usage())
+        return
+    # Forks share memory, and cost less CPU time than the programs that users start.
+    forks.enabled = False
+    for name, rest in arguments(words or [*BENCHMARKS]):
+        print(interpreter.heading(name), flush=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            BENCHMARKS[name].run(Path(scratch), *rest)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
