@@ -130,9 +130,14 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
 
 def spent(pid: int | None, work: Callable[[], float | list[float]]) -> tuple[object, float]:
     """Do the work; its result, and the CPU seconds that ``pid`` spent on it."""
-    before = procfs.cpu_seconds(pid) if pid else 0.0
+    before = cpu_seconds(pid) if pid else 0.0
     result = work()
-    return result, (procfs.cpu_seconds(pid) - before) if pid else 0.0
+    return result, (cpu_seconds(pid) - before) if pid else 0.0
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and its children, more exact than in ticks: nginx works in a child."""
+    return sum(procfs.exact_cpu_seconds(each) for each in [pid, *procfs.descendants(pid)])
 
 
 def bulk(candidate: Candidate) -> tuple[float, float]:
@@ -156,10 +161,10 @@ def idle_cost(candidate: Candidate) -> tuple[float | None, float | None]:
     if candidate.pid is None:
         return None, None
     load.idle(candidate.connect, 20)  # what the first sessions allocate is not theirs alone
-    memory, cpu = procfs.resident_bytes(candidate.pid), procfs.cpu_seconds(candidate.pid)
+    memory, cpu = procfs.resident_bytes(candidate.pid), cpu_seconds(candidate.pid)
     lines = load.idle(candidate.connect, IDLE_SESSIONS)
     grown = procfs.resident_bytes(candidate.pid) - memory
-    spent_cpu = procfs.cpu_seconds(candidate.pid) - cpu
+    spent_cpu = cpu_seconds(candidate.pid) - cpu
     for line in lines:
         line.close()
     return grown / IDLE_SESSIONS / 1e3, spent_cpu / IDLE_SESSIONS * 1e3

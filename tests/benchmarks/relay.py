@@ -4,15 +4,16 @@ One hop of ours, alone: TLS in, splice, TLS out.  What a middle hop is after the
 
 ``python -m tests.benchmarks.relay DIRECTORY BACKEND_PORT [stock]`` prints its
 port.  With ``stock`` the same splice runs over Twisted's own TLS endpoints.
+It starts as all programs do, so it has their loop and collection of garbage.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
-from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+from twisted.internet import reactor as _reactor
 from twisted.internet.endpoints import (
     TCP4ClientEndpoint,
     TCP4ServerEndpoint,
@@ -23,10 +24,14 @@ from twisted.internet.interfaces import IStreamClientEndpoint, IStreamServerEndp
 from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
 
+from twisted_exec.program.service import AsyncService
+from twisted_exec.program.start import make_service
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.tls.server import ServerTLS
+
+reactor: Any = _reactor
 
 
 class Relay(Factory):
@@ -66,14 +71,27 @@ def endpoints(
     )
 
 
-async def main(directory: Path, backend_port: int, stock: bool) -> None:
-    listen, connect = endpoints(directory, backend_port, stock)
-    port = await listen.listen(Relay(connect))
-    print(port.getHost().port, flush=True)
+class RelayService(AsyncService):
+    """The relay as a program's service, which prints its port."""
+
+    label = "relay"
+
+    def __init__(self, directory: Path, backend_port: int, stock: bool) -> None:
+        super().__init__()
+        self._listen, connect = endpoints(directory, backend_port, stock)
+        self._relay = Relay(connect)
+
+    async def start(self) -> None:
+        """Listen."""
+        port: Any = await self._listen.listen(self._relay)
+        print(port.getHost().port, flush=True)
+
+
+def main(directory: Path, backend_port: int, stock: bool) -> None:
+    service = make_service("relay", lambda _: RelayService(directory, backend_port, stock))
+    reactor.callWhenRunning(service.startService)
+    reactor.run()
 
 
 if __name__ == "__main__":
-    Deferred.fromCoroutine(
-        main(Path(sys.argv[1]), int(sys.argv[2]), "stock" in sys.argv[3:])
-    ).addErrback(lambda reason: reason.printTraceback())
-    reactor.run()
+    main(Path(sys.argv[1]), int(sys.argv[2]), "stock" in sys.argv[3:])
