@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.flows import forks
 
 from . import (
+    bare_hop,
     burst,
     chain,
     etcd,
@@ -56,6 +57,10 @@ BENCHMARKS = {
     "one-hop": Benchmark(
         one_hop.main,
         "one proxy with TLS on both sides: ours, nginx's stream proxy, and no proxy",
+    ),
+    "bare-hop": Benchmark(
+        bare_hop.main,
+        "the limit of a hop in Python: bare TLS without Twisted, beside nginx and ours",
     ),
     "chain": Benchmark(
         chain.main,

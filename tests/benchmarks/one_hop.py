@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +29,11 @@ IDLE_SESSIONS = 300
 
 @dataclass
 class Candidate:
-    """Something to measure: where to connect, and which process works for it."""
+    """Something to measure: where to connect, and which processes work for it."""
 
     name: str
     connect: load.Opener
-    pid: int | None  # None: nothing stands between
+    pids: Sequence[int] = ()  # none: nothing stands between
 
 
 @dataclass(frozen=True)
@@ -128,22 +128,28 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
         time.sleep(0.02)
 
 
-def spent(pid: int | None, work: Callable[[], float | list[float]]) -> tuple[object, float]:
-    """Do the work; its result, and the CPU seconds that ``pid`` spent on it."""
-    before = cpu_seconds(pid) if pid else 0.0
+def spent(pids: Sequence[int], work: Callable[[], float | list[float]]) -> tuple[object, float]:
+    """Do the work; its result, and the CPU seconds that ``pids`` spent on it."""
+    before = cpu_seconds(pids)
     result = work()
-    return result, (cpu_seconds(pid) - before) if pid else 0.0
+    return result, cpu_seconds(pids) - before
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and its children, more exact than in ticks: nginx works in a child."""
-    return sum(procfs.exact_cpu_seconds(each) for each in [pid, *procfs.descendants(pid)])
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """CPU time of processes and their children, more exact than in ticks: nginx works in a child."""
+    return sum(
+        procfs.exact_cpu_seconds(each) for pid in pids for each in [pid, *procfs.descendants(pid)]
+    )
+
+
+def resident_bytes(pids: Sequence[int]) -> int:
+    return sum(procfs.resident_bytes(pid) for pid in pids)
 
 
 def bulk(candidate: Candidate) -> tuple[float, float]:
     """MB/s and CPU seconds per GB of one round."""
     seconds, cpu = spent(
-        candidate.pid, lambda: load.seconds_to_swallow(candidate.connect, BULK_BYTES)
+        candidate.pids, lambda: load.seconds_to_swallow(candidate.connect, BULK_BYTES)
     )
     assert isinstance(seconds, float)
     return BULK_BYTES / seconds / 1e6, cpu / (BULK_BYTES / 1e9)
@@ -151,20 +157,20 @@ def bulk(candidate: Candidate) -> tuple[float, float]:
 
 def keystrokes(candidate: Candidate) -> tuple[float, float]:
     """Median round trip and CPU per round trip, both in microseconds, of one round."""
-    times, cpu = spent(candidate.pid, lambda: load.round_trips(candidate.connect, ROUND_TRIPS))
+    times, cpu = spent(candidate.pids, lambda: load.round_trips(candidate.connect, ROUND_TRIPS))
     assert isinstance(times, list)
     return load.median_microseconds(times), cpu / ROUND_TRIPS * 1e6
 
 
 def idle_cost(candidate: Candidate) -> tuple[float | None, float | None]:
     """Kilobytes held and CPU milliseconds spent per session that is opened and then idle."""
-    if candidate.pid is None:
+    if not candidate.pids:
         return None, None
     load.idle(candidate.connect, 20)  # what the first sessions allocate is not theirs alone
-    memory, cpu = procfs.resident_bytes(candidate.pid), cpu_seconds(candidate.pid)
+    memory, cpu = resident_bytes(candidate.pids), cpu_seconds(candidate.pids)
     lines = load.idle(candidate.connect, IDLE_SESSIONS)
-    grown = procfs.resident_bytes(candidate.pid) - memory
-    spent_cpu = cpu_seconds(candidate.pid) - cpu
+    grown = resident_bytes(candidate.pids) - memory
+    spent_cpu = cpu_seconds(candidate.pids) - cpu
     for line in lines:
         line.close()
     return grown / IDLE_SESSIONS / 1e3, spent_cpu / IDLE_SESSIONS * 1e3
@@ -183,7 +189,7 @@ def measure(candidates: list[Candidate]) -> dict[str, Figures]:
         kilobytes, opening = idle_cost(one)
         speed, cpu = (statistics.median(column) for column in zip(*bulks[one.name], strict=True))
         trip, key_cpu = (statistics.median(column) for column in zip(*keys[one.name], strict=True))
-        relayed = one.pid is not None
+        relayed = bool(one.pids)
         figures[one.name] = Figures(
             speed,
             cpu if relayed else None,
@@ -235,8 +241,8 @@ def main(directory: Path) -> None:
             "ours": stack.enter_context(running(*relay)),
             "ours on stock endpoints": stack.enter_context(running(*relay, "stock")),
         }
-        candidates = [Candidate("direct", load.opener(directory, port), None)] + [
-            Candidate(name, load.opener(directory, where), pid)
+        candidates = [Candidate("direct", load.opener(directory, port))] + [
+            Candidate(name, load.opener(directory, where), [pid])
             for name, (pid, where) in relays.items()
         ]
         print("One hop, TLS on both sides; ratios to nginx's stream proxy")
