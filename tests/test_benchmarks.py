@@ -6,6 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.benchmarks.__main__ import BENCHMARKS, arguments, usage
 from tests.benchmarks.interpreter import Build, build
+from tests.benchmarks.syscalls import calls
 
 
 class CommandTests(SynchronousTestCase):
@@ -55,3 +56,20 @@ class InterpreterTests(SynchronousTestCase):
     def test_unknown(self) -> None:
         """An interpreter without records is not called optimized."""
         self.assertFalse(build({}).optimized)
+
+
+class SystemCallTests(SynchronousTestCase):
+    """The counts of ``strace -c``."""
+
+    def test_calls(self) -> None:
+        """Calls are counted by name, with and without errors; the total is no call."""
+        table = """\
+% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 60.12    0.000300           3       100         4 read
+ 39.88    0.000199           1        50           epoll_wait
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.000499           3       150         4 total
+"""
+        self.assertEqual(calls(table), {"read": 100, "epoll_wait": 50})
+        self.assertEqual(calls(""), {})

@@ -28,6 +28,7 @@ from . import (
     recorded,
     scale,
     spdy,
+    syscalls,
     trace,
     watching,
 )
@@ -65,6 +66,10 @@ BENCHMARKS = {
     "chain": Benchmark(
         chain.main,
         "API server, poollet and runtime with a real shell, beside the runtime alone",
+    ),
+    "syscalls": Benchmark(
+        syscalls.main,
+        "system calls of each hop for a key and for an opening, counted by strace",
     ),
     "ironcore": Benchmark(
         ironcore.main,
