@@ -5,6 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.benchmarks.__main__ import BENCHMARKS, arguments, usage
+from tests.benchmarks.flames import LEAST_PERCENT, cleaned
 from tests.benchmarks.interpreter import Build, build
 from tests.benchmarks.syscalls import calls
 
@@ -73,3 +74,45 @@ class SystemCallTests(SynchronousTestCase):
 """
         self.assertEqual(calls(table), {"read": 100, "epoll_wait": 50})
         self.assertEqual(calls(""), {})
+
+
+class FlameGraphTests(SynchronousTestCase):
+    """The graphs of py-spy, as the documentation has them."""
+
+    def frame(self, place: str, percent: float) -> str:
+        """A frame as py-spy writes it, without text."""
+        title = f"&lt;module&gt; ({place}:7) (9 samples, {percent:.2f}%)"
+        return f'<g><title>{title}</title><rect x="0%" fg:w="9"/><text x="1%"></text></g>'
+
+    def test_places(self) -> None:
+        """Nothing says where the interpreter and the checkout are, or how py-spy was called."""
+        places = {
+            "twisted_exec/tls/turns.py": "twisted_exec/tls/turns.py",
+            "/home/jane/venv/lib/python3.11/site-packages/h11/_util.py": "h11/_util.py",
+            "/usr/lib/python3.11/threading.py": "threading.py",
+            "/home/jane/checkout/tool.py": "tool.py",
+        }
+        for place, expected in places.items():
+            graph = f'<text id="title" y="2">py-spy -o /home/jane/x</text>{self.frame(place, 90)}'
+            graph = cleaned(graph, "keys & echoes")
+            self.assertIn(
+                f"<title>&lt;module&gt; ({expected}:7) (9 samples, 90.00%)</title>", graph
+            )
+            self.assertIn('<text id="title" y="2">keys &amp; echoes</text>', graph)
+            self.assertNotIn("jane", graph)
+
+    def test_text(self) -> None:
+        """A frame shows as much of its name as it has room for."""
+        for percent, expected in (
+            (90, "&lt;module&gt; (a.py:7) (9 samples, 90.00%)"),
+            (5, "&lt;modu.."),
+            (1, ""),
+        ):
+            self.assertIn(
+                f'<text x="1%">{expected}</text>', cleaned(self.frame("a.py", percent), "")
+            )
+
+    def test_narrow(self) -> None:
+        """Frames that nobody could see are left out."""
+        graph = self.frame("a.py", LEAST_PERCENT) + self.frame("b.py", LEAST_PERCENT - 0.01)
+        self.assertEqual(cleaned(graph, "").count("<g>"), 1)

@@ -18,6 +18,7 @@ from . import (
     burst,
     chain,
     etcd,
+    flames,
     fleets,
     interpreter,
     ironcore,
@@ -70,6 +71,10 @@ BENCHMARKS = {
     "syscalls": Benchmark(
         syscalls.main,
         "system calls of each hop for a key and for an opening, counted by strace",
+    ),
+    "flames": Benchmark(
+        flames.main,
+        "DIRECTORY: flame graphs of API server and poollet, by py-spy, of openings and keys",
     ),
     "ironcore": Benchmark(
         ironcore.main,
