@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from xml.etree import ElementTree
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.benchmarks.__main__ import BENCHMARKS, arguments, usage
+from tests.benchmarks.fairness.attacks import ROWS
 from tests.benchmarks.flames import LEAST_PERCENT, cleaned
 from tests.benchmarks.interpreter import Build, build
 from tests.benchmarks.syscalls import calls
+from tests.docs import pages
 
 
 class CommandTests(SynchronousTestCase):
@@ -24,6 +29,10 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(
             arguments(["fairness", "yes-8", "spdy"]), [("fairness", ["yes-8"]), ("spdy", [])]
         )
+
+    def test_names(self) -> None:
+        """No benchmark has the name of a row of ``fairness``, which is a word behind that."""
+        self.assertEqual(set(BENCHMARKS) & set(ROWS), set())
 
     def test_unknown(self) -> None:
         """The message for an unknown name lists those that there are."""
@@ -100,6 +109,16 @@ class FlameGraphTests(SynchronousTestCase):
             )
             self.assertIn('<text id="title" y="2">keys &amp; echoes</text>', graph)
             self.assertNotIn("jane", graph)
+
+    def test_documented(self) -> None:
+        """The graphs of the documentation are small, and name files from their package on."""
+        graphs = [*(pages.DOCS / "explanation/flames").rglob("*.svg")]
+        self.assertNotEqual(graphs, [])
+        for path in graphs:
+            text = path.read_text()
+            self.assertEqual(ElementTree.fromstring(text).tag, "{http://www.w3.org/2000/svg}svg")
+            self.assertLess(len(text), 150_000, path)
+            self.assertNotIn("(/", "".join(re.findall("<title>([^<]*)", text)), path)
 
     def test_text(self) -> None:
         """A frame shows as much of its name as it has room for."""

@@ -25,6 +25,7 @@ from . import (
     journal,
     listing,
     one_hop,
+    opens_at_once,
     reconcile,
     recorded,
     scale,
@@ -123,6 +124,10 @@ BENCHMARKS = {
     "scale": Benchmark(
         scale.main,
         "10 to 9 900 idle consoles, and 1 000 opened at once, beside ironcore's",
+    ),
+    "opens-at-once": Benchmark(
+        opens_at_once.main,
+        "1 000 consoles opened at once, beside ironcore's: until all have their first byte",
     ),
     "burst": Benchmark(
         burst.main,

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests import needs, procfs
@@ -225,6 +226,9 @@ class Chain:
         return {hop: procfs.resident_bytes(pid) for hop, pid in self.hops.items()}
 
 
+Start = Callable[[], Chain]
+
+
 def measure(chain: Chain, stages: list[int]) -> list[Opening]:
     """Run all stages, each on top of the previous; return the sessions that are open at the end."""
     for hop, path in chain.notes.items():
@@ -404,18 +408,25 @@ def _run(chain: Chain, stages: list[int], bare: dict[str, float]) -> None:
     burst(chain)
 
 
-def main(directory: Path) -> None:
-    """Run the whole benchmark; without ironcore's programs ours alone."""
+def with_clusters(
+    name: str, how: Callable[[str], list[str]] | None, work: Callable[[list[Start]], None]
+) -> None:
+    """
+    Work with our cluster and, where its programs are found, ironcore's; both have the same runtime.
+
+    :param name: of the benchmark, for the message when kubectl is missing.
+    :param how: runs our programs; see :class:`~tests.interop.chains.OurCluster`.
+    :param work: gets what starts each chain; all chains are stopped at the end.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    make, stages = ironcore(needs.interop_programs("ironcore")), _stages()
+    make = ironcore(needs.interop_programs("ironcore"))
     if needs.kubectl() is not None:
-        print("scale: kubectl is not on PATH; nothing is measured.")
+        print(f"{name}: kubectl is not on PATH; nothing is measured.")
         return
     missing = missing_programs(make)
     programs = Programs("scale-")
-    ours = OurCluster(make, how=_noting)
-    clusters: list[OurCluster | ForeignCluster] = [ours]
+    clusters: list[OurCluster | ForeignCluster] = [OurCluster(make, how=how)]
     if missing:
         print(WHAT_TO_SET.format(missing=", ".join(missing)))
     else:
@@ -426,16 +437,30 @@ def main(directory: Path) -> None:
         targets = [programs.path(f"sockets-{number}/iri.sock") for number in range(len(clusters))]
         programs.run("runtime", sys.executable, "-m", "tests.benchmarks.idle_consoles", *targets)
         programs.until("the runtime", lambda: "ready" in programs.log("runtime"))
-        bare: dict[str, float] = {}
-        for cluster, target in zip(clusters, targets, strict=True):
-            cluster.start()
-            chain = prepare(cluster, target)
-            if cluster is ours:
-                bare = legs(ours.pki.directory)
-                print(", ".join(f"bare {name} {kib:.1f} KiB" for name, kib in bare.items()))
-            _run(chain, stages, bare)
-            cluster.stop()
+        work([partial(start, *each) for each in zip(clusters, targets, strict=True)])
     finally:
         for cluster in reversed(clusters):
             cluster.stop()
         programs.stop()
+
+
+def start(cluster: OurCluster | ForeignCluster, target: str) -> Chain:
+    """Start a cluster, a poollet and a machine that runs."""
+    cluster.start()
+    return prepare(cluster, target)
+
+
+def main(directory: Path) -> None:
+    """Run the whole benchmark; without ironcore's programs ours alone."""
+
+    def work(starts: list[Start]) -> None:
+        stages, bare = _stages(), dict[str, float]()
+        for begin in starts:
+            chain = begin()
+            if not bare:
+                bare = legs(chain.cluster.pki.directory)
+                print(", ".join(f"bare {name} {kib:.1f} KiB" for name, kib in bare.items()))
+            _run(chain, stages, bare)
+            chain.cluster.stop()
+
+    with_clusters("scale", _noting, work)
