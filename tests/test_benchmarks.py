@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.benchmarks.__main__ import BENCHMARKS, arguments, usage
 from tests.benchmarks.fairness.attacks import ROWS
+from tests.benchmarks.fairness.bench import verdict
 from tests.benchmarks.flames import LEAST_PERCENT, cleaned
 from tests.benchmarks.interpreter import Build, build
 from tests.benchmarks.syscalls import calls
@@ -135,3 +136,15 @@ class FlameGraphTests(SynchronousTestCase):
         """Frames that nobody could see are left out."""
         graph = self.frame("a.py", LEAST_PERCENT) + self.frame("b.py", LEAST_PERCENT - 0.01)
         self.assertEqual(cleaned(graph, "").count("<g>"), 1)
+
+
+class FairnessTests(SynchronousTestCase):
+    """The last lines of ``fairness``."""
+
+    def test_verdict(self) -> None:
+        """The line names the rows above the goal, or the largest ratio if there is none."""
+        rows = {"nobody": 1.0, "yes-8": 2.04, "opens": 2.46}
+        self.assertEqual(verdict("keys", 2.0, rows), "keys above 2.0x: yes-8 2.0x, opens 2.5x")
+        self.assertEqual(
+            verdict("keys", 3.0, rows), "keys above 3.0x: none of 3 rows, at most 2.5x"
+        )

@@ -1,11 +1,14 @@
 """
 Delay of a quiet user beside a user at full speed.
+
 A quiet user types through API server, poollet and runtime, three processes over TLS.  Beside it a
 second such chain runs.  Each row attacks first the second chain, which is the *control*: the
 attacker and three hops work equally hard, but not for the quiet user's chain.  Then it attacks the
 quiet user's own.  So the ratio says what the attack does beyond the load that it puts on the
 processors.  Rounds are interleaved; percentiles are medians of the rounds, and a turn of the
-reactor is the largest of all rounds.
+reactor is the largest of all rounds.  The last lines name the rows that are above the goals: keys at
+most 2.0 times as long as in controls at the 99th percentile, openings at most 3.0 times at the median and
+the 90th.
 
 ``python -m tests.benchmarks fairness [ROW ...]``; ``FAIRNESS_SECONDS`` and ``FAIRNESS_ROUNDS`` set
 the length of a run and the number of rounds.  Some rows are left out unless they are named: those with a
@@ -67,6 +70,8 @@ from .quiet import Trips, Typist, median, percentile
 
 SECONDS = float(os.environ.get("FAIRNESS_SECONDS", "3"))
 ROUNDS = int(os.environ.get("FAIRNESS_ROUNDS", "3"))
+KEY_GOAL, OPEN_GOAL = 2.0, 3.0
+"""The largest ratios to controls that a row should have."""
 _PLUGINS = {"api": "apiserver", "poollet": "poollet", "runtime": "runtime"}
 HOPS = tuple(_PLUGINS)
 QUIET = "quiet"
@@ -406,9 +411,26 @@ class Row:
         figures = f"{control[0]:8.1f}{control[2]:8.1f}" + "".join(f"{ms:8.1f}" for ms in attacked)
         turns = "".join(self._turn(hop) for hop in HOPS)
         lost = sum(one.trips.lost for one in self.attacks)
-        return f"{self.name:24}{figures}{attacked[2] / control[2]:8.1f}x{turns}  {self._work()}" + (
+        return f"{self.name:24}{figures}{self.key_ratio:8.1f}x{turns}  {self._work()}" + (
             f"; {lost} keys lost" if lost else ""
         )
+
+    @property
+    def key_ratio(self) -> float:
+        """The 99th percentile of keys, in multiples of that of controls."""
+        attacked, control = (
+            median([one.trips.percentile(99) for one in runs])
+            for runs in (self.attacks, self.controls)
+        )
+        return attacked / control
+
+    @property
+    def open_ratio(self) -> float:
+        """The same of openings, at the median or the 90th percentile; 0.0 if the row has none."""
+        if not self.attacks[0].opens:
+            return 0.0
+        medians, slow = self._open_times()
+        return max(medians[0] / medians[1], slow[0] / slow[1])
 
     def _turn(self, hop: str) -> str:
         largest = max(one.turns[hop].largest_ms for one in self.attacks)
@@ -429,6 +451,14 @@ class Row:
 
     def _opens(self) -> str:
         """The quiet user's openings, median and 90th percentile; in parentheses those in controls."""
+        medians, slow = self._open_times()
+        return (
+            f"opens p50 {medians[0]:.0f} ms ({medians[1]:.0f}, {medians[0] / medians[1]:.1f}x),"
+            f" p90 {slow[0]:.0f} ({slow[1]:.0f}, {slow[0] / slow[1]:.1f}x); "
+        )
+
+    def _open_times(self) -> tuple[list[float], list[float]]:
+        """Median and 90th percentile of the openings, in ms: attacked, and control."""
         medians, slow = (
             [
                 median([percentile(one.opens, at) for one in runs])
@@ -436,25 +466,35 @@ class Row:
             ]
             for at in (50, 90)
         )
-        return (
-            f"opens p50 {medians[0]:.0f} ms ({medians[1]:.0f}, {medians[0] / medians[1]:.1f}x),"
-            f" p90 {slow[0]:.0f} ({slow[1]:.0f}, {slow[0] / slow[1]:.1f}x); "
-        )
+        return medians, slow
 
     @staticmethod
     def _rate(runs: Sequence[Run]) -> float:
         return median([one.done["sent"] for one in runs]) / SECONDS / 1e6
 
 
+def verdict(what: str, goal: float, ratios: dict[str, float]) -> str:
+    """Return the line that says which rows are above a goal."""
+    above = ", ".join(f"{row} {ratio:.1f}x" for row, ratio in ratios.items() if ratio > goal)
+    largest = max(ratios.values(), default=0.0)
+    return f"{what} above {goal:.1f}x: {above or f'none of {len(ratios)} rows, at most {largest:.1f}x'}"
+
+
 def measure(chain: MeasuredDeployment, other: MeasuredDeployment, rows: Sequence[str]) -> None:
     """Print each row as soon as it is done."""
     bench = Bench(chain, other)
     print(Row.headings(), flush=True)
+    done = []
     try:
-        for row in rows:
-            print(bench.row(row), flush=True)
+        for name in rows:
+            done.append(bench.row(name))
+            print(done[-1], flush=True)
     finally:
         bench.close()
+    print(verdict("keys", KEY_GOAL, {row.name: row.key_ratio for row in done}))
+    opens = {row.name: row.open_ratio for row in done if row.open_ratio}
+    if opens:
+        print(verdict("openings", OPEN_GOAL, opens))
 
 
 def main(directory: Path, *names: str) -> None:
