@@ -43,6 +43,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 _SEQUENCE = re.compile(
     rb"\x1b(?:"
@@ -231,6 +232,7 @@ class _Patterns:
     """The expressions for output with, or without, 8-bit control characters."""
 
     def __init__(self, *, eight_bit: bool) -> None:
+        self.eight_bit = eight_bit
         # Several terminals ignore other characters inside a sequence, also those of UTF-8.
         ignored, parameters = rf"[{_C0}\x80-\xff]*", rf"[{_C0} -?\x80-\xff]*"
         plain, starts = r"[^\x07\x18\x1a\x1b]", r"\x1b"
@@ -283,7 +285,10 @@ class _Patterns:
         self.unfinished = compiled(rf"{unfinished}|(?P<escape>\x1b{ignored})\Z")
 
 
-_SEVEN_BIT, _ANY = _Patterns(eight_bit=False), _Patterns(eight_bit=True)
+@cache
+def _patterns(eight_bit: bool) -> _Patterns:
+    # Compiled when needed: they take milliseconds, and most output has no 8-bit control characters.
+    return _Patterns(eight_bit=eight_bit)
 
 
 class QueryFilter:
@@ -307,15 +312,15 @@ class QueryFilter:
         before = len(self._unfinished)
         window = self._unfinished + data
         window, patterns = self._without_queries(window)
-        if patterns is _ANY:
+        if patterns.eight_bit:
             # An 8-bit character that was changed ends no sequence any more.
             window, patterns = self._without_queries(window)
         self._unfinished = _unfinished(window, patterns)
         return window[before:]
 
     def _without_queries(self, window: bytes) -> tuple[bytes, _Patterns]:
-        has_eight_bit = not window.isascii() and _HAS_EIGHT_BIT.search(window)
-        patterns = _ANY if has_eight_bit else _SEVEN_BIT
+        has_eight_bit = not window.isascii() and bool(_HAS_EIGHT_BIT.search(window))
+        patterns = _patterns(has_eight_bit)
         if has_eight_bit or b"\x1b" in window:
             # Two passes, because the string of a command may contain the start of another one.
             if b"?" in window:
