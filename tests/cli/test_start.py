@@ -59,7 +59,7 @@ class InterruptTests(SynchronousTestCase):
             ("twisted_exec", ("logs", *_CONSOLE)),
             ("kubectl_complete_console", ("",)),
         ):
-            for imports in (1, 30, 150):
+            for imports in (1, 30, 100):
                 self.assertIn(
                     self.interrupted(entry, imports, words), (-signal.SIGINT, 130), (entry, imports)
                 )

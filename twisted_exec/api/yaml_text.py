@@ -21,6 +21,13 @@ _WORDS = frozenset(("y", "yes", "n", "no", "true", "false", "on", "off", "null")
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
 
 
+MAX_DEPTH = 64
+"""Limit of nesting in files."""
+
+# libyaml's loader if available: the one in Python needs a second for a thousand entries.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 class TooDeep(ValueError):
     """A document is nested deeper than the reader accepts."""
 
@@ -45,6 +52,30 @@ def yaml_events(text: str | bytes, loader: Any, most_deep: int) -> Iterator[yaml
             # libyaml reads ahead of its events, and since 0.2.6 has a limit of its own.
             raise TooDeep(f"it is nested more than {most_deep} deep") from None
         raise
+
+
+def parse_yaml(text: bytes) -> object:
+    """
+    Return the document of a file.
+
+    :raises ValueError: it is not YAML, or nested too deep; the message is one line.
+    """
+    try:
+        # libyaml's loader crashes the process on deep nesting.
+        for _ in yaml_events(text, _Loader, MAX_DEPTH):
+            pass
+        document: object = yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # an impossible date, or time zone
+        raise ValueError(f"not YAML: {yaml_problem(error)}") from None
+    return document
+
+
+def yaml_problem(error: Exception) -> str:
+    """Return position and problem of a YAML error on one line; its own text has several."""
+    mark = getattr(error, "problem_mark", None)
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    problem = getattr(error, "problem", None) or str(error)
+    return place + (str(problem).splitlines() or ["unreadable"])[0]
 
 
 def yaml_bytes(document: Any) -> bytes:

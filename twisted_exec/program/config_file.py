@@ -11,17 +11,10 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from twisted_exec.api import quantity
-from twisted_exec.api.yaml_text import yaml_events
+from twisted_exec.api.yaml_text import parse_yaml
 
 MAX_FILE_BYTES = 4 << 20
-MAX_DEPTH = 64
-"""Limit of nesting."""
-
-# libyaml's loader if available: the one in Python needs a second for a thousand entries.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _VARIABLE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 
@@ -44,29 +37,9 @@ def read_yaml(path: str) -> object:
     if len(text) > MAX_FILE_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB")
     try:
-        _check_depth(text)
-        document: object = yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date
-        raise ConfigError(f"{path} is not YAML: {first_line(error)}") from None
-    return document
-
-
-def _check_depth(text: bytes) -> None:
-    """
-    Check the nesting first, because libyaml's loader crashes the process on deep nesting.
-
-    :raises TooDeep: it is nested too deep.
-    """
-    for _ in yaml_events(text, _Loader, MAX_DEPTH):
-        pass
-
-
-def first_line(error: Exception) -> str:
-    """Return position and problem of a YAML error on one line; its own text has several."""
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-    problem = getattr(error, "problem", None) or str(error)
-    return place + (str(problem).splitlines() or ["unreadable"])[0]
+        return parse_yaml(text)
+    except ValueError as error:
+        raise ConfigError(f"{path} is {error}") from None
 
 
 class Reader:

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.kubeconfig.entries`: untrusted kubeconfigs."""
+"""Tests for :mod:`twisted_exec.kube.kubeconfig.documents`: untrusted kubeconfigs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.kube.kubeconfig.entries import MAX_DEPTH, MAX_VALUES
+from twisted_exec.kube.kubeconfig.documents import MAX_DEPTH, MAX_VALUES
 from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES, check_inline, load_inline
 
 HEAD = b"""
@@ -71,7 +71,7 @@ class OthersTests(SynchronousTestCase):
     def test_deep(self) -> None:
         """Deep nesting is refused before it exhausts the stack."""
         self.assertIn(f"more than {MAX_DEPTH} deep", self.refusal(b"a: " + b"[" * 100_000))
-        self.assertIn("recursion", self.refusal(b'{"a": ' + b"[" * 100_000))
+        self.assertIn("nested too deep", self.refusal(b'{"a": ' + b"[" * 100_000))
 
     def test_numbers(self) -> None:
         """Sexagesimal numbers, and other odd scalars, stay text and cost no time."""

@@ -2,9 +2,6 @@
 The files of a kubeconfig, and their entries by name.
 
 Errors are one line that names the file, the entry and the key.
-
-A kubeconfig is either a file of our user, or data from another party, such as a Secret.  Data from
-others is checked before it is parsed.
 """
 
 from __future__ import annotations
@@ -13,60 +10,11 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import yaml
-
-from twisted_exec.api.yaml_text import TooDeep, yaml_events
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material, read_file
-
-MAX_VALUES = 5_000
-"""Limit of keys and values in YAML from others; fifty clusters with their users have a quarter of that."""
-MAX_DEPTH = 32  # deep nesting exhausts the stack of the parser
-
-_BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class OverLimit(ValueError):
-    """The data exceeds a limit; the message is one line."""
-
-
-class _Loader(_BaseLoader):  # type: ignore[misc]
-    """
-    Reads scalars other than booleans and null as text: kubeconfigs have no numbers, and parsing
-    long ones is slow.
-    """
-
-
-_NO_TEXT = ("bool", "null")
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag.endswith(_NO_TEXT)]
-    for first, resolvers in _BaseLoader.yaml_implicit_resolvers.items()
-}
-
-
-def own(content: bytes) -> Any:
-    """
-    Parse a file of our user.
-
-    :raises ValueError: it is malformed; also ``yaml.YAMLError``, ``RecursionError`` and
-        ``OverflowError``.
-    """
-    document = _json(content)
-    return yaml.safe_load(content) if document is None else document
-
-
-def others(content: bytes) -> Any:
-    """
-    Parse data from another party, with limits; raises as :func:`own`.
-    """
-    document = _json(content)
-    if document is not None:
-        return document
-    _check(content)
-    return yaml.load(content, _Loader)
 
 
 def _json(content: bytes) -> Any:
@@ -77,21 +25,6 @@ def _json(content: bytes) -> Any:
         except ValueError:
             pass  # a YAML flow mapping also starts with a brace
     return None
-
-
-def _check(content: bytes) -> None:
-    """:raises ValueError: the data exceeds the limit of keys, nesting or aliases; the message is one line."""
-    values = 0
-    for event in yaml_events(content, _Loader, MAX_DEPTH):
-        # They expand a few hundred bytes to gigabytes.
-        if isinstance(event, yaml.AliasEvent):
-            raise OverLimit("it has aliases (*), which are not taken from here; write them out")
-        if getattr(event, "tag", None) is not None:
-            raise OverLimit("it has tags (!), which are not taken from here; leave them out")
-        # 256 KiB of commas would block the reactor for seconds.
-        values += isinstance(event, yaml.NodeEvent)
-        if values > MAX_VALUES:
-            raise OverLimit(f"it has more than {MAX_VALUES} keys and values")
 
 
 _T = TypeVar("_T")
@@ -221,7 +154,7 @@ class ConfigFile:
 
     @classmethod
     def read(cls, name: str) -> ConfigFile:
-        return cls._of(name, read_file(name), own)
+        return cls._of(name, read_file(name), is_own=True)
 
     @classmethod
     def parse(cls, name: str, content: bytes) -> ConfigFile:
@@ -230,18 +163,23 @@ class ConfigFile:
 
         :raises KubeConfigError: it is not a kubeconfig, or exceeds a limit.
         """
-        return cls._of(name, content, others)
+        return cls._of(name, content, is_own=False)
 
     @classmethod
-    def _of(cls, name: str, content: bytes, read: Callable[[bytes], Any]) -> ConfigFile:
+    def _of(cls, name: str, content: bytes, is_own: bool) -> ConfigFile:
         try:
-            document = read(content)
-        except (OverLimit, TooDeep) as error:
+            document: Any = _json(content)
+            if document is None:
+                # Imported here: exec-standalone and others write JSON, and clients start faster without PyYAML.
+                if is_own:
+                    from twisted_exec.api.yaml_text import parse_yaml as parse
+                else:
+                    from twisted_exec.kube.kubeconfig.documents import parse_untrusted as parse
+                document = parse(content)
+        except ValueError as error:
             raise KubeConfigError(f"{name}: {error}") from None
-        except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
-            from twisted_exec.program.config_file import first_line
-
-            raise KubeConfigError(f"{name}: not YAML: {first_line(error)}") from None
+        except RecursionError:
+            raise KubeConfigError(f"{name}: not JSON: nested too deep") from None
         if document is None:
             document = {}
         if not isinstance(document, dict):
