@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from twisted_exec.wire.upgrade import (
     is_cross_site,
     last_value,
     negotiate,
+    new_key,
     offers_resume,
     read_origin,
     requested_upgrade,
@@ -458,6 +460,11 @@ class IsAnswerTests(SynchronousTestCase):
 
 class WebSocketTests(SynchronousTestCase):
     """Tests for the handshake."""
+
+    def test_new_key(self) -> None:
+        """A key is 16 bytes, and another one each time."""
+        self.assertEqual(len(base64.b64decode(new_key())), 16)
+        self.assertNotEqual(new_key(), new_key())
 
     def test_accept(self) -> None:
         """``accept_key`` returns the value in RFC 6455's example."""

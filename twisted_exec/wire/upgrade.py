@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import os
 import re
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -351,6 +352,11 @@ def switching_protocols(upgrade: bytes, headers: Headers = ()) -> bytes:
     lines = [b"HTTP/1.1 101 Switching Protocols", b"Connection: Upgrade", b"Upgrade: " + upgrade]
     lines += [name + b": " + value for name, value in headers]
     return b"\r\n".join([*lines, b"", b""])
+
+
+def new_key() -> bytes:
+    """Return a ``Sec-WebSocket-Key``."""
+    return base64.b64encode(os.urandom(16))
 
 
 def accept_key(key: bytes) -> bytes:

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import struct
+import subprocess
 import sys
 import termios
 from importlib.metadata import packages_distributions
@@ -357,6 +358,12 @@ class PipeTests(ProcessCase):
         installed = {name.partition(".")[0] for name in modules}
         libraries = {name for name in installed if name in packages_distributions()}
         self.assertEqual(libraries - LIBRARIES - {"twisted", "twisted_exec", "cryptography"}, set())
+
+    def test_before_the_request(self) -> None:
+        """autobahn is imported while the server opens the console, and not before."""
+        script = "import sys, twisted_exec.cli.console.session; print('autobahn' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+        self.assertEqual(done.stdout, b"False\n")
 
     async def test_clock_is_set(self) -> None:
         """Setting the clock forward does not end a session."""

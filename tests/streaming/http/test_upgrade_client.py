@@ -113,6 +113,16 @@ class UpgradeTests(SynchronousTestCase):
             b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         )
 
+    def test_meanwhile(self) -> None:
+        """What takes time is done when the request has been sent."""
+        endpoint, sent = OneConnection(), []
+
+        def meanwhile() -> None:
+            sent.append(endpoint.transport.value())
+
+        upgrade(endpoint, HEAD, clock=self.clock, timeout_seconds=10, meanwhile=meanwhile)
+        self.assertEqual(sent, [self.endpoint.transport.value()])
+
     def test_unsendable(self) -> None:
         """A header that HTTP cannot carry is an error of the request; the connection is closed."""
         endpoint = OneConnection()

@@ -6,7 +6,6 @@ What both ends do with it is tested with them; here is what neither shows.
 
 from __future__ import annotations
 
-import base64
 import gc
 import struct
 import tracemalloc
@@ -22,7 +21,6 @@ from twisted_exec.streaming.http.websocket import (
     ServerSocket,
     check_nvx,
     client_factory,
-    new_key,
     server_factory,
 )
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
@@ -52,11 +50,6 @@ class FactoryTests(SynchronousTestCase):
         clock = Clock()
         self.assertIs(server_factory(clock, 1000), server_factory(clock, 1000))
         self.assertIsNot(server_factory(clock, 1000), server_factory(clock, 2000))
-
-    def test_keys(self) -> None:
-        """A key is 16 bytes, and another one each time."""
-        self.assertEqual(len(base64.b64decode(new_key())), 16)
-        self.assertNotEqual(new_key(), new_key())
 
 
 class FragmentTests(ServeTestCase):

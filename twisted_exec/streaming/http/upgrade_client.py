@@ -10,7 +10,7 @@ Any response but the requested upgrade closes the connection.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
@@ -484,6 +484,7 @@ def upgrade(
     *,
     clock: IReactorTime,
     timeout_seconds: float,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Deferred[Upgraded]:
     """
     Connect and request an upgrade.
@@ -491,6 +492,7 @@ def upgrade(
     Cancelling closes the connection.
 
     :param timeout_seconds: for connecting, and again for the response.
+    :param meanwhile: called once the request is sent: the time until the response is free.
     :return: fires with the connection after its 101; fails with
         :class:`UpgradeRefused`, or an
         :class:`~twisted_exec.api.status.APIError` (502, 504).
@@ -498,10 +500,11 @@ def upgrade(
 
     async def both() -> Upgraded:
         connection = await connect(endpoint, clock=clock, timeout_seconds=timeout_seconds)
-        upgraded: Upgraded = await ask(
-            connection, head, clock=clock, timeout_seconds=timeout_seconds
+        asking: Deferred[Upgraded] = Deferred.fromCoroutine(
+            ask(connection, head, clock=clock, timeout_seconds=timeout_seconds)
         )
-        return upgraded
+        meanwhile()
+        return await asking
 
     return Deferred.fromCoroutine(both())
 

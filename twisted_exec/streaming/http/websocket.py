@@ -18,8 +18,6 @@ Other differences to plain autobahn:
 
 from __future__ import annotations
 
-import base64
-import os
 import struct
 from functools import lru_cache
 from typing import Any
@@ -40,7 +38,7 @@ from zope.interface import implementer
 
 from twisted_exec.streaming.remotecommand.carrier import PacedConnection
 from twisted_exec.tls.turns import IFramed
-from twisted_exec.wire.upgrade import accept_key
+from twisted_exec.wire.upgrade import accept_key, new_key
 
 NORMAL = 1000
 GOING_AWAY = 1001
@@ -265,11 +263,6 @@ def _frame_head(opcode: int, length: int) -> bytes:
     if length <= 0xFFFF:
         return struct.pack("!BBH4x", 0x80 | opcode, 0xFE, length)
     return struct.pack("!BBQ4x", 0x80 | opcode, 0xFF, length)
-
-
-def new_key() -> bytes:
-    """A ``Sec-WebSocket-Key``."""
-    return base64.b64encode(os.urandom(16))
 
 
 @lru_cache(maxsize=8)

@@ -24,16 +24,6 @@ from twisted.internet.interfaces import IDelayedCall, IProtocol, IReactorTime
 from twisted_exec.api.status import BadGateway, BadRequest, Forbidden, MethodNotAllowed
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused, UpgradeRequest
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.streaming.http.websocket import (
-    NORMAL,
-    ClientSocket,
-    MessageSocket,
-    ServerSocket,
-    client_factory,
-    new_key,
-    server_factory,
-    start,
-)
 from twisted_exec.streaming.remotecommand.carrier import CarrierUser, ClientCarrier, ServerCarrier
 from twisted_exec.wire.channel import (
     PROTOCOLS,
@@ -61,6 +51,7 @@ from twisted_exec.wire.upgrade import (
     accept_key,
     check_websocket,
     negotiate,
+    new_key,
     switching_protocols,
     tokens,
     values,
@@ -69,10 +60,12 @@ from twisted_exec.wire.upgrade import (
 if TYPE_CHECKING:
     from twisted_exec.streaming.enduring import Offer
     from twisted_exec.streaming.http.site import Request
+    from twisted_exec.streaming.http.websocket import MessageSocket
 
 
-# SPDY is imported where it is used: clients use it only with servers that have no WebSockets.  Clients
-# never use the header of hops that rejoin a stream.
+# WebSockets and SPDY are imported where they are used.  Clients import autobahn while the server opens the
+# console (:func:`prepare`), servers at their start, with their pages.  Clients use SPDY only with servers that have no
+# WebSockets, and never the header of hops that rejoin a stream.
 
 MESSAGE_BYTES = 32 << 20
 """Largest message from a server: ours sends 32 KiB, Go servers at most this."""
@@ -163,6 +156,8 @@ def _accept_websocket(
     limits: StreamLimits,
     offer: Offer | None,
 ) -> None:
+    from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
+
     (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
     socket = ServerSocket(key.decode("ascii"), protocol, headers)
     hold_seconds = limits.hold_seconds if _may_be_deaf(request) else 0.0
@@ -208,6 +203,18 @@ def _accept_spdy(
     take_over(request, connection, switching_protocols(SPDY, head))
 
 
+def prepare(way: str, clock: IReactorTime) -> None:
+    """
+    Do what :func:`over` does once per process, such as the import of autobahn: a tenth of a client's start.
+
+    :param way: as of :func:`over`.
+    """
+    if way != OVER_SPDY:
+        from twisted_exec.streaming.http.websocket import client_factory
+
+        client_factory(clock, MESSAGE_BYTES)
+
+
 def over(
     way: str,
     protocol: str,
@@ -240,6 +247,8 @@ def over(
             linger_seconds=linger_seconds,
         )
         return streams, streams
+    from twisted_exec.streaming.http.websocket import ClientSocket, client_factory, start
+
     socket = ClientSocket()
     carrier = ClientMessages(socket, protocol, user)
     factory = client_factory(clock, MESSAGE_BYTES)
@@ -582,6 +591,8 @@ class ClientMessages(MessageCarrier):
             pass  # servers do not send 255; kubectl ignores it too
 
     def close_received(self, code: int | None) -> None:
+        from twisted_exec.streaming.http.websocket import NORMAL
+
         # Version 1 has no status for success; the Close means success.
         if code == NORMAL and not has_status(self.protocol):
             self._user.ended(Channel.ERROR)

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -42,6 +43,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
     OtherProtocol,
     of_the_protocol,
     over,
+    prepare,
 )
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.control_messages import (
@@ -355,7 +357,11 @@ def connect(
                 request = replace(request, headers=[*request.headers, header])
             try:
                 upgraded = await upgrade(
-                    endpoint, request, clock=clock, timeout_seconds=timeout_seconds
+                    endpoint,
+                    request,
+                    clock=clock,
+                    timeout_seconds=timeout_seconds,
+                    meanwhile=partial(prepare, protocol, clock),
                 )
                 chosen = attempt.chosen(upgraded)
                 answer = _answer(upgraded) if asks else None
