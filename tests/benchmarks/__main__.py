@@ -30,6 +30,7 @@ from . import (
     recorded,
     scale,
     spdy,
+    starts,
     syscalls,
     trace,
     watching,
@@ -68,6 +69,10 @@ BENCHMARKS = {
     "chain": Benchmark(
         chain.main,
         "API server, poollet and runtime with a real shell, beside the runtime alone",
+    ),
+    "starts": Benchmark(
+        starts.main,
+        "CPU and first byte of kubectl console and kubectl attach, and CPU of a program's start",
     ),
     "syscalls": Benchmark(
         syscalls.main,
