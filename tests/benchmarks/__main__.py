@@ -72,7 +72,7 @@ BENCHMARKS = {
     ),
     "starts": Benchmark(
         starts.main,
-        "CPU and first byte of kubectl console and kubectl attach, and CPU of a program's start",
+        "CPU and first byte of kubectl console and attach, and CPU of a program's start",
     ),
     "syscalls": Benchmark(
         syscalls.main,
