@@ -174,25 +174,30 @@ def _row(title: str, through: float, direct: float) -> None:
     )
 
 
-def main(directory: Path) -> None:
-    """Run the whole benchmark."""
+def with_chain(directory: Path, measure: Callable[[Chain], None], *machines: str) -> None:
+    """Start a chain with these machines, call ``measure`` in a thread, and stop the chain."""
 
     async def measured() -> None:
         deployment = Deployment(str(directory), unix_streams=True)
         try:
             await deployment.start()
-            for name in (LOUD, QUIET):
+            for name in machines:
                 await deployment.create_machine(name, "shell")
-            print("The chain: API server and poollet over TLS, the runtime on a UNIX socket")
-            await deferToThread(measure, deployment)
+            await deferToThread(lambda: measure(Chain(deployment)))
         finally:
             await deployment.stop()
 
-    def measure(deployment: Deployment) -> None:
-        chain = Chain(deployment)
+    run_reactor(measured)
+
+
+def main(directory: Path) -> None:
+    """Run the whole benchmark."""
+
+    def measure(chain: Chain) -> None:
+        print("The chain: API server and poollet over TLS, the runtime on a UNIX socket")
         openings(chain)
         idle(chain)
         round_trips(chain)
         bulk(chain)
 
-    run_reactor(measured)
+    with_chain(directory, measure, LOUD, QUIET)

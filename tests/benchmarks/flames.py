@@ -17,11 +17,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from twisted.internet.threads import deferToThread
-
-from tests.flows.deployment import Deployment, run_reactor
-
-from .chain import QUIET, Chain, run
+from .chain import QUIET, Chain, run, with_chain
 
 HOPS = {"api": "apiserver", "poollet": "poollet"}
 SECONDS = 20
@@ -125,15 +121,7 @@ def main(directory: Path, *words: str) -> None:
         print("flames: py-spy is not on PATH (pip install py-spy); nothing is recorded.")
         return
 
-    async def work() -> None:
-        deployment = Deployment(str(directory), unix_streams=True)
-        try:
-            await deployment.start()
-            await deployment.create_machine(QUIET, "shell")
-            await deferToThread(lambda: measure(Chain(deployment), Path(words[0])))
-        except PermissionError as problem:
-            print(f"flames: {problem}")
-        finally:
-            await deployment.stop()
-
-    run_reactor(work)
+    try:
+        with_chain(directory, lambda chain: measure(chain, Path(words[0])), QUIET)
+    except PermissionError as problem:
+        print(f"flames: {problem}")

@@ -110,9 +110,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float, 
     began = time.perf_counter()
     child, terminal = pty.fork()
     if child == 0:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), 2
-        )  # messages of the client are no bytes of the machine
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # its messages are no bytes of the machine
         os.execvpe(command[0], command, environment)
     while _read(terminal) and command[-1] != MACHINE:
         pass

@@ -17,11 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from twisted.internet.threads import deferToThread
-
-from tests.flows.deployment import Deployment, run_reactor
-
-from .chain import QUIET, Chain, run
+from .chain import QUIET, Chain, run, with_chain
 from .one_hop import wait_until
 
 HOPS = {"api": "API server", "poollet": "poollet", "runtime": "runtime"}
@@ -55,7 +51,7 @@ def traced(pid: int, report: Path) -> subprocess.Popen[bytes]:
         wait_until(lambda: tracer.poll() is not None or b"attached" in messages.read_bytes())
         if tracer.poll() is not None:
             raise PermissionError(messages.read_text().strip())
-    except BaseException:
+    except BaseException:  # also an interrupt: the process must not stay traced
         tracer.kill()
         tracer.wait()
         raise
@@ -129,15 +125,7 @@ def main(directory: Path) -> None:
         print("syscalls: strace is not on PATH (strace); nothing is counted.")
         return
 
-    async def work() -> None:
-        deployment = Deployment(str(directory), unix_streams=True)
-        try:
-            await deployment.start()
-            await deployment.create_machine(QUIET, "shell")
-            await deferToThread(lambda: measure(Chain(deployment), directory))
-        except PermissionError as problem:
-            print(f"syscalls: {problem}; nothing is counted.")
-        finally:
-            await deployment.stop()
-
-    run_reactor(work)
+    try:
+        with_chain(directory, lambda chain: measure(chain, directory), QUIET)
+    except PermissionError as problem:
+        print(f"syscalls: {problem}; nothing is counted.")
