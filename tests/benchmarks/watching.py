@@ -1,6 +1,6 @@
 """
 1 000 watches: what one holds while nothing happens, beyond its connection; and how long
-a change takes to reach all of them.
+a change takes to reach all of them.  Then a burst of 1 000 changes to 500 watches.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import selectors
 import ssl
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests import procfs
@@ -18,6 +19,9 @@ from . import api
 
 WATCHES = 1000
 CHANGES = 20
+BURST_WATCHES = 500
+BURST_CHANGES = 1000
+_WRITERS = 20
 _WARM = 50
 _TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
@@ -86,6 +90,57 @@ def fan_out(directory: Path) -> None:
                 line.close()
 
 
+def burst(directory: Path) -> None:
+    """Many changes by clients that write as fast as they can, until every watch has them all."""
+    with api.running(_fresh(directory, "burst"), _WRITERS) as server:
+        version = _version(server)
+        path = f"{api.MACHINES}?watch=1&resourceVersion={version}"
+        lines = _opened(server, path, BURST_WATCHES)
+        writers = [server.connect() for _ in range(_WRITERS)]
+        cpu, start = procfs.cpu_seconds(server.pid), time.perf_counter()
+        server.longest_gap()
+
+        def write(number: int) -> None:
+            for change in range(BURST_CHANGES // _WRITERS):
+                writers[number].sendall(_patch(f"{number}-{change}", number))
+                api.body_of(writers[number])
+
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            writing = [pool.submit(write, number) for number in range(_WRITERS)]
+            reads = _read_events(lines, BURST_CHANGES)
+            for each in writing:
+                each.result()
+        took, cpu = time.perf_counter() - start, procfs.cpu_seconds(server.pid) - cpu
+        print(
+            f"  {BURST_CHANGES} changes reach {BURST_WATCHES} watches in {took:.1f} s, {cpu:.1f} s of "
+            f"CPU, in {reads / BURST_WATCHES:.0f} reads by each; nobody else served for "
+            f"{server.longest_gap():.0f} ms"
+        )
+        for line in [*lines, *writers]:
+            line.close()
+
+
+def _read_events(lines: list[ssl.SSLSocket], count: int) -> int:
+    """Read so many events from each of the lines; return the number of reads."""
+    left, reads = dict.fromkeys(lines, count), 0
+    with selectors.DefaultSelector() as waiting:
+        for line in lines:
+            line.setblocking(False)
+            waiting.register(line, selectors.EVENT_READ)
+        while waiting.get_map():
+            for key, _ in waiting.select(30):
+                line = key.fileobj
+                assert isinstance(line, ssl.SSLSocket)
+                try:
+                    while left[line] > 0:
+                        left[line] -= line.recv(65536).count(b'{"type":"')
+                        reads += 1
+                    waiting.unregister(line)
+                except ssl.SSLWantReadError:
+                    pass
+    return reads
+
+
 def _opened(
     server: api.Server, path: str, count: int, accept: str = "application/json"
 ) -> list[ssl.SSLSocket]:
@@ -98,12 +153,18 @@ def _opened(
     return lines
 
 
-def _change(server: api.Server, value: str) -> object:
+def _patch(value: str, number: int = 0) -> bytes:
+    """A request that changes a machine."""
     body = json.dumps({"metadata": {"labels": {"turn": value}}}).encode()
-    head = api.request(f"{api.MACHINES}/machine-00000", method="PATCH").removesuffix(b"\r\n")
+    path = f"{api.MACHINES}/machine-{number:05}"
+    head = api.request(path, method="PATCH", user=number % api.USERS).removesuffix(b"\r\n")
     head += b"Content-Type: application/merge-patch+json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    return head + body
+
+
+def _change(server: api.Server, value: str) -> object:
     with server.connect() as line:
-        line.sendall(head + body)
+        line.sendall(_patch(value))
         return json.loads(api.body_of(line))
 
 
@@ -133,3 +194,4 @@ def main(directory: Path) -> None:
     print(f"{WATCHES} watches over TLS:")
     idle(directory)
     fan_out(directory)
+    burst(directory)

@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.apiserver.serving.bodies`.
 from __future__ import annotations
 
 import json
+import weakref
 from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -16,7 +17,7 @@ from twisted_exec.api.kinds import Column, Object
 from twisted_exec.apiserver.serving.bodies import (
     PIECE_BYTES,
     PIECE_ROWS,
-    EventLines,
+    SharedEvents,
     gathered,
     list_pieces,
     object_json,
@@ -135,37 +136,35 @@ class GatheredTests(SynchronousTestCase):
         self.assertEqual(list(gathered([b"a", large, b"b", b"", b"c"])), [b"a" + large, b"bc"])
 
 
-class EventLinesTests(SynchronousTestCase):
-    """Tests for :class:`EventLines`."""
+class SharedEventsTests(SynchronousTestCase):
+    """Tests for :class:`SharedEvents`."""
 
     def test_once(self) -> None:
-        """However many watches tell a change, its object is encoded once for each form."""
-        read: list[str] = []
-        kind = replace(
-            kinds.MACHINES, columns=(Column("Read", lambda obj: read.append("") or "yes"),)
-        )
-        lines = EventLines(lambda: EPOCH)
+        """What watches share of a change is made once for each key."""
+        events, made = SharedEvents(), []
         for version in range(2):
             event = Event(MODIFIED, stored("a", turn=version), None, version)
-            told = {
-                id(lines.line_of(event, kind, MODIFIED, event.obj, form, columns=columns))
-                for _ in range(1000)
-                for form in FORMS
-                for columns in (True, False)
-            }
-            self.assertEqual(len(told), len(FORMS) * 2)
-            tables = [form for form in FORMS if form.shape == "Table"]
-            self.assertEqual(len(read), len(tables) * 2)
-            read.clear()
 
-    def test_each_change_is_told_anew(self) -> None:
-        """The lines of one change are not those of the next."""
-        lines = EventLines(lambda: EPOCH)
-        for turn in range(3):
-            event = Event(MODIFIED, stored("a", turn=turn), None, turn)
-            raw = lines.line_of(
-                event, kinds.MACHINES, MODIFIED, event.obj, ResponseForm(), columns=False
-            )
-            told = json.loads(raw)
-            self.assertEqual((told["type"], told["object"]["spec"]["turn"]), (MODIFIED, turn))
-            self.assertTrue(raw.endswith(b"}\n"))
+            def make(version: int = version) -> int:
+                made.append(version)
+                return version
+
+            for key in ("whole", "Table") * 1000:
+                self.assertEqual(events.of(event).once(key, make), version)
+        self.assertEqual(made, [0, 0, 1, 1])
+
+    def test_kept_while_it_waits(self) -> None:
+        """A change that a watch has not sent is the same one for others, however many follow."""
+        events = SharedEvents()
+        first = Event(MODIFIED, stored("a"), None, 1)
+        waiting = events.of(first)
+        later = [Event(MODIFIED, stored("a"), None, 2 + turn) for turn in range(100)]
+        others = [weakref.ref(events.of(event)) for event in later]
+        self.assertIs(events.of(first), waiting)
+        self.assertIsNone(others[0](), "nobody sends it any more")
+
+    def test_counted_once(self) -> None:
+        """The first watch that waits counts the memory of a change."""
+        shared = SharedEvents().of(Event(MODIFIED, stored("a", turn=1), None, 1))
+        self.assertGreater(shared.uncounted_bytes(), 100)
+        self.assertEqual(shared.uncounted_bytes(), 0)

@@ -13,9 +13,11 @@ list.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
+from weakref import WeakValueDictionary
 
 from twisted_exec.api import bodies, fields, patch, table
 from twisted_exec.api.encoded import json_bytes, json_of, metadata_json_of
@@ -158,7 +160,7 @@ def _propagation_causes(submitted: Object) -> list[Cause]:
 PIECE_BYTES = 64 << 10
 """Approximate size of a list's pieces; a single larger object is one piece."""
 
-_CACHED_CHANGES = 4
+_LATEST_CHANGES = 4
 
 PIECE_ROWS = 25
 """Largest number of a Table's rows in a piece: unlike objects, rows are rendered for each list."""
@@ -276,45 +278,52 @@ def line(change: str, encoded: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (change.encode(), encoded)
 
 
-class EventLines:
+class SharedEvent:
     """
-    Lines of changes, encoded once for all watches.
+    A change, with what all watches share: lines, and results of selectors.
 
-    A store delivers a change to all watches before the next one, and the turns of their users are
-    rarely far apart, so only the lines of the last few changes are cached.
-
-    :param now: seconds since the epoch, for ages.
+    :param event: the change.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._made: dict[int, tuple[Event, dict[Any, Any]]] = {}
-        """By the id of the change, which is kept with it."""
+    __slots__ = ("__weakref__", "_is_counted", "_results", "event")
 
-    def once(self, event: Event, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the result of ``make``, called once per change and key while the change is cached."""
-        cached = self._made.get(id(event))
-        if cached is None:
-            cached = self._made[id(event)] = event, {}
-            if len(self._made) > _CACHED_CHANGES:
-                del self._made[next(iter(self._made))]
-        made = cached[1]
-        result = made.get(key)
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self._results: dict[Any, Any] = {}
+        self._is_counted = False
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return the result of ``make``, called once per key."""
+        result = self._results.get(key)
         if result is None:
-            result = made[key] = make()
+            result = self._results[key] = make()
         return result
 
-    def line_of(
-        self, event: Event, kind: Kind, change: str, obj: Object, form: ResponseForm, columns: bool
-    ) -> bytes:
-        """
-        Return the line of this change, for watches of this form.
+    def uncounted_bytes(self) -> int:
+        """Return the memory of the object and its line; 0 if a watch has counted it already."""
+        is_counted, self._is_counted = self._is_counted, True
+        return 0 if is_counted else 2 * len(json_of(self.event.obj))
 
-        :param obj: of the event, or made by :meth:`once` for it.
-        """
 
-        def make() -> bytes:
-            return line(change, object_json(kind, obj, form, self._now(), columns=columns))
+class SharedEvents:
+    """
+    The changes that watches are sending, each once.
 
-        encoded: bytes = self.once(event, (kind.resource, change, form, columns), make)
-        return encoded
+    A store delivers a change to all watches before the next one, so the last few are kept, besides
+    those that wait for a watch's turn.
+    """
+
+    def __init__(self) -> None:
+        self._events: WeakValueDictionary[int, SharedEvent] = WeakValueDictionary()
+        """By the id of the change, which is kept with it."""
+        self._latest: deque[SharedEvent] = deque(maxlen=_LATEST_CHANGES)
+
+    def of(self, event: Event) -> SharedEvent:
+        """Return the one for a change."""
+        if self._latest and self._latest[-1].event is event:
+            return self._latest[-1]
+        shared = self._events.get(id(event))
+        if shared is None:
+            shared = self._events[id(event)] = SharedEvent(event)
+            self._latest.append(shared)
+        return shared

@@ -8,7 +8,8 @@ has a limited buffer; beyond it the connection is closed, and the client lists a
 
 A change may concern thousands of watches, each with a long selector.  So watches work in short
 turns by user (:class:`WatchTurns`); equal selectors are compared once with each change, and its
-lines are encoded once (:class:`~twisted_exec.apiserver.serving.bodies.EventLines`).
+lines are encoded once (:class:`~twisted_exec.apiserver.serving.bodies.SharedEvent`).  A watch sends
+a change at once unless others wait; in a burst it sends all that wait for its turn in one write.
 
 Start and errors are those of ``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList,
 except that a future version is refused at once: in this store waiting would not help.
@@ -21,9 +22,10 @@ from __future__ import annotations
 
 import base64
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from sys import intern
 from weakref import WeakValueDictionary
 
 from twisted.internet.defer import Deferred
@@ -35,7 +37,14 @@ from twisted_exec.api.encoded import json_bytes, json_of
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, Expired
 from twisted_exec.apiserver.restriction.visibility import FilteredStorage
-from twisted_exec.apiserver.serving.bodies import PIECE_BYTES, EventLines, empty_list, object_json
+from twisted_exec.apiserver.serving.bodies import (
+    PIECE_BYTES,
+    SharedEvent,
+    SharedEvents,
+    empty_list,
+    gathered,
+    object_json,
+)
 from twisted_exec.apiserver.serving.bodies import line as event_line
 from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, selected
@@ -57,64 +66,45 @@ from twisted_exec.wire.upgrade import (
 
 _BOOKMARK_SECONDS = 60.0
 
-_WAITING_BYTES = 256
-"""Memory of a step that waits for its turn, beyond the object of its change."""
+_WAITING_BYTES = 96
+"""Memory of a change that waits for a watch's turn, beyond the object and its lines."""
 
-
-@dataclass(frozen=True)
-class _Step:
-    """
-    A step that waits.
-
-    :param size: memory that it counts.
-    """
-
-    stream: WatchLines
-    do: Callable[[], object]
-    size: int
+_STEP_SECONDS = TURN_SECONDS / 8
+"""Time after which a watch leaves further changes for its next step."""
 
 
 class WatchTurns:
     """
     Turns of all watches of a server together: half of the time is others'.
 
-    A step is done at once if none waits and the turn has time left.  Of those that wait, the users
-    do one each in rotation: a user with long selectors delays others by one step for each of theirs.
+    A watch goes on at once if none waits and the turn has time left.  Of those that wait, the users
+    do one step each in rotation: a user with long selectors delays others by one step for each of
+    theirs.
     """
 
     _log = Logger()
 
     def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-        self._steps: dict[str, deque[_Step]] = {}  # the user whose turn is next comes first
-        self._last: Object | None = None
+        self._clock, self.seconds = clock, clock.seconds
+        # The user whose turn is next comes first.
+        self._steps: dict[str, deque[Callable[[], object]]] = {}
         self._call: IDelayedCall | None = None
         self._until = self._next = 0.0
 
-    def take(
-        self, user: str, stream: WatchLines, step: Callable[[], object], obj: Object | None = None
-    ) -> None:
-        """
-        Do one step of a watch, after those of the user that wait.
+    def is_free(self) -> bool:
+        """Return whether a watch may go on at once."""
+        return not self._steps and self._has_time()
 
-        :param stream: counts the memory while the step waits.
-        :param obj: the object that the step is about; the first of several steps counts it.
-        """
-        if not self._steps and self._has_time():
-            step()
-            return
-        size = 0 if obj is None or obj is self._last else len(json_of(obj))
-        self._last = obj
-        waiting = _Step(stream, step, size + _WAITING_BYTES)
-        self._steps.setdefault(user, deque()).append(waiting)
+    def wait(self, user: str, step: Callable[[], object]) -> None:
+        """Do a step of a watch, of which it has at most one, after those of the user that wait."""
+        self._steps.setdefault(user, deque()).append(step)
         self._schedule()
-        stream.owe(waiting.size)
 
-    async def breathe(self, user: str, stream: WatchLines) -> None:
+    async def breathe(self, user: str) -> None:
         """Wait for the turn of a watch's next step."""
-        if self._steps or not self._has_time():
+        if not self.is_free():
             turn: Deferred[None] = Deferred()
-            self.take(user, stream, partial(turn.callback, None))
+            self.wait(user, partial(turn.callback, None))
             await turn
 
     def _has_time(self) -> bool:
@@ -133,17 +123,13 @@ class WatchTurns:
         self._call = None
         while self._steps and self._has_time():
             step = self._popped()
-            if not step.stream.done.called:
-                step.stream.owe(-step.size)
             try:
-                step.do()
+                step()
             except Exception:
                 self._log.failure("a watch failed and is ended")
-        if not self._steps:
-            self._last = None
         self._schedule()
 
-    def _popped(self) -> _Step:
+    def _popped(self) -> Callable[[], object]:
         """Return the next step; the user comes after all others then."""
         user = next(iter(self._steps))
         steps = self._steps.pop(user)
@@ -156,19 +142,13 @@ class WatchTurns:
 class WatchConverter:
     """Converts changes to lines for one watch."""
 
-    __slots__ = ("_columns_told", "_kind", "_lines", "_now", "_options", "_send")
+    __slots__ = ("_columns_told", "_form", "_kind", "_now", "_options")
 
-    def __init__(
-        self,
-        kind: Kind,
-        options: WatchOptions,
-        send: Callable[[bytes], None],
-        lines: EventLines,
-        now: Callable[[], float],
-    ) -> None:
-        self._kind, self._options, self._send = kind, options, send
-        self._lines, self._now = lines, now
+    def __init__(self, kind: Kind, options: WatchOptions, now: Callable[[], float]) -> None:
+        self._kind, self._options, self._now = kind, options, now
         self._columns_told = False
+        # A string has its hash, which a dataclass computes for each change.
+        self._form = intern(repr((kind.resource, options.form)))
 
     def existing(self, obj: Object) -> bytes:
         """Return the line for an existing object; empty if it does not match."""
@@ -178,17 +158,17 @@ class WatchConverter:
         form = self._options.form
         return event_line(ADDED, object_json(self._kind, obj, form, self._now(), columns=columns))
 
-    def changed(self, event: Event) -> None:
-        """Send a change, as seen through the selectors."""
-        fits, fitted = self._selected(event)
+    def changed(self, change: SharedEvent) -> bytes:
+        """Return the line for a change, as seen through the selectors; empty if it is not seen."""
+        fits, fitted = self._selected(change)
         if fits:
-            self._tell(event, MODIFIED if fitted else ADDED, event.obj)
-        elif fitted:
-            self._tell(event, DELETED, self._gone(event))
+            return self._line(change, MODIFIED if fitted else ADDED)
+        return self._line(change, DELETED) if fitted else b""
 
-    def _selected(self, event: Event) -> tuple[bool, bool]:
+    def _selected(self, change: SharedEvent) -> tuple[bool, bool]:
         """Return whether the object matches after the change, and before."""
-        kind, chosen, previous = self._kind, self._options.chosen, event.previous
+        kind, chosen, event = self._kind, self._options.chosen, change.event
+        previous = event.previous
         if not chosen.selects:
             return event.type != DELETED, previous is not None
 
@@ -198,21 +178,24 @@ class WatchConverter:
             return chosen, fits, previous is not None and selected(kind, previous, chosen)
 
         # Watches with equal selectors have the same object.
-        _, fits, fitted = self._lines.once(event, (kind.resource, id(chosen)), compare)
+        _, fits, fitted = change.once((kind.resource, id(chosen)), compare)
         return fits, fitted
 
-    def _gone(self, event: Event) -> Object:
-        """Return the object as the client knows it, at the version of its removal."""
-        previous = event.previous
-        if event.type == DELETED or previous is None:
-            return event.obj
-        removed: Object = self._lines.once(
-            event, "gone", lambda: versioned(previous, event.version)
-        )
-        return removed
+    def _line(self, change: SharedEvent, type_: str) -> bytes:
+        columns, self._columns_told = not self._columns_told, True
 
-    def bookmark(self, version: int, *, initial_end: bool = False) -> None:
-        """Send the current version."""
+        def make() -> bytes:
+            obj = _gone(change) if type_ == DELETED else change.event.obj
+            form = self._options.form
+            return event_line(
+                type_, object_json(self._kind, obj, form, self._now(), columns=columns)
+            )
+
+        line: bytes = change.once((self._form, type_, columns), make)
+        return line
+
+    def bookmark(self, version: int, *, initial_end: bool = False) -> bytes:
+        """Return the line for the current version."""
         metadata: Object = {"resourceVersion": str(version)}
         if initial_end:
             metadata["annotations"] = self._initial_end()
@@ -222,7 +205,7 @@ class WatchConverter:
             obj = table.table(self._kind, [], 0.0, metadata=metadata, columns=False)
         elif form.shape == "Partial":
             obj = table.partial(obj)
-        self._send(event_line("BOOKMARK", json_bytes(obj)))
+        return event_line("BOOKMARK", json_bytes(obj))
 
     def _initial_end(self) -> Object:
         # client-go creates a list of this type for its caller.
@@ -232,33 +215,47 @@ class WatchConverter:
             "kubernetes.io/initial-events-list-blueprint": base64.b64encode(blueprint).decode(),
         }
 
-    def refused(self, error: APIError) -> None:
-        """Send an error: the watch cannot start or continue."""
-        self._send(event_line("ERROR", json_bytes(error.to_status())))
 
-    def _tell(self, event: Event, change: str, obj: Object) -> None:
-        columns, self._columns_told = not self._columns_told, True
-        form = self._options.form
-        self._send(self._lines.line_of(event, self._kind, change, obj, form, columns))
+def _gone(change: SharedEvent) -> Object:
+    """Return the object as clients know it, at the version of its removal."""
+    event, previous = change.event, change.event.previous
+    if event.type == DELETED or previous is None:
+        return event.obj
+    removed: Object = change.once("gone", lambda: versioned(previous, event.version))
+    return removed
 
 
-class CatchingUp:
+def _refusal(error: APIError) -> bytes:
+    """Return the line for an error: the watch cannot start or continue."""
+    return event_line("ERROR", json_bytes(error.to_status()))
+
+
+class WatchChanges:
     """
-    Sends past changes at the client's pace.
+    Sends the changes of one watch: past ones at the client's pace, later ones as they happen.
 
-    They are in the store's memory and cost a watch little.  Changes that happen meanwhile count
-    against the client's limit, as later.
+    Past changes are in the store's memory and cost a watch little.  Changes that happen meanwhile
+    count against the client's limit, as do later ones that wait for the watch's turn.  Those are
+    sent together, in one write, and so are the bookmarks between them.
+
+    :ivar waiting: changes and versions of bookmarks that wait for the watch's turn, with the bytes
+        that they count; ``None`` while there are none, to save memory.
     """
 
     def __init__(
-        self, watcher: WatchConverter, stream: WatchLines, turns: WatchTurns, user: str
+        self,
+        watcher: WatchConverter,
+        stream: WatchLines,
+        turns: WatchTurns,
+        user: str,
+        shared: SharedEvents,
     ) -> None:
         self._watcher, self._stream, self._turns, self._user = watcher, stream, turns, user
+        self._shared = shared
         self._past: deque[Event] | None = deque()
         self._since: deque[Event] | None = None
         self.is_lost = False
-        self.waiting = 0
-        """Changes that wait for the watch's turn."""
+        self.waiting: deque[tuple[SharedEvent | int, int]] | None = None
 
     def lost(self) -> None:
         """Handle a gap in the store's events: after those received, the client must list again."""
@@ -267,37 +264,73 @@ class CatchingUp:
             self._tell_lost()
 
     def _tell_lost(self) -> None:
-        self._watcher.refused(Expired("changes were missed: list again"))
+        self._stream.send(_refusal(Expired("changes were missed: list again")))
         self._stream.finish()
 
     def changed(self, event: Event) -> None:
         """Handle a change from the store."""
-        try:
-            self._take(event)
-        except Exception:
-            # The store sends no more events to this watch, and its client would wait for ever.
-            self._stream.evict()
-            raise
-
-    def _take(self, event: Event) -> None:
         if self._since is not None:
             self._since.append(event)
             self._stream.owe(len(json_of(event.obj)))
         elif self._past is not None:
             self._past.append(event)
         else:
-            self.waiting += 1
-            self._turns.take(self._user, self._stream, partial(self._turn, event), event.obj)
+            self._take(self._shared.of(event))
 
-    def _turn(self, event: Event) -> None:
-        self.waiting -= 1
-        if self._stream.done.called:
+    def mark(self, version: int) -> None:
+        """Send a bookmark after the changes up to its version."""
+        self._take(version)
+
+    def _take(self, change: SharedEvent | int) -> None:
+        if self.waiting is None and self._turns.is_free():
+            self._send(lambda: self._line(change))
             return
+        if self.waiting is None:
+            self.waiting = deque()
+            self._turns.wait(self._user, self._step)
+        count = _WAITING_BYTES
+        if not isinstance(change, int):
+            count += change.uncounted_bytes()
+        self.waiting.append((change, count))
+        self._stream.owe(count)
+
+    def _step(self) -> None:
+        if not self._stream.done.called:
+            self._send(self._joined)
+        if not self.waiting:
+            self.waiting = None
+        elif not self._stream.done.called:
+            self._turns.wait(self._user, self._step)
+
+    def _joined(self) -> bytes:
+        """Return the lines of changes that wait, as many as one step has time for."""
+        assert self.waiting is not None
+        lines, size, counted = [], 0, 0
+        until = self._turns.seconds() + _STEP_SECONDS
+        while self.waiting:
+            change, count = self.waiting.popleft()
+            counted += count
+            lines.append(self._line(change))
+            size += len(lines[-1])
+            if size >= PIECE_BYTES or self._turns.seconds() >= until:
+                break
+        self._stream.owe(-counted)
+        return b"".join(lines)
+
+    def _line(self, change: SharedEvent | int) -> bytes:
+        if isinstance(change, int):
+            return self._watcher.bookmark(change)
+        return self._watcher.changed(change)
+
+    def _send(self, make: Callable[[], bytes]) -> None:
         try:
-            self._watcher.changed(event)
+            line = make()
         except Exception:
+            # No more events come to this watch, and its client would wait for ever.
             self._stream.evict()
             raise
+        if line:
+            self._stream.send(line)
 
     async def tell(self) -> bool:
         """
@@ -308,11 +341,13 @@ class CatchingUp:
         """
         self._since = deque()
         while (event := self._next()) is not None:
-            await self._turns.breathe(self._user, self._stream)
+            await self._turns.breathe(self._user)
             await self._stream.room()
             if self._stream.done.called:
                 return False
-            self._watcher.changed(event)
+            line = self._watcher.changed(self._shared.of(event))
+            if line:
+                self._stream.send(line)
         self._past = self._since = None  # saves memory in idle watches
         if self.is_lost:
             self._tell_lost()
@@ -338,7 +373,7 @@ class Watches:
     def __init__(self, storage: IStorage, clock: IReactorTime, now: Callable[[], float]) -> None:
         self._storage = storage
         self._clock, self._now = clock, now
-        self._lines = EventLines(now)
+        self._shared = SharedEvents()
         self._turns = WatchTurns(clock)
         self._chosen: WeakValueDictionary[object, ListOptions] = WeakValueDictionary()
         """The selectors of all watches; equal ones are one object."""
@@ -369,12 +404,12 @@ class Watches:
         stream = stream_of(request)
         self._streams.add(stream)
         timers = [self._clock.callLater(0 if self._over else options.seconds, stream.finish)]
-        watcher = WatchConverter(target.kind, options, stream.send, self._lines, self._now)
+        watcher = WatchConverter(target.kind, options, self._now)
         try:
             await self._follow(storage, user.name, target, options, watcher, stream, timers)
         except APIError as refusal:
             # The response has begun, so the error can only be an event.
-            watcher.refused(refusal)
+            stream.send(_refusal(refusal))
         finally:
             self._streams.discard(stream)
             for timer in timers:
@@ -408,22 +443,22 @@ class Watches:
         since = options.version or None
         if options.initial:
             since = await self._tell_existing(storage, user, target, options, watcher, stream)
-        past = CatchingUp(watcher, stream, self._turns, user)
+        changes = WatchChanges(watcher, stream, self._turns, user, self._shared)
         watch = storage.watch(
-            target.kind.resource, since, past.changed, target.namespace, past.lost
+            target.kind.resource, since, changes.changed, target.namespace, changes.lost
         )
         try:
-            if not await past.tell():
+            if not await changes.tell():
                 return
             if options.bookmarks:
-                self._mark(user, watcher, stream, timers)
+                self._mark(changes, timers)
             await stream.done
-            if past.is_lost:
+            if changes.is_lost:
                 return
         finally:
             watch.stop()
-        if options.bookmarks and not past.waiting:
-            watcher.bookmark(self._storage.version())
+        if options.bookmarks and not changes.waiting:
+            stream.send(watcher.bookmark(self._storage.version()))
 
     async def _tell_existing(
         self,
@@ -437,7 +472,7 @@ class Watches:
         listing = await storage.list(target.kind.resource, target.namespace)
         lines, size = [], 0
         for obj in listing.items:
-            await self._turns.breathe(user, stream)
+            await self._turns.breathe(user)
             lines.append(watcher.existing(obj))
             size += len(lines[-1])
             if size >= PIECE_BYTES:
@@ -452,19 +487,12 @@ class Watches:
         elif size:
             stream.write(b"".join(lines))
         if options.announce:
-            watcher.bookmark(listing.version, initial_end=True)
+            stream.send(watcher.bookmark(listing.version, initial_end=True))
         return listing.version
 
-    def _mark(
-        self, user: str, watcher: WatchConverter, stream: WatchLines, timers: list[IDelayedCall]
-    ) -> None:
-        def bookmark(version: int) -> None:
-            if not stream.done.called:
-                watcher.bookmark(version)
-
+    def _mark(self, changes: WatchChanges, timers: list[IDelayedCall]) -> None:
         def mark() -> None:
-            # Not before the changes up to this version.
-            self._turns.take(user, stream, partial(bookmark, self._storage.version()))
+            changes.mark(self._storage.version())
             timers[-1] = self._clock.callLater(_BOOKMARK_SECONDS, mark)
 
         timers.append(self._clock.callLater(_BOOKMARK_SECONDS, mark))
@@ -519,12 +547,17 @@ class WatchLines(Paced):
         """The client has read."""
         self.paused = False
         while self._queue and not self.paused:
-            line = self._queue.popleft()
-            self.owe(-len(line))
-            self.put(line)
+            piece = next(gathered(_drained(self._queue)))
+            self.owe(-len(piece))
+            self.put(piece)
         if not self.paused:
             self._queue = None
             super().resumeProducing()
+
+
+def _drained(queue: deque[bytes]) -> Iterator[bytes]:
+    while queue:
+        yield queue.popleft()
 
 
 class LineStream(WatchLines, PacedAnswer):
