@@ -19,7 +19,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from twisted_exec.api.encoded import Encoded
@@ -34,6 +34,8 @@ _APPLICATION_ID = 0x74784578  # "txEx"
 _STATE_TABLE = "CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _SHRINK_PAGES = 256
 _CONVERTIBLE_BYTES = 256 << 20
+_TOGETHER = 64
+"""Rows that are decoded together: this takes less time, and their keys exist once in memory."""
 _SCHEMA = f"""
 BEGIN EXCLUSIVE;
 CREATE TABLE objects (
@@ -254,24 +256,42 @@ def catch_up(database: sqlite3.Connection, restored: History) -> None:
         restored.start_over(list(read_objects(database)), version)
         return
     for table, change, body, changed in rows:
-        obj = _decoded(table, body)
+        obj = _decoded([(table, body)])[0]
         restored.apply(table, Event(change, obj, restored.at(table, key_of(obj)), changed))
 
 
 def read_objects(database: sqlite3.Connection) -> Iterator[tuple[str, Object]]:
     """Iterate over the current objects, with their tables."""
-    for table, body in database.execute("SELECT resource, body FROM objects"):
-        yield table, _decoded(table, body)
+    rows = database.execute("SELECT resource, body FROM objects")
+    while chunk := rows.fetchmany(_TOGETHER):
+        yield from zip((table for table, _ in chunk), _decoded(chunk), strict=True)
 
 
-def _decoded(table: str, text: str) -> Object:
-    """:raises ValueError: the text is no object; the message says of which table."""
+def _decoded(rows: Sequence[tuple[str, str]]) -> list[Object]:
+    """
+    Decode objects together.
+
+    :param rows: table and JSON of each.
+    :raises ValueError: a text is no object; the message says of which table.
+    """
+    try:
+        objects = json.loads(f"[{','.join([text for _, text in rows])}]")
+    except (ValueError, RecursionError):
+        objects = []
+    if len(objects) != len(rows) or not all(isinstance(obj, dict) for obj in objects):
+        objects = [_decoded_alone(table, text) for table, text in rows]
+    return [Encoded(obj, text) for obj, (_, text) in zip(objects, rows, strict=True)]
+
+
+def _decoded_alone(table: str, text: str) -> Object:
     try:
         obj = json.loads(text)
+        if isinstance(obj, dict):
+            return obj
     except (ValueError, RecursionError):
-        # Python's own message may be about Python, as for a number of 5000 digits.
-        raise ValueError(f"an object of {table} is no valid JSON") from None
-    return Encoded(obj, text)
+        pass
+    # Python's own message may be about Python, as for a number of 5000 digits.
+    raise ValueError(f"an object of {table} is no valid JSON")
 
 
 def _version_of(obj: Object) -> int:
@@ -290,14 +310,19 @@ def _events(
     rows = database.execute(
         "SELECT resource, type, body, previous, version FROM log ORDER BY version"
     )
-    for table, change, body, previous, version in rows:
-        obj = objects.get(version) or _decoded(table, body)
-        before: Object | None = None
-        if previous is not None:
-            before = _decoded(table, previous)
-            before = objects.setdefault(_version_of(before), before)
-        objects[version] = obj
-        yield table, Event(change, obj, before, version)
+    while chunk := rows.fetchmany(_TOGETHER):
+        tables = {row[2]: row[0] for row in chunk if row[4] not in objects}
+        tables |= {row[3]: row[0] for row in chunk if row[3] is not None}
+        texts = [(table, text) for text, table in tables.items()]
+        decoded = dict(zip(tables, _decoded(texts), strict=True))
+        for table, change, body, previous, version in chunk:
+            obj = objects.get(version) or decoded[body]
+            before: Object | None = None
+            if previous is not None:
+                before = decoded[previous]
+                before = objects.setdefault(_version_of(before), before)
+            objects[version] = obj
+            yield table, Event(change, obj, before, version)
 
 
 def last_version(database: sqlite3.Connection) -> int:
