@@ -4,6 +4,8 @@ Tests for :mod:`twisted_exec.program.service`.
 
 from __future__ import annotations
 
+import gc
+
 from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherResults
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
@@ -23,6 +25,7 @@ class Slow(AsyncService):
 
     async def start(self) -> None:
         """Waits for the test."""
+        self.collects = gc.isenabled()
         self.under_way: Deferred[None] = Deferred()
         try:
             await self.under_way
@@ -52,6 +55,16 @@ class StartingTests(SynchronousTestCase):
         self.service.under_way.callback(None)
         self.successResultOf(before)
         self.successResultOf(self.service.when_ready())
+
+    def test_no_collections(self) -> None:
+        """No garbage is collected while a start makes its objects; then it goes on as before."""
+        self.addCleanup(gc.enable)
+        for collects in (True, False):
+            (gc.enable if collects else gc.disable)()
+            self.service.startService()
+            self.assertFalse(self.service.collects)
+            self.assertEqual(gc.isenabled(), collects)
+            self.service.under_way.callback(None)
 
     def test_failure(self) -> None:
         """when_ready() fails with the reason, which is then not reported anywhere else."""

@@ -12,9 +12,10 @@ from twisted.internet import defer, reactor
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import TestCase
 
-from tests.contracts.storage import MACHINES, StorageContract, changed, machine
+from tests.contracts.storage import MACHINES, POOLS, StorageContract, changed, machine
 from tests.storage.sqlites import SQLiteStores
 from twisted_exec.api.encoded import json_of
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     Expired,
     InternalError,
@@ -115,6 +116,29 @@ class RestartTests(SQLiteStores, TestCase):
         for event in events:
             self.assertEqual(json.loads(json_of(event.obj)), event.obj)
             self.assertEqual(event.obj["metadata"]["resourceVersion"], str(event.version))
+
+    async def test_many(self) -> None:
+        """Hundreds of objects and changes of several kinds are as before, in order."""
+        self.remembered, self.remembered_bytes = 1000, 1 << 20
+        before, told = self.open(), dict[Resource, list[Event]]()
+        for resource, place in ((MACHINES, "default"), (POOLS, "")):
+            before.watch(resource, 0, told.setdefault(resource, []).append)
+            made = await defer.gatherResults(
+                [before.create(resource, machine(f"m{n}", place)) for n in range(150)]
+            )
+            for n, obj in enumerate(made[:70]):
+                await before.update(resource, changed(obj, turn=n, text="\u00e4,{}[]"))
+            await before.delete(resource, made[100])
+        listed = {resource: await before.list(resource) for resource in told}
+        await before.stopService()
+        after = self.open()
+        for resource, events in told.items():
+            again: list[Event] = []
+            after.watch(resource, 0, again.append)
+            self.assertEqual(again, events)
+            self.assertEqual(await after.list(resource), listed[resource])
+            for obj in (await after.list(resource)).items:
+                self.assertEqual(json.loads(json_of(obj)), obj)
 
     async def test_forgotten_stays_forgotten(self) -> None:
         """Compacted versions have expired after a restart too, and the file stays small."""

@@ -88,12 +88,14 @@ class FileTests(SQLiteStores, TestCase):
     async def test_damaged_object(self) -> None:
         """A file with an unreadable object says so."""
         storage = self.open()
-        await storage.create(MACHINES, machine("a"))
+        for name in "abc":
+            await storage.create(MACHINES, machine(name))
         await storage.stopService()
         database = sqlite3.connect(self.path)
         # Python refuses to read a number of more than 4300 digits, and says how to let it.
-        for body in ("{", '{"metadata": ' + "9" * 5000 + "}"):
-            database.execute("UPDATE objects SET body = ?", (body,))
+        # Some would be read, as other objects, if they were not compared with the number of rows.
+        for body in ("{", '{"metadata": ' + "9" * 5000 + "}", "", "{},{}", "5", "[]", "[" * 5000):
+            database.execute("UPDATE objects SET body = ? WHERE name = 'b'", (body,))
             database.commit()
             told = self.refusal()
             self.assertIn(f"is damaged: an object of {MACHINES.qualified} is no valid JSON", told)

@@ -12,6 +12,7 @@ order as usual, and ends its machines.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -56,7 +57,13 @@ class AsyncService(Service):
         """Start; :meth:`when_ready` reports the result."""
         super().startService()
         self._outcome = False
-        self._starting = Deferred.fromCoroutine(self.start())
+        collects = gc.isenabled()
+        gc.disable()  # a third of the time with 10 000 stored objects, none of which is garbage
+        try:
+            self._starting = Deferred.fromCoroutine(self.start())
+        finally:
+            if collects:
+                gc.enable()
         self._starting.addCallbacks(lambda _: self._settle(True), self._failed)
 
     def when_ready(self) -> Deferred[None]:

@@ -220,11 +220,15 @@ class PoolGraph(StoreFollower):
     def _count(self, pool: str, named: Iterable[Named], by: int) -> None:
         if not pool:
             return
-        counter = self._named.setdefault(pool, Counter())
+        counter = self._named.get(pool)
+        if counter is None:
+            counter = self._named[pool] = Counter()
         for each in named:
-            counter[each] += by
-            if counter[each] <= 0:
-                del counter[each]
+            count = counter.get(each, 0) + by
+            if count > 0:
+                counter[each] = count
+            else:
+                counter.pop(each, None)
         if not counter:
             del self._named[pool]
 
