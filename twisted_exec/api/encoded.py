@@ -34,14 +34,16 @@ class Encoded(Object):
     An object with its JSON.  The object and everything in it must not be changed.
 
     :param text: the JSON, if it exists already; otherwise it is encoded on first use.
+    :ivar row: whatever rows of Tables keep between lists; ``None`` at first.
     """
 
-    __slots__ = ("_json", "_metadata")
+    __slots__ = ("_json", "_metadata", "row")
 
     def __init__(self, obj: Mapping[str, Any], text: str | None = None) -> None:
         super().__init__(obj)
         self._json = None if text is None else text.encode("ascii")
         self._metadata: bytes | None = None
+        self.row: Any = None
 
     @property
     def json(self) -> bytes:

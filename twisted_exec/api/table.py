@@ -81,22 +81,41 @@ def row(kind: Kind, obj: Object, now: float, include: str) -> Object:
 
 def cells(kind: Kind, obj: Object, now: float) -> list[str]:
     """Return the cells of a row, in the order of :func:`column_definitions`."""
-    always, wide = kind.columns_by_priority
-    if kind.own_columns:
-        return [_cell(column, obj, now) for column in kind.columns]
-    metadata = obj["metadata"]
     return [
-        metadata["name"],
-        *[_cell(column, obj, now) for column in always],
-        times.age(metadata.get("creationTimestamp"), now),
-        *[_cell(column, obj, now) for column in wide],
+        times.human(now - cell) if isinstance(cell, float) else cell
+        for cell in lasting_cells(kind, obj)
     ]
 
 
-def _cell(column: Column, obj: Object, now: float) -> str:
+def lasting_cells(kind: Kind, obj: Object) -> list[str | float]:
+    """
+    Return the cells of a row, which are the same as long as the object is.
+
+    :return: as :func:`cells`, with moments in seconds since the epoch in the place of ages.
+    """
+    always, wide = kind.columns_by_priority
+    if kind.own_columns:
+        return [_cell(column, obj) for column in kind.columns]
+    metadata = obj["metadata"]
+    return [
+        metadata["name"],
+        *[_cell(column, obj) for column in always],
+        _moment(metadata.get("creationTimestamp")),
+        *[_cell(column, obj) for column in wide],
+    ]
+
+
+def _cell(column: Column, obj: Object) -> str | float:
     value = column.read(obj)
     is_moment = column.moment and value != NOTHING
-    return times.age(value, now) if is_moment else value or ""
+    return _moment(value) if is_moment else value or ""
+
+
+def _moment(text: str | None) -> str | float:
+    try:
+        return times.seconds(text or "")
+    except (ValueError, OverflowError):
+        return times.UNKNOWN
 
 
 def partial(obj: Object) -> Object:

@@ -19,6 +19,9 @@ from twisted_exec.api.fields import shown
 NANOSECONDS = 10**9
 """Nanoseconds per second."""
 
+UNKNOWN = "<unknown>"
+"""The age for an invalid time."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
 _PIECES = tuple(
@@ -148,11 +151,11 @@ def is_moment(text: str) -> bool:
 def age(text: str | None, now: float) -> str:
     """Return the age for the AGE column: ``5m``, ``3d4h``; ``<unknown>`` for an invalid time."""
     if not text:
-        return "<unknown>"
+        return UNKNOWN
     try:
         return human(now - seconds(text))
     except (ValueError, OverflowError):
-        return "<unknown>"
+        return UNKNOWN
 
 
 def human(elapsed_seconds: float) -> str:

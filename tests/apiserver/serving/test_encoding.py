@@ -13,7 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.support import EPOCH, machine
 from twisted_exec.api import kinds, table
 from twisted_exec.api.encoded import Encoded
-from twisted_exec.api.kinds import Column, Object
+from twisted_exec.api.kinds import Column, Kind, Object
+from twisted_exec.api.kinds.kind import NOTHING
+from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.serving.bodies import (
     PIECE_BYTES,
     PIECE_ROWS,
@@ -21,6 +23,7 @@ from twisted_exec.apiserver.serving.bodies import (
     gathered,
     list_pieces,
     object_json,
+    row_json,
 )
 from twisted_exec.apiserver.serving.query import ResponseForm
 from twisted_exec.storage.interfaces import MODIFIED, Event
@@ -120,6 +123,67 @@ class ListTests(SynchronousTestCase):
         rows = [piece.count(b'"cells"') for piece in pieces]
         self.assertEqual((sum(rows), max(rows)), (1000, PIECE_ROWS))
         self.assertEqual(len(json.loads(b"".join(pieces))["rows"]), 1000)
+
+
+class RowTests(SynchronousTestCase):
+    """Tests for :func:`row_json`: what is kept with an object between Tables."""
+
+    def setUp(self) -> None:
+        self.read: list[str] = []
+        columns = (
+            Column("Read", self.read_column),
+            Column("Started", lambda obj: obj["spec"].get("started"), moment=True),
+            Column("Ended", lambda obj: obj["spec"].get("ended", NOTHING), "", 1, moment=True),
+        )
+        self.kind = replace(kinds.MACHINES, columns=columns)
+
+    def read_column(self, obj: Object) -> str:
+        self.read.append(obj["metadata"]["name"])
+        return f"{obj['spec'].get('turn')}\0\n"
+
+    def cells(self, obj: Object, after: float = 0, kind: Kind | None = None) -> list[str]:
+        row = json.loads(row_json(kind or self.kind, obj, EPOCH + after, "None"))
+        self.assertEqual(row["cells"], table.cells(kind or self.kind, dict(obj), EPOCH + after))
+        cells: list[str] = row["cells"]
+        return cells
+
+    def test_read_once(self) -> None:
+        """The columns of a stored object are read once, and those of other objects each time."""
+        obj = stored("a", turn=1)
+        for _ in range(3):
+            row_json(self.kind, obj, EPOCH, "None")
+        self.assertEqual(len(self.read), 1)
+        row_json(self.kind, stored("a", turn=1), EPOCH, "None")
+        self.assertEqual(len(self.read), 2)
+        for _ in range(3):
+            row_json(self.kind, dict(obj), EPOCH, "None")
+        self.assertEqual(len(self.read), 5)
+
+    def test_ages(self) -> None:
+        """All ages are those of the moment, however often a row was rendered."""
+        obj = stored("a", started=timestamp(EPOCH), ended=timestamp(EPOCH - 60))
+        obj["metadata"]["creationTimestamp"] = timestamp(EPOCH - 3600)
+        for after, ages in ((0, ["0s", "60m", "60s"]), (5, ["5s", "60m", "65s"])):
+            _, _, started, age, ended = self.cells(obj, after)
+            self.assertEqual([started, age, ended], ages)
+
+    def test_no_moments(self) -> None:
+        """Cells without a valid time say so."""
+        for started in (None, "", "yesterday", "9999-99-99T00:00:00Z"):
+            cells = self.cells(stored("a", started=started))
+            self.assertEqual(cells[2:], ["<unknown>", "<unknown>", NOTHING])
+
+    def test_other_kind(self) -> None:
+        """Kinds with other columns share objects, such as two versions of a group."""
+        obj, other = stored("a", turn=1), replace(self.kind, columns=())
+        for _ in range(2):
+            self.assertEqual(len(self.cells(obj)), 5)
+            self.assertEqual(self.cells(obj, kind=other), ["a", "<unknown>"])
+
+    def test_own_columns(self) -> None:
+        """A kind with all columns of its own has no other cells."""
+        own = replace(self.kind, own_columns=True)
+        self.assertEqual(self.cells(stored("a", turn=1), kind=own), ["1\0\n", "<unknown>", NOTHING])
 
 
 class GatheredTests(SynchronousTestCase):

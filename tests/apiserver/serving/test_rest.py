@@ -332,6 +332,17 @@ class ReadTests(APITestCase):
         each = self.answer("GET", f"{MACHINES}/a?includeObject=Object", headers=[("Accept", TABLE)])
         self.assertEqual(each["rows"][0]["object"]["spec"]["power"], "On")
 
+    def test_table_later(self) -> None:
+        """A later Table shows the machine as it is then, with its age."""
+        for name in ("a", "b"):
+            self.answer("GET", f"{MACHINES}/{name}", headers=[("Accept", TABLE)])
+        patch = {"status": {"state": "Running"}}
+        self.answer("PATCH", f"{MACHINES}/a/status", patch, content_type=MERGE)
+        self.clock.advance(60)
+        rows = self.answer("GET", MACHINES, headers=[("Accept", TABLE)])["rows"]
+        self.assertEqual([row["cells"][4] for row in rows][:2], ["Running", "Pending"])
+        self.assertEqual({row["cells"][7] for row in rows}, {"60s"})
+
     def test_partial(self) -> None:
         """Metadata alone."""
         made = self.answer("GET", MACHINES, headers=[("Accept", PARTIAL)])

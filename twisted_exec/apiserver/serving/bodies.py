@@ -15,12 +15,13 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 from weakref import WeakValueDictionary
 
-from twisted_exec.api import bodies, fields, patch, table
-from twisted_exec.api.encoded import json_bytes, json_of, metadata_json_of
+from twisted_exec.api import bodies, fields, patch, table, times
+from twisted_exec.api.encoded import Encoded, json_bytes, json_of, metadata_json_of
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import BadRequest, Invalid, UnsupportedMediaType, one_line
@@ -175,11 +176,30 @@ def partial_json(obj: Object) -> bytes:
 
 def row_json(kind: Kind, obj: Object, now: float, include: str) -> bytes:
     """Encode one object as a row of a Table; see :func:`twisted_exec.api.table.row`."""
-    row = f'{{"cells":[{",".join(map(_quoted, table.cells(kind, obj, now)))}]'.encode("ascii")
+    moments, texts = _row_texts(kind, obj)
+    ages = [times.human(now - moment) for moment in moments]
+    cells = texts[0] + "".join(chain.from_iterable(zip(ages, texts[1:], strict=True)))
+    row = f'{{"cells":[{cells}]'.encode("ascii")
     if include == "None":
         return row + b"}"
     encoded = json_of(obj) if include == "Object" else partial_json(obj)
     return row + b',"object":' + encoded + b"}"
+
+
+def _row_texts(kind: Kind, obj: Object) -> tuple[list[float], list[str]]:
+    """Return the moments whose ages a row shows, and the JSON of its cells around the ages."""
+    if isinstance(obj, Encoded) and obj.row is not None:
+        # Versions of a group are kinds that share a table and may have different columns.
+        of, kept = obj.row
+        if of is kind:
+            return kept  # type: ignore[no-any-return]
+    cells = table.lasting_cells(kind, obj)
+    moments = [cell for cell in cells if isinstance(cell, float)]
+    quoted = ",".join('"\0"' if isinstance(cell, float) else _quoted(cell) for cell in cells)
+    texts = moments, quoted.split("\0")  # quoted cells have no control characters
+    if isinstance(obj, Encoded):
+        obj.row = kind, texts
+    return texts
 
 
 def object_json(
