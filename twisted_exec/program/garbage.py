@@ -33,7 +33,7 @@ from twisted.logger import Logger
 
 YOUNG = 3_000
 """New containers after which the young ones are collected: about 2 ms."""
-YOUNG_ROUNDS = 3
+YOUNG_ROUNDS = 2
 """Collections of young objects before those that have survived one are collected."""
 OLD = 15_000
 """Most old objects that are collected at once: about 10 ms.  More of them are frozen."""
