@@ -6,6 +6,7 @@ program has: with thousands of sessions several hundred milliseconds, during whi
 pass.  Almost nothing of ours needs it, because sessions and connections are freed by their
 reference counts.  So:
 
+* Nothing is collected while a service starts (:class:`~twisted_exec.program.service.AsyncService`).
 * What exists when the program starts is frozen: no collection visits it again.
 * Young objects are collected often, each time at most some thousand.
 * Old objects are collected while they are few.  Once they are many, they are frozen too.
