@@ -119,14 +119,23 @@ class ClientTLS:
         engine.set_connect_state()
         return engine
 
+    def context(self) -> SSL.Context:
+        """
+        Return the OpenSSL context of a connection that is made now.
+
+        It is the same object for the same CA, certificate and key.
+        """
+        return self._context
+
     def _engine(self, tlsProtocol: Any, plug: socket.socket | None) -> SSL.Connection:
-        connection = SSL.Connection(self._context, plug)
+        context = self.context()
+        connection = SSL.Connection(context, plug)
         if self._server_name:
             connection.set_tlsext_host_name(self._server_name)
         connection.set_app_data(tlsProtocol)
         resumption = None
         if self._resumes:
-            resumption = TLSResumption((self._context, self.hostname))
+            resumption = TLSResumption((context, self.hostname))
             resumption.offer(connection)
         # OpenSSL calls back for every certificate of a chain.  Should it ever
         # not, the endpoint finds ``passed`` unset and refuses the server.
@@ -376,9 +385,9 @@ class _CurrentTLS(ClientTLS):
             alpn=alpn,
         )
 
-    def _engine(self, tlsProtocol: Any, plug: socket.socket | None) -> SSL.Connection:
+    def context(self) -> SSL.Context:
         self._context = _shared_context(*self._pems.get(), self._alpn)
-        return super()._engine(tlsProtocol, plug)
+        return self._context
 
 
 _contexts: OrderedDict[bytes, SSL.Context] = OrderedDict()

@@ -1,0 +1,259 @@
+"""
+Spare connections: a handshaken connection to each peer in use, for the next opening.
+
+A TLS handshake is a large part of the time in which a console opens.  So after an opening another
+connection to the same peer is made, and the next opening takes it.  It has our credentials only, and no
+byte has passed over it: the request that it carries is authorized as on any other connection.
+
+A spare connection is taken once, and only if a new connection would have the same CA, certificate and
+key.  It is closed after :data:`IDLE_SECONDS`, and when the peer sends anything.  Without openings there
+are none, and nothing makes any.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import OrderedDict
+from collections.abc import Hashable
+from datetime import UTC, datetime
+from typing import Any
+
+from OpenSSL import SSL
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.transport import socket_transport
+
+IDLE_SECONDS = 60.0
+"""A spare connection that no opening takes is closed after this time."""
+
+MOST = 32
+"""Spare connections of one program; a further one replaces the oldest."""
+
+PAUSE_SECONDS = 0.02
+"""
+From the last opening to the handshake of the next spare connection.
+
+The user gets the answer first.  While one opening follows the other, no spare connection is made: its
+handshake would delay the one that is under way.
+"""
+
+_CONNECT_SECONDS = 10.0
+
+
+class SpareConnections:
+    """
+    The spare connections of one program, at most one to each peer.
+
+    :param most: of all peers together.
+    """
+
+    def __init__(self, clock: IReactorTime, most: int = MOST) -> None:
+        self.clock, self._most = clock, most
+        self._spares: OrderedDict[Hashable, _Spare] = OrderedDict()  # by peer, the oldest first
+        self._attempts: dict[Hashable, IDelayedCall | Deferred[IProtocol]] = {}
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._spares)
+
+    def endpoint(
+        self, peer: Hashable, inner: IStreamClientEndpoint, tls: ClientTLS
+    ) -> SparingEndpoint:
+        """
+        Return an endpoint that takes spare connections.
+
+        :param peer: equal for endpoints to one peer, with the same verification.
+        :param inner: connects to the peer.
+        :param tls: its settings.
+        """
+        return SparingEndpoint(self, peer, inner, tls)
+
+    def close(self) -> None:
+        """Close all, and make none until :meth:`resume`: the program stops, or another one takes its place."""
+        self._is_closed = True
+        attempts, self._attempts = self._attempts, {}
+        for attempt in attempts.values():
+            attempt.cancel()
+        for spare in list(self._spares.values()):
+            spare.close()
+
+    def resume(self) -> None:
+        """Make spare connections again, after :meth:`close`."""
+        self._is_closed = False
+
+    def make(self, endpoint: SparingEndpoint) -> None:
+        """Make a spare connection soon, unless there is one; :class:`SparingEndpoint` calls this."""
+        peer = endpoint.peer
+        self._postpone(peer)
+        if not (self._is_closed or peer in self._spares or peer in self._attempts):
+            self._attempts[peer] = self.clock.callLater(PAUSE_SECONDS, self._connect, endpoint)
+
+    def take(self, peer: Hashable) -> Any:
+        """Return the transport of the spare connection to a peer, which is used up, or ``None``."""
+        self._postpone(peer)
+        spare = self._spares.get(peer)
+        return None if spare is None else spare.take()
+
+    def _postpone(self, peer: Hashable) -> None:
+        attempt = self._attempts.get(peer)
+        if attempt is not None and not isinstance(attempt, Deferred):
+            attempt.reset(PAUSE_SECONDS)
+
+    def forget(self, spare: _Spare) -> None:
+        """A spare connection is taken or lost."""
+        if self._spares.get(spare.endpoint.peer) is spare:
+            del self._spares[spare.endpoint.peer]
+
+    def _connect(self, endpoint: SparingEndpoint) -> None:
+        attempt = endpoint.connect(_Spares(endpoint))
+        self._attempts[endpoint.peer] = attempt
+        attempt.addTimeout(_CONNECT_SECONDS, self.clock)
+        # The next opening meets the same problem, and reports it.
+        attempt.addCallbacks(self._made, lambda _: None)
+        attempt.addCallback(lambda _: self._attempts.pop(endpoint.peer, None))
+
+    def _made(self, spare: Any) -> None:
+        self._spares[spare.endpoint.peer] = spare
+        spare.wait(self)
+        if len(self._spares) > self._most:
+            next(iter(self._spares.values())).close()
+
+
+@implementer(IStreamClientEndpoint)
+class SparingEndpoint:
+    """
+    An endpoint to one peer, which has at most one spare connection.
+
+    ``connect()`` always makes a new connection; :meth:`take` uses up the spare one.
+    """
+
+    def __init__(
+        self,
+        spares: SpareConnections,
+        peer: Hashable,
+        inner: IStreamClientEndpoint,
+        tls: ClientTLS,
+    ) -> None:
+        self._spares, self._inner = spares, inner
+        self.peer, self.tls = peer, tls
+
+    def __repr__(self) -> str:
+        return f"<sparing {self._inner!r}>"
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        """As :meth:`IStreamClientEndpoint.connect`."""
+        return self._inner.connect(protocolFactory)
+
+    def take(self, factory: IProtocolFactory) -> Any:
+        """
+        Use up the spare connection.
+
+        :return: the factory's protocol, connected, or ``None`` if there is no connection that can be used.
+        """
+        transport = self._spares.take(self.peer)
+        if transport is None:
+            return None
+        protocol: Any = factory.buildProtocol(transport.getPeer())
+        transport.wrappedProtocol = protocol
+        protocol.makeConnection(transport)
+        return protocol
+
+    def replenish(self) -> None:
+        """Make a spare connection soon, unless there is one: call this after an opening."""
+        self._spares.make(self)
+
+
+class _Spare(Protocol):
+    """A spare connection until it is taken."""
+
+    transport: Any
+
+    def __init__(self, endpoint: SparingEndpoint) -> None:
+        self.endpoint = endpoint
+        self._spares: SpareConnections | None = None
+        self._idle: IDelayedCall | None = None
+        self._is_lost = False
+
+    def wait(self, spares: SpareConnections) -> None:
+        """Be closed after a time."""
+        self._spares = spares
+        self._idle = spares.clock.callLater(IDLE_SECONDS, self.close)
+        if self._is_lost:
+            self._end()
+
+    def take(self) -> Any:
+        """Return the transport if a request may be sent on it, and close it if none ever may."""
+        if not self._is_current():
+            self.close()
+        elif _is_quiet(self.transport):
+            self._end()
+            return self.transport
+        return None  # what has arrived may be a session ticket, or the end: it is read soon
+
+    def close(self) -> None:
+        """Close without a message: no byte has passed."""
+        self._end()
+        self.transport.abortConnection()
+
+    def dataReceived(self, data: bytes) -> None:
+        """The peer says that it closes the connection, or it speaks no HTTP."""
+        self.close()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._is_lost = True
+        self._end()
+
+    def _end(self) -> None:
+        if self._idle is not None and self._idle.active():
+            self._idle.cancel()
+        if self._spares is not None:
+            self._spares.forget(self)
+
+    def _is_current(self) -> bool:
+        transport = self.transport
+        if self._is_lost or transport.disconnecting:
+            return False
+        engine: SSL.Connection = transport.getHandle()
+        if engine.get_context() is not self.endpoint.tls.context():
+            return False  # a file was replaced
+        certificate = engine.get_peer_certificate(as_cryptography=True)
+        return certificate is not None and certificate.not_valid_after_utc > datetime.now(UTC)
+
+
+def _is_quiet(transport: object) -> bool:
+    """
+    Return whether nothing has arrived that was not read.
+
+    The peer may have closed the connection in this turn of the reactor.
+    """
+    plug: Any = getattr(socket_transport(transport), "socket", None)
+    try:
+        plug.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+class _Spares(Factory):
+    """Makes one spare connection."""
+
+    noisy = False
+
+    def __init__(self, endpoint: SparingEndpoint) -> None:
+        self._endpoint = endpoint
+
+    def buildProtocol(self, addr: object) -> _Spare:
+        return _Spare(self._endpoint)
