@@ -241,6 +241,7 @@ class Passage:
                 connect_seconds=self._limit(proxy.connect_seconds),
                 answer_seconds=self._limit(proxy.answer_seconds),
                 signs=proxy.signs,
+                spares=True,
             )
         except UpgradeRefused as refused:
             if refused.code == Unauthorized.code and self._location.refusal is None:

@@ -25,6 +25,13 @@ SPDY = b"SPDY/3.1"
 FORWARDED_UPGRADES = (WEBSOCKET, SPDY)
 """The upgrades that a proxy forwards.  Any other (h2c, TLS ...) could bypass the proxy."""
 
+MISDIRECTED = 421
+"""
+Status of the answer on a connection that is closed before its first request.
+
+RFC 9110, section 15.5.20: the client may repeat a request, whatever its method, over another connection.
+"""
+
 _KNOWN_UPGRADES = {name.lower(): name for name in FORWARDED_UPGRADES}
 
 BEARER_SUBPROTOCOL = b"base64url.bearer.authorization.k8s.io."

@@ -86,6 +86,37 @@ class LimitTests(SynchronousTestCase):
         self.assertTrue(self.client.closed)
         self.assertEqual(self.client.received(), b"")
 
+    def test_spare_connections(self) -> None:
+        """
+        A known client may be silent for longer before its first request, but not before later ones.
+
+        In the end it learns that no request was handled; so does an unknown one, after the usual time.
+        """
+        known: list[object] = []
+        server = MemoryServer(
+            Echo(),
+            header_seconds=5,
+            idle_seconds=7,
+            spare_seconds=lambda transport: 60.0 if transport in known else 0.0,
+        )
+        spare, used, slow, unknown = (server.connect() for _ in range(4))
+        known += [each.transport for each in (spare, used, slow)]
+        server.clock.advance(5)
+        self.assertEqual([each.code for each in unknown.responses()], [421])
+        server.clock.advance(50)
+        self.assertFalse(spare.closed)
+        used.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertEqual([each.code for each in used.responses()], [200])
+        slow.send(b"GET /te")
+        server.clock.advance(5)
+        self.assertEqual([each.code for each in slow.responses()], [408])
+        server.clock.advance(2)
+        self.assertEqual((used.closed, used.received()), (True, b""))
+        server.clock.advance(3)
+        self.assertEqual([each.code for each in spare.responses()], [421])
+        server.clock.advance(10)
+        self.assertEqual(len(server.site.connections), 0)
+
     def test_handshake(self) -> None:
         """While the TLS handshake is under way, only its own limit counts; then the one of the headers."""
         self.client.transport.is_shaking = True

@@ -95,6 +95,33 @@ class SiteTests(SynchronousTestCase):
         self.assertEqual(begun.responses()[0].headers["connection"], "close")
         self.assertTrue(begun.closed)
 
+    def test_drain_of_spare_connections(self) -> None:
+        """
+        Clients with spare connections learn that no request was handled on an unused one.
+
+        A request that they have sent meanwhile is not carried out.
+        """
+        server = MemoryServer(Echo(), spare_seconds=lambda _: 60.0)
+        unused, used, shaking = (server.connect() for _ in range(3))
+        shaking.transport.is_shaking = True
+        used.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertEqual(used.responses()[0].code, 200)
+        server.site.drain()
+        unused.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        (answer,) = unused.responses()
+        self.assertEqual((answer.code, answer.json()["reason"]), (421, "MisdirectedRequest"))
+        self.assertEqual(answer.headers["connection"], "close")
+        self.assertEqual((used.received(), shaking.received()), (b"", b""))
+        server.clock.advance(10)
+        self.assertEqual((unused.closed, used.closed, shaking.closed), (True, True, True))
+        self.assertEqual(len(server.site.connections), 0)
+
+    def test_spare_connections_count(self) -> None:
+        """Unused connections of known clients make room for others, too."""
+        server = MemoryServer(Echo(), max_connections=2, spare_seconds=lambda _: 60.0)
+        clients = [server.connect() for _ in range(3)]
+        self.assertEqual([client.aborted for client in clients], [True, False, False])
+
     def test_wind_down(self) -> None:
         """A site that winds down answers one more request on each connection, unless it resumes."""
         echo = Echo()

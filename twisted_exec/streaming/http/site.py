@@ -49,6 +49,7 @@ from twisted_exec.streaming.http.responses import render
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
+from twisted_exec.wire.upgrade import MISDIRECTED
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.http.pages import PageHandshake
@@ -99,7 +100,8 @@ class HTTPChannel(http.HTTPChannel):
 
     Deadlines: ``idle_seconds`` for the first byte of a further request; ``header_seconds`` from
     the connection or that byte to the end of the headers, or once more from there if the TLS
-    handshake, which has a limit of its own, was still under way then;
+    handshake, which has a limit of its own, was still under way then, and longer without a byte for
+    clients that may keep spare connections;
     ``body_seconds`` from there to the end of the body.  None while a handler works on a request.
     """
 
@@ -110,6 +112,8 @@ class HTTPChannel(http.HTTPChannel):
     MAX_LENGTH = MAX_HEAD_BYTES
     _deadline: Deadline | None = None
     _begun = False
+    _is_unused = True
+    _is_spare = False
     _unread: http.Request | None = None
     refused = False
     stalled = False
@@ -154,7 +158,7 @@ class HTTPChannel(http.HTTPChannel):
     def _begin(self) -> None:
         """Start the deadline at the first bytes of a request."""
         if not self._begun and not self._handlingRequest:
-            self._begun = True
+            self._begun, self._is_unused = True, False
             self._arm(self.site.header_seconds)
 
     def lineReceived(self, line: bytes) -> None:
@@ -369,6 +373,27 @@ class HTTPChannel(http.HTTPChannel):
             self._arm(self.site.header_seconds)
         elif self._begun:
             self.refuse(RequestTimeout("the request did not arrive in time"))
+        elif self._is_unused and not self._is_spare and (seconds := self._spare_seconds()):
+            self._is_spare = True
+            self._arm(seconds)
+        else:
+            self.end_idle()
+
+    def _spare_seconds(self) -> float:
+        spare_seconds = self.site.spare_seconds
+        return 0.0 if spare_seconds is None else spare_seconds(self.transport)
+
+    def end_idle(self) -> None:
+        """
+        Close a connection between two requests, or before the first one.
+
+        A client with spare connections may have sent a request on one in this very moment.  So it gets
+        an answer that says that none was handled.
+        """
+        is_shaking = getattr(self.transport, "is_shaking", False)
+        if self._is_unused and self.site.spare_seconds is not None and not is_shaking:
+            why = "the connection was closed without a request: repeat yours over another one"
+            self.refuse(APIError(why, code=MISDIRECTED, reason="MisdirectedRequest"))
         else:
             self.loseConnection()
 
@@ -514,6 +539,9 @@ class Site(server.Site):
     :param header_seconds: from the connection to the end of the headers.
     :param body_seconds: from there to the end of the body.
     :param idle_seconds: between two requests of one connection.
+    :param spare_seconds: returns how much longer than ``header_seconds`` the client of a transport may
+        keep a connection without a byte; 0 for clients that are not known.  ``None``: the clients
+        keep no spare connections.  Others are told with :data:`~twisted_exec.wire.upgrade.MISDIRECTED` that one is closed.
     :param linger_seconds: for a client to read the last response.
     :param max_body_bytes: larger bodies are refused with 413.
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
@@ -539,6 +567,7 @@ class Site(server.Site):
         header_seconds: float = 30,
         body_seconds: float = 30,
         idle_seconds: float = 90,
+        spare_seconds: Callable[[Any], float] | None = None,
         linger_seconds: float = 10,
         max_body_bytes: int = 3 << 20,
         max_connections: int | None = None,
@@ -550,6 +579,7 @@ class Site(server.Site):
         self.header_seconds = header_seconds
         self.body_seconds = body_seconds
         self.idle_seconds = idle_seconds
+        self.spare_seconds = spare_seconds
         self.linger_seconds = linger_seconds
         self.max_body_bytes = max_body_bytes
         self._max_connections = max_connections
@@ -592,7 +622,7 @@ class Site(server.Site):
         for channel in list(self.connections):
             channel.persistent = False
             if not channel.requests:
-                channel.loseConnection()
+                channel.end_idle()
 
     def wind_down(self) -> None:
         """

@@ -40,7 +40,8 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.streaming.flow import swap_protocol, unread
 from twisted_exec.tls.deadlines import Deadline, Late, Progress, limited
-from twisted_exec.wire.upgrade import requested_upgrade
+from twisted_exec.tls.spares import SparingEndpoint
+from twisted_exec.wire.upgrade import MISDIRECTED, requested_upgrade
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_ERROR_BYTES = 64 << 10
@@ -450,32 +451,50 @@ async def ask_first(
     answer_seconds: float | None,
     factory: AskingFactory = _FACTORY,
     signs: Signs | None = None,
+    spares: bool = False,
 ) -> tuple[str, Any]:
     """
     Send the request to the first endpoint that accepts connections; return its label and the answer.
 
     :param connect_seconds: for each endpoint, as of :func:`connect_first`, as are the others.
     :param answer_seconds: for the answer, as of :func:`ask`.
+    :param spares: take a spare connection first, and make another one behind the answer.
     :raises UpgradeRefused: as :func:`ask`; it has the label.
     :raises APIError: as :func:`connect_first` and :func:`ask`; the message begins with the label.
     """
+    places = list(endpoints)
+
+    async def at(label: str, connection: Asking) -> tuple[str, Any]:
+        hop = None if signs is None else signs.of(label)
+        try:
+            answer = await ask(
+                connection, head, clock=clock, timeout_seconds=answer_seconds, signs=hop
+            )
+        except UpgradeRefused as refused:
+            refused.label = label
+            raise
+        except APIError as error:
+            message = f"{label}: {error.message}"
+            raise APIError(message, code=error.code, reason=error.reason) from None
+        endpoint = dict(places)[label]
+        if spares and isinstance(endpoint, SparingEndpoint):
+            endpoint.replenish()
+        return label, answer
+
+    for label, endpoint in places if spares else ():
+        spare = endpoint.take(factory) if isinstance(endpoint, SparingEndpoint) else None
+        if spare is None:
+            continue
+        try:
+            return await at(label, spare)
+        except UpgradeRefused as refused:
+            # Only this answer says that the peer, which closed the connection, has handled no request.
+            if refused.code != MISDIRECTED:
+                raise
     label, connection = await connect_first(
-        endpoints, clock=clock, timeout_seconds=connect_seconds, factory=factory, signs=signs
+        places, clock=clock, timeout_seconds=connect_seconds, factory=factory, signs=signs
     )
-    try:
-        return label, await ask(
-            connection,
-            head,
-            clock=clock,
-            timeout_seconds=answer_seconds,
-            signs=None if signs is None else signs.of(label),
-        )
-    except UpgradeRefused as refused:
-        refused.label = label
-        raise
-    except APIError as error:
-        message = f"{label}: {error.message}"
-        raise APIError(message, code=error.code, reason=error.reason) from None
+    return await at(label, connection)
 
 
 def upgrade(

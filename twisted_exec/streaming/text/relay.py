@@ -243,6 +243,7 @@ class _Passage:
                 connect_seconds=relay.connect_seconds,
                 answer_seconds=relay.answer_seconds,
                 factory=relay.downloads,
+                spares=True,
             )
         except UpgradeRefused as refused:
             raise _refusal(refused, location) from None
