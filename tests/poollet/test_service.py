@@ -8,15 +8,69 @@ from typing import Any
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.protocol import Factory, Protocol
 
-from tests.chain import reactor, until
-from tests.poollet.chain import FORWARDING, JANE, USERS, PoolletCase, status
+from tests.chain import pki, reactor, until
+from tests.poollet.chain import API_SERVER, FORWARDING, JANE, USERS, PoolletCase, status
 from tests.poollet.doubles import POOLS
+from tests.retained import only
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.testing.cluster import unreachable
+from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.server import ServerTLS
+
+
+class SpareTests(PoolletCase):
+    """Connections without a request."""
+
+    async def test_spare_connections(self) -> None:
+        """API servers, and users with a certificate, may be silent for longer than other clients."""
+        await self.start()
+        site = only(self.poollet.consoles, Site)
+        assert site.spare_seconds is not None
+        stranger = Authority.create("another").issue_client("exec-apiserver")
+        unnamed = FORWARDING.issue_client("other")  # no proxy that is trusted
+        spare = []
+        for identity in (API_SERVER, JANE, unnamed, stranger, None):
+            connection: Any = await self.endpoint(identity).connect(Factory.forProtocol(Protocol))
+            self.addCleanup(connection.transport.abortConnection)
+            await until(lambda: len(site.connections) == len(spare) + 1)
+            newest = list(site.connections)[-1].transport
+            await until(lambda end=newest: not end.is_shaking)
+            spare.append(site.spare_seconds(newest))
+        self.assertEqual(spare, [60, 60, 0, 0, 0])
+
+    async def test_runtime_behind_https(self) -> None:
+        """A console leaves a connection to a runtime behind https, until the poollet hands over."""
+        serving = pki().pair("apiserver")
+        tls = ServerTLS(serving.certificate, serving.key, clock=reactor)
+        server = server_endpoint(reactor, "tcp:0:interface=127.0.0.1", tls)
+        port: Any = await server.listen(self.lines)
+        self.addCleanup(port.stopListening)
+        self.runtime.url = f"https://127.0.0.1:{port.getHost().port}/exec/token-1"
+        await self.start(runtime_ca=pki().serving_ca)
+        await self.view()
+        await until(lambda: len(self.lines.connections) == 2)
+        spare = self.lines.connections[1]
+        await until(lambda: not spare.transport.is_shaking)
+        await self.poollet.freeze()
+        await until(lambda: spare.lost)
+        await self.view()
+        self.assertEqual(len(self.lines.connections), 3)
+        await self.poollet.thaw()
+        await self.view()
+        await until(lambda: len(self.lines.connections) == 5)
+        spare = self.lines.connections[-1]
+        await until(lambda: not spare.transport.is_shaking)
+        turns = iter((False, False, True))  # for session tickets
+        await until(lambda: next(turns))
+        await self.view()
+        self.assertTrue(spare.upgraded)
 
 
 class ConsoleTests(PoolletCase):

@@ -27,6 +27,7 @@ from tests.chain import (
 )
 from tests.poollet.chain import USERS, PoolletCase
 from tests.poollet.doubles import CLASSES, MACHINES, POOLS, machine
+from tests.retained import only
 from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
@@ -35,6 +36,7 @@ from twisted_exec.apiserver import service as apiserver
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.tls.pki import Issued
 
@@ -211,6 +213,68 @@ class TogetherTests(PoolletCase):
         self.assertEqual({end["hop"] for end in ends}, {"apiserver", "poollet"})
         self.assertEqual({end["reason"] for end in ends}, {"MachineDeleted"})
         self.assertEqual({end["caller"] for end in ends}, {"", "exec-apiserver"})
+
+    def spares(self) -> list[Any]:
+        """The connections to the poollet on which no byte has come."""
+        connections = only(self.poollet.consoles, Site).connections
+        return [each for each in connections if not each.transport.is_shaking]
+
+    async def test_spare_connection(self) -> None:
+        """
+        A console leaves a connection to the poollet, which carries the next one.
+
+        Its user is authorized as over any other connection.
+        """
+        await self.running()
+        self.assertEqual(self.spares(), [])
+        await self.console(issued(ADMIN))
+        await until(self.spares)
+        (spare,) = self.spares()
+        joe = USERS.issue_client("joe")
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.console(joe)
+        self.assertEqual((caught.exception.code, self.spares()), (403, [spare]))
+        # The next one is refused by the poollet itself, over the spare connection.
+        self.poollet.consoles.sessions.close("closed for this test")
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.console(issued(ADMIN))
+        self.assertIn(b"closed for this test", caught.exception.body)
+        await until(lambda: not self.spares())
+
+    async def test_spare_connection_is_used(self) -> None:
+        """The next console has no connection of its own."""
+        await self.running()
+        await self.console(issued(ADMIN))
+        await until(self.spares)
+        (spare,) = self.spares()
+        second = await self.console(issued(ADMIN))
+        second.transport.write(b"!")
+        await until(lambda: second.received == b"hello!")
+        await until(lambda: self.spares() not in ([], [spare]))
+        self.assertEqual([each["user"] for each in self.audit].count("admin"), len(self.audit))
+
+    async def test_spare_connection_of_a_frozen_server(self) -> None:
+        """A server that hands over closes its spare connections first, and makes none until it goes on."""
+        await self.running()
+        await self.console(issued(ADMIN))
+        await until(self.spares)
+        await self.server.freeze()
+        await until(lambda: not self.spares())
+        await self.console(issued(ADMIN))
+        self.assertEqual(self.spares(), [])
+        await self.server.thaw()
+        await self.console(issued(ADMIN))
+        await until(self.spares)
+
+    async def test_spare_connection_to_a_poollet_that_closes_it(self) -> None:
+        """The next console gets a new connection."""
+        await self.running()
+        await self.console(issued(ADMIN))
+        await until(self.spares)
+        (spare,) = self.spares()
+        only(self.poollet.consoles, Site).drain()
+        await self.console(issued(ADMIN))
+        await until(lambda: spare not in self.spares())
 
     async def test_nobody(self) -> None:
         """A user without a role is refused before the poollet hears of it."""

@@ -74,6 +74,7 @@ from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import ServerTLS
+from twisted_exec.tls.spares import SpareConnections
 from twisted_exec.web.oidc import HostedPage, IssuerLogin, WebClient
 
 _STOPPING = "the API server is shutting down"
@@ -324,11 +325,13 @@ class APIServer(AsyncService):
             resumes=True,
             clock=reactor,
         )
+        self._spares = SpareConnections(reactor)
         backend = Backend(
             self._forwarding,
             settings.address_types,
             settings.poollet_seconds,
             settings.pools_named,
+            self._spares,
         )
         access = settings.kubelets
         self._kubelets = None if access is None else access.kubelets(reactor)
@@ -478,6 +481,7 @@ class APIServer(AsyncService):
         Turn not ready and release leadership; after the delay stop listening, drain the sessions,
         end the rest, and close the store.
         """
+        self._spares.close()
         self._parts.probes.shutting_down()
         self._parts.sessions.close(_STOPPING)
         withdrawing = self._withdraw()
@@ -514,6 +518,7 @@ class APIServer(AsyncService):
     @as_deferred
     async def freeze(self) -> ServiceState:
         """See :meth:`IHandsOver.freeze`: stops controllers and watches, and closes the store."""
+        self._spares.close()
         for watches in self._parts.watches:
             watches.end_all()
         self._site.wind_down()
@@ -540,6 +545,7 @@ class APIServer(AsyncService):
         self._site.resume()
         for watches in self._parts.watches:
             watches.resume()
+        self._spares.resume()
 
     @as_deferred
     async def retire(self, linger_seconds: float) -> None:

@@ -18,7 +18,7 @@ from twisted_exec.api.kinds.sessions import log_path
 from twisted_exec.auth.console_rights import LOG, SCREEN, ConsoleVerbs
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
 from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, users_of
-from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
+from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, PresentedCredentials
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
@@ -66,7 +66,8 @@ from twisted_exec.streaming.sessions.registry import (
 )
 from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.tls.endpoints import server_endpoint
-from twisted_exec.tls.server import ServerTLS
+from twisted_exec.tls.server import ServerTLS, peer_certificate
+from twisted_exec.tls.spares import IDLE_SECONDS
 
 MAX_BODY_BYTES = 64 << 10
 
@@ -153,7 +154,17 @@ class PoolConsoleServer:
             reactor,
             max_body_bytes=MAX_BODY_BYTES,
             fitting=self.sessions.connections_beside,
+            spare_seconds=self._spare_seconds,
         )
+
+    def _spare_seconds(self, transport: object) -> float:
+        """Return how much longer than others a client may wait with its first byte: an API server may."""
+        certificate = peer_certificate(transport)
+        is_proxy = self._proxies is not None and self._proxies.caller(
+            PresentedCredentials(certificate=certificate)
+        )
+        is_user = self._certified is not None and self._certified.user(certificate)
+        return IDLE_SECONDS if is_proxy or is_user else 0.0
 
     def _make_files(self, now: Callable[[], float]) -> None:
         """Create everything that reads certificates."""
@@ -265,12 +276,21 @@ class PoolConsoleServer:
         """Review the sessions from now on."""
         self.guard.startService()
 
+    def close_spares(self) -> None:
+        """Close spare connections to the runtime, and make none until :meth:`resume_spares`."""
+        self._dialler.spares.close()
+
+    def resume_spares(self) -> None:
+        """Make spare connections again."""
+        self._dialler.spares.resume()
+
     def drain(self) -> None:
         """Close idle connections, and each other one after its request."""
         self._site.drain()
 
     async def end(self) -> None:
         """Accept no connections, and end all sessions with a message."""
+        self.close_spares()
         if self._port is not None:
             await maybeDeferred(self._port.stopListening)
             self._port = None

@@ -5,7 +5,7 @@ A runtime is trusted with its machines, not with this host's network.  A URL may
 runtime could reach itself (a UNIX socket of its own user, a loopback port of its host), or by TLS
 to a host that the configuration allows and that the runtime's CA vouches for.  Anything else is
 refused before a connection or a name lookup.  No message contains the URL, because its path is a
-token.  A name is resolved once per stream, and the connection goes to just these addresses;
+token.  A name is resolved once per connection, and the connection goes to just these addresses;
 redirects are not followed.
 """
 
@@ -27,6 +27,7 @@ from twisted_exec.iri.target import TargetError, check_socket, parse_target
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.spares import SpareConnections
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
 
@@ -139,6 +140,7 @@ class Dialler:
     :param runtime: the gRPC target of the runtime; empty for a runtime in this process.
     :param allowed: hosts that URLs may point to, besides this host and the runtime's.
     :raises TargetError: ``runtime`` is not a valid target.
+    :ivar spares: connections to runtimes behind ``https`` for the next openings.
     """
 
     def __init__(
@@ -157,7 +159,10 @@ class Dialler:
         if self._runtime is not None and self._is_elsewhere():
             theirs = [AllowedHost(same_host(self._runtime.host))]
         self._allowed = Allowed.of([*allowed, *theirs], loopback=not theirs)
-        self._plain = lru_cache(maxsize=_PLACES)(self._new_plain)  # shared by all sessions
+        # Shared by all sessions.
+        self._plain = lru_cache(maxsize=_PLACES)(self._new_plain)
+        self._encrypted = lru_cache(maxsize=_PLACES)(self._new_encrypted)
+        self.spares = SpareConnections(reactor)
         self._ca: ClientCredentials | None = None
         if runtime_ca:
             self._ca = ClientCredentials(ca=runtime_ca, clock=reactor)
@@ -256,11 +261,16 @@ class Dialler:
             place = f"{host[:253]}:{port}"
             raise _refusal(f"it leads to {place}, which is not allowed (--exec-url-allowed)")
         try:
-            tls = self._ca.to(host)
+            endpoint = self._encrypted(self._ca, host, port)
         except TLSConfigError as problem:
             raise _refusal(str(problem)) from None
-        endpoint = client_endpoint(self._reactor, host, port, tls, timeout_seconds=None)
         return f"the machine runtime at {host}:{port}", endpoint, _host_header(host, port)
+
+    def _new_encrypted(self, ca: ClientCredentials, host: str, port: int) -> IStreamClientEndpoint:
+        """:raises TLSConfigError: the CA file was never valid, or the host is malformed."""
+        tls = ca.to(host)
+        endpoint = client_endpoint(self._reactor, host, port, tls, timeout_seconds=None)
+        return self.spares.endpoint((host, port), endpoint, tls)
 
 
 def _host_header(host: str, port: int) -> bytes:

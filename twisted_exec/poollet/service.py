@@ -320,6 +320,7 @@ class Poollet(Service):
     @as_deferred
     async def freeze(self) -> ServiceState:
         """See :meth:`IHandsOver.freeze`."""
+        self.consoles.close_spares()
         await self._rest()
         if self._identity is not None:
             await self._identity.stop()
@@ -330,6 +331,7 @@ class Poollet(Service):
         if self._identity is not None:
             self._identity.start()
         self._register()
+        self.consoles.resume_spares()
         if self._config is not None:
             self._act(self._config)
         return succeed(None)

@@ -275,10 +275,15 @@ class CredentialTests(AnswersCase):
 
 
 class Saying(Protocol):
-    """A listener instead of a poollet, with a fixed answer to any request, or none."""
+    """
+    A listener instead of a poollet, with a fixed answer to any request, or none.
+
+    :ivar is_spare: nothing has come.
+    """
 
     factory: Any
     transport: Any
+    is_spare = True
 
     def connectionMade(self) -> None:
         self.factory.live.append(self)
@@ -287,6 +292,7 @@ class Saying(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self.factory.heard += data
+        self.is_spare = False
         key = re.search(rb"(?i)sec-websocket-key: (\S+)", data)
         if self.factory.answer_to_key is not None and key is not None:
             self.transport.write(self.factory.answer_to_key(key[1]))
@@ -337,6 +343,9 @@ class OtherPoolletCase(AnswersCase):
 
     async def closed(self, port: Any, factory: Any) -> None:
         await port.stopListening()
+        for each in factory.live:
+            if each.is_spare:  # the server keeps it for a minute
+                each.transport.abortConnection()
         await self.until(lambda: not factory.live)
 
     def at(self, port: int) -> str:
@@ -503,7 +512,7 @@ class OtherPoolletTests(OtherPoolletCase):
         ):
             made.answer_to_key = lambda key, stream=stream: head(key) + stream
             self.assertIn(told, await self.console("vm", self.kubeconfig("user-admin")))
-            await self.until(lambda: not made.live)
+            await self.until(lambda: all(each.is_spare for each in made.live))
         made.answer_to_key = lambda key: head(b"another key")
         line = await self.console("vm", self.kubeconfig("user-admin"))
         self.assertIn("the server's WebSocket handshake is wrong", line)

@@ -33,6 +33,7 @@ from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.tls.spares import SpareConnections
 from twisted_exec.wire.channel import TERMINAL
 
 _LARGEST_PORT = 65535
@@ -53,12 +54,14 @@ class Backend:
     :param seconds: time limit to connect to each address, TLS included, and again for the response.
     :param pools_named: a poollet's certificate must name its pool; third-party poollets may have
         certificates for an address only.
+    :param spares: connections for the next openings; ``None`` for none.
     """
 
     credentials: ClientCredentials
     address_types: Sequence[str] = ADDRESS_TYPES
     seconds: float = 5.0
     pools_named: bool = True
+    spares: SpareConnections | None = None
 
 
 class Poollets:
@@ -147,11 +150,16 @@ class Poollets:
 
     def _new_endpoint(self, host: str, port: int, pool: str) -> IStreamClientEndpoint:
         """:raises TLSConfigError: the host is malformed."""
-        check = None
+        check, identity = None, ""
         if self._backend.pools_named:
-            check = _names(self._dialect.pool_identity(pool))
+            identity = self._dialect.pool_identity(pool)
+            check = _names(identity)
         tls = self._backend.credentials.to(host, check=check)
-        return client_endpoint(self._reactor, host, port, tls, timeout_seconds=None)
+        endpoint = client_endpoint(self._reactor, host, port, tls, timeout_seconds=None)
+        spares = self._backend.spares
+        return (
+            endpoint if spares is None else spares.endpoint((host, port, identity), endpoint, tls)
+        )
 
 
 def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:

@@ -308,6 +308,9 @@ class TokenServer(Service):
             reactor,
             max_body_bytes=_MAX_BODY_BYTES,
             fitting=self.sessions.connections_beside,
+            spare_seconds=lambda _: (
+                0.0
+            ),  # clients have no certificate: a poollet dials again after it
         )
         self._port: IListeningPort | None = None
         self._base_url = ""
