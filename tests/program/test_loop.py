@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.epollreactor import EPollReactor
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.selectreactor import SelectReactor
+from twisted.python import log
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -26,22 +29,44 @@ class Readable(FileDescriptor):
         self.pair[1].send(b"x")
         self.reads = reads
         self.closes: list[Readable] = []
-        self.error: Exception | None = None
-        self.reasons: list[Failure] = []
 
     def fileno(self) -> int:
         return self.pair[0].fileno()
 
-    def doRead(self) -> None:
+    def ends(self, callback: str) -> None:
+        """End with the next turn, and fail in the callback of this name."""
+        self.failing = callback
+        if callback == "doWrite":
+            self.reactor.addWriter(self)
+
+    failing = ""
+
+    def _fail(self, callback: str) -> None:
+        if callback == self.failing:
+            raise ValueError(f"{callback} is broken")
+
+    def doRead(self) -> Exception | None:
         self.reads[self] += 1
         for each in self.closes:
             self.reactor.removeReader(each)
-        if self.error is not None:
-            raise self.error
+        self._fail("doRead")
+        if self.failing == "readConnectionLost":
+            return ConnectionDone()
+        return ConnectionLost() if self.failing in ("connectionLost", "logPrefix") else None
+
+    def doWrite(self) -> None:
+        self._fail("doWrite")
+
+    def logPrefix(self) -> str:
+        self._fail("logPrefix")
+        return "failing" if self.failing else "other"
+
+    def readConnectionLost(self, reason: Failure) -> None:
+        self._fail("readConnectionLost")
 
     def connectionLost(self, reason: Failure) -> None:
         super().connectionLost(reason)
-        self.reasons.append(reason)
+        self._fail("connectionLost")
 
 
 class ShortTurnsTests(SynchronousTestCase):
@@ -80,16 +105,80 @@ class ShortTurnsTests(SynchronousTestCase):
         self.reactor.doIteration(0)
         self.assertEqual(self.reads.total(), 1)
 
-    def test_error(self) -> None:
-        """A descriptor that fails is disconnected and logged; the others go on."""
-        failing, other = self.readables(2)
-        failing.error = ValueError("broken")
+    def test_errors(self) -> None:
+        """
+        A descriptor that fails in any of its callbacks is logged with its prefix; the others have
+        their turn, and only it is disconnected.
+        """
         shorten_turns(self.reactor)
-        self.reactor.doIteration(0)
-        self.reactor.doIteration(0)
-        self.assertEqual(self.reads, {failing: 1, other: 2})
-        self.assertEqual([each.type for each in failing.reasons], [ValueError])
+        for callback in ("doRead", "doWrite", "connectionLost", "readConnectionLost", "logPrefix"):
+            with self.subTest(callback):
+                failing, other = self.readables(2)
+                failing.ends(callback)
+                logged: list[dict[str, Any]] = []
+                log.addObserver(logged.append)
+                try:
+                    self.reactor.doIteration(0)
+                finally:
+                    log.removeObserver(logged.append)
+                self.assertEqual(self.reads[other], 1)
+                errors = [each for each in logged if each["isError"]]
+                self.assertTrue(errors, callback)
+                if callback != "logPrefix":
+                    self.assertEqual({each["system"] for each in errors}, {"failing"})
+                self.flushLoggedErrors(ValueError)
+                self.reactor.doIteration(0)
+                self.assertNotIn(failing, self.reactor.getReaders())
+                self.assertIn(other, self.reactor.getReaders())
+                self.reactor.removeReader(other)
+
+    def test_main_loop(self) -> None:
+        """Timers, calls from threads and reads have their turns until the reactor stops."""
+        shorten_turns(self.reactor)
+        (readable,) = self.readables(1)
+        seen: list[str] = []
+
+        def call(name: str) -> None:
+            seen.append(name)
+
+        def broken() -> None:
+            raise ValueError("broken")
+
+        def at_last() -> None:
+            call("last")
+            self.reactor.stop()
+
+        self.reactor.callLater(0.02, at_last)
+        self.reactor.callLater(0.01, call, "timer")
+        self.reactor.callLater(0, broken)
+        self.reactor.callLater(0, self.reactor.callFromThread, call, "thread")
+        self.reactor.callLater(3e6, call, "never")  # longer than one wait of epoll
+        self.reactor.addSystemEventTrigger("during", "shutdown", call, "shutdown")
+        self.reactor.startRunning(installSignalHandlers=False)
+        self.reactor.mainLoop()
+        self.assertEqual(seen, ["thread", "timer", "last", "shutdown"])
+        self.assertGreater(self.reads[readable], 0)
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+
+    def test_waits(self) -> None:
+        """Without anything to read a turn waits for the next timer."""
+        shorten_turns(self.reactor)
+        waits: list[float] = []
+        now = 0.0
+
+        def poll(timeout: float, most: int) -> list[tuple[int, int]]:
+            nonlocal now
+            waits.append(timeout)
+            now += min(timeout, 3)
+            return []
+
+        self.patch(self.reactor, "_poller", SimpleNamespace(poll=poll))
+        self.reactor.seconds = lambda: now
+        self.reactor.callLater(5, lambda: None)
+        self.reactor.callLater(11, self.reactor.stop)
+        self.reactor.startRunning(installSignalHandlers=False)
+        self.reactor.mainLoop()
+        self.assertEqual(waits, [5, 2, 6, 3, False])
 
     def test_timeout(self) -> None:
         """Without events a turn ends at its time limit; a reactor that stops does not wait."""
@@ -105,3 +194,4 @@ class ShortTurnsTests(SynchronousTestCase):
         for each in (self.reactor, select):
             shorten_turns(each)
             self.assertNotIn("doIteration", vars(each))
+            self.assertNotIn("mainLoop", vars(each))

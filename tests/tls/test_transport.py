@@ -643,6 +643,34 @@ class DescriptorTests(LoopbackCase):
         server.transport.resumeProducing()
         self.assertEqual(await server.has(5), b"later")
 
+    async def test_records_after_lone_ones(self) -> None:
+        """
+        Records that came together are delivered together soon, also after many that came alone: a Go peer
+        writes the parts of a frame as records of their own.
+        """
+        deliveries: list[bytes] = []
+
+        class Counter(Recorder):
+            def dataReceived(self, data: bytes) -> None:
+                deliveries.append(data)
+                super().dataReceived(data)
+
+        recorders = self.recorders(Counter)
+        port = await self.listen(recorders, self.server_tls())
+        accepted = recorders.next()
+        client = await self.connect(port, self.client_tls())
+        server = await accepted
+        for number in range(1, 31):
+            client.transport.write(b"k")
+            await server.has(number)
+        for number in range(1, 31):
+            client.transport.write(b"head")
+            client.transport.write(b"rest")
+            await server.has(30 + 8 * number)
+        self.assertEqual(deliveries[:30], [b"k"] * 30)
+        self.assertLessEqual(deliveries.count(b"head"), 8)
+        self.assertEqual(server.received, b"k" * 30 + b"headrest" * 30)
+
     async def peer(self, port: int) -> Peer:
         """OpenSSL's client, connected."""
         peer = Peer()

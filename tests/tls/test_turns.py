@@ -68,7 +68,7 @@ class Frames(Protocol):
         self.on_frame: Any = lambda: None
         self._buffer = b""
 
-    def frame_rest(self) -> int | None:
+    def frame_rest(self, size: int) -> int | None:
         return max(0, 1 + self._buffer[0] - len(self._buffer)) if self._buffer else 0
 
     def dataReceived(self, data: bytes) -> None:
@@ -88,7 +88,7 @@ class Frames(Protocol):
 class Whole(Frames):
     """Frames that are taken in whole reads."""
 
-    def frame_rest(self) -> int | None:
+    def frame_rest(self, size: int) -> int | None:
         return None
 
 

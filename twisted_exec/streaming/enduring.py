@@ -348,9 +348,9 @@ class _Connection(Protocol):
             stream.received += len(data)
             stream._protocol.dataReceived(data)
 
-    def frame_rest(self) -> int | None:
+    def frame_rest(self, size: int) -> int | None:
         protocol = getattr(self._stream, "_protocol", None)
-        return protocol.frame_rest() if IFramed.providedBy(protocol) else None
+        return protocol.frame_rest(size) if IFramed.providedBy(protocol) else None
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._stream._lost(self, reason)

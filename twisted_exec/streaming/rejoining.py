@@ -125,8 +125,8 @@ class EnduringSplice(Splice):
 
     def _from_user(self, data: bytes) -> bytes:
         self._kept.add(data)
-        if self._tracks_user and self._boundaries is not None:
-            self._tracks_user = self._boundaries.from_user(data)
+        if self.user.is_tracked and self._boundaries is not None:
+            self.user.is_tracked = self._boundaries.from_user(data)
         return data
 
     def _survives(self, end: SpliceEnd) -> bool:

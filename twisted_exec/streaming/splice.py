@@ -42,6 +42,12 @@ DRAIN_SECONDS = 30.0
 MAX_REMAINDER_BYTES = 1 << 20
 """Limit for the rest of a message that is to be the last; it is read even if its reader is slow."""
 
+KEY_BYTES = 32
+"""
+A read of the user that is passed without measuring its time: a key, or five frames at most.  The clock of
+CPU time costs as much as the key itself.
+"""
+
 LOST = "the connection behind this hop was lost before the session's status"
 
 _LOST = Ending(INTERNAL, LOST)
@@ -66,6 +72,7 @@ class SpliceEnd(Protocol):
     received = 0
     passing: Callable[[bytes], bytes] | None = None
     last: bytes | None = None
+    is_tracked = False  # the heads of its frames are tracked one by one
     joined = False  # both ends are connected: bytes pass
     eof = False  # this end sends no more
     gone = False  # this end's connection is lost
@@ -85,8 +92,9 @@ class SpliceEnd(Protocol):
         self.transport.pauseProducing()
         self._splice.connected(self)
 
-    def frame_rest(self) -> int | None:
-        return self._splice.frame_rest(self) if self.joined else None
+    def frame_rest(self, size: int) -> int | None:
+        """See :meth:`IFramed.frame_rest`; whole reads of large frames cost little."""
+        return 0 if self.is_tracked and size > KEY_BYTES and self.joined else None
 
     def dataReceived(self, data: bytes) -> None:
         self.received += len(data)
@@ -276,13 +284,14 @@ class Splice:
         self._reason = ""
         self._timer: IDelayedCall | None = None
         self._boundaries: FrameBoundaries | None = None
-        self._tracks_user = False
         self._words: bytes | None = None  # the last message, once it is due
         self._rest = 0  # bytes of the message before it
 
     def follow(self, boundaries: FrameBoundaries) -> None:
         """Track frames from now on, so that :meth:`say` can be used."""
-        self._boundaries, self._tracks_user = boundaries, True
+        self._boundaries = boundaries
+        # The machine's frames are tracked a number at a time.
+        self.user.is_tracked = True
         self.user.passing, self.machine.passing = self._from_user, self._to_user
 
     def watch_close(self) -> None:
@@ -299,14 +308,6 @@ class Splice:
         stopped.
         """
         return self.machine.last is not None and ends_with_close(self.machine.last)
-
-    def frame_rest(self, end: SpliceEnd) -> int | None:
-        """
-        See :meth:`IFramed.frame_rest`.
-
-        The machine's frames are tracked a number at a time, and so are whole reads of large frames.
-        """
-        return 0 if end is self.user and self._tracks_user else None
 
     @property
     def bytes_to_machine(self) -> int:
@@ -374,7 +375,7 @@ class Splice:
     def _from_user(self, data: bytes) -> bytes:
         assert self._boundaries is not None
         if not self._boundaries.from_user(data):
-            self.user.passing, self._tracks_user = None, False
+            self.user.passing, self.user.is_tracked = None, False
         return data
 
     def _to_user(self, data: bytes) -> bytes:

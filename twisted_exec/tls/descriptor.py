@@ -22,7 +22,7 @@ The queue, its producer and its limits are those of Twisted's ``FileDescriptor``
 from __future__ import annotations
 
 import socket
-import sys
+from array import array
 from fcntl import ioctl
 from termios import FIONREAD
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
 from twisted.internet import main, tcp
+from twisted.internet.abstract import FileDescriptor
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
@@ -71,18 +72,30 @@ _TURN_RECORDS = 1 << 6
 _AROUND_BYTES = 22
 """Approximate overhead of a record: RFC 8446, section 5.2, with a tag of 16 bytes."""
 
-_NOTHING = bytes(4)
-"""Buffer for the result of ``FIONREAD``, an ``int``."""
+_LONE_BYTES = 1 << 10
+"""A shorter record that came alone is probably a key; see :meth:`_TLSOnDescriptor._is_alone`."""
+
+_LONE_READS = 7
+"""
+After so many lone records in succession, only each such read asks the kernel whether more is there.  Not an even
+number: of records that come in pairs it would always be the second.
+"""
+
+_count = array("i", [0])
+"""Result of ``FIONREAD``.  With an immutable buffer ``ioctl`` raises and drops an error first."""
 
 _ffi: Any = SSL._ffi  # type: ignore[attr-defined]
 # pyOpenSSL's recv and send put half a dozen calls, a buffer and a copy around one call of OpenSSL,
 # even for a four-byte frame header.  Here pyOpenSSL only translates failures.
 _ssl_read: Any = SSL._lib.SSL_read  # type: ignore[attr-defined]
 _ssl_write: Any = SSL._lib.SSL_write  # type: ignore[attr-defined]
+_ssl_pending: Any = SSL._lib.SSL_pending  # type: ignore[attr-defined]
 
 # Shared by all connections: a process has one reactor, which reads one connection at a time, and data is
 # copied out before it is delivered.  A buffer each would be memory that every idle session holds.
 _plain = _ffi.new("char[]", _TURN_BYTES + RECORD_BYTES)
+
+_queue = FileDescriptor.write
 
 if TYPE_CHECKING:
 
@@ -104,6 +117,8 @@ class _TLSOnDescriptor(_Socket):
     """
 
     _engine: SSL.Connection | None = None
+    _ssl: Any = None  # that of the engine
+    _lone_reads = 0  # in succession
     _handshaken = False
     _read_wants_write = False
     _peer_ended = False
@@ -121,10 +136,11 @@ class _TLSOnDescriptor(_Socket):
         :param seconds: time limit of the handshake, or ``None``.
         """
         self._engine, self._clock = engine, clock
+        self._ssl = engine._ssl
         # With this mode a read goes on after a record without application data: a peer that sends
         # KeyUpdates without end would block the reactor.  pyOpenSSL sets the mode for each connection
         # and has no function to clear it.
-        SSL._lib.SSL_clear_mode(engine._ssl, SSL._lib.SSL_MODE_AUTO_RETRY)  # type: ignore[attr-defined]
+        SSL._lib.SSL_clear_mode(self._ssl, SSL._lib.SSL_MODE_AUTO_RETRY)  # type: ignore[attr-defined]
         if seconds is not None:
             self._deadline = Deadline(clock, seconds, lambda _: self._too_slow())
 
@@ -233,14 +249,44 @@ class _TLSOnDescriptor(_Socket):
 
     def _receive(self) -> BaseException | None:
         """Read what one turn may, and deliver it in one piece."""
+        # Space for a whole record, so OpenSSL holds back nothing of it.
+        got = _ssl_read(self._ssl, _plain, RECORD_BYTES)
+        if 0 < got < _LONE_BYTES and self._is_alone():
+            self.deliver(_ffi.buffer(_plain, got)[:])
+            return None
+        return self._receive_more(got)
+
+    def _is_alone(self) -> bool:
+        """
+        Return whether no other record is there.
+
+        A connection whose last records came alone is not asked for each key: if a second record is
+        there, an event of the next turn announces it.
+        """
+        if _ssl_pending(self._ssl):
+            return False
+        lone = self._lone_reads = self._lone_reads + 1
+        if lone > _LONE_READS and lone % _LONE_READS:
+            return True
+        if self._waiting():
+            self._lone_reads = 0
+            return False
+        return True
+
+    def _receive_more(self, got: int) -> BaseException | None:
+        """
+        Read on after a record.
+
+        :param got: OpenSSL's return value for the first one.
+        """
         assert self._engine is not None
-        ssl, size, waiting = self._engine._ssl, 0, 0
+        ssl, size, waiting = self._ssl, 0, 0
         ended: SSL.Error | None = None
         # A Go peer writes the fields of a frame one by one, each as a record.  With one turn per
         # record, each would leave as a record of its own, on this hop and all later ones.
-        for _ in range(_TURN_RECORDS):
-            # Space for a whole record, so OpenSSL holds back nothing of it.
-            got = _ssl_read(ssl, _plain + size, RECORD_BYTES)
+        for index in range(_TURN_RECORDS):
+            if index:
+                got = _ssl_read(ssl, _plain + size, RECORD_BYTES)
             if got <= 0:
                 ended = self._why_nothing(got)
                 break
@@ -249,7 +295,7 @@ class _TLSOnDescriptor(_Socket):
             # No event announces the bytes that OpenSSL holds.  FIONREAD comes before another read,
             # since an empty read is an exception, which costs ten times as much; the number of bytes
             # bounds how many records follow.
-            if waiting <= 0 and not self._engine.pending():
+            if waiting <= 0 and not _ssl_pending(ssl):
                 waiting = self._waiting()
                 if not waiting:
                     break
@@ -284,7 +330,7 @@ class _TLSOnDescriptor(_Socket):
         """
         assert self._engine is not None
         try:
-            self._engine._raise_ssl_error(self._engine._ssl, got)
+            self._engine._raise_ssl_error(self._ssl, got)
         except SSL.WantReadError:
             pass
         except SSL.WantWriteError:
@@ -300,7 +346,8 @@ class _TLSOnDescriptor(_Socket):
 
     def _waiting(self) -> int:
         """Return how many received bytes the kernel holds."""
-        return int.from_bytes(ioctl(self.fileno(), FIONREAD, _NOTHING), sys.byteorder)
+        ioctl(self.fileno(), FIONREAD, _count)
+        return _count[0]
 
     def _end_of_stream(self, ended: SSL.Error) -> BaseException | None:
         if not isinstance(ended, SSL.ZeroReturnError):
@@ -340,7 +387,7 @@ class _TLSOnDescriptor(_Socket):
             super().startWriting()
 
     def _may_send_now(self) -> bool:
-        return self._handshaken and super()._may_send_now()  # type: ignore[misc]
+        return self._handshaken and self._broken is None and super()._may_send_now()  # type: ignore[misc]
 
     def _send(self, data: bytes) -> int:
         """Send what the kernel takes now; ``doWrite`` finds errors a turn later."""
@@ -349,7 +396,16 @@ class _TLSOnDescriptor(_Socket):
 
     def write(self, data: bytes) -> None:
         """As :meth:`ITransport.write`; data after the end is dropped."""
-        if not (self._peer_ended or self._our_end_sent):
+        if self._peer_ended or self._our_end_sent:
+            return
+        size = len(data)
+        if type(data) is bytes and 0 < size <= RECORD_BYTES and self._may_send_now():
+            took = _ssl_write(self._ssl, data, size)
+            if took == size:
+                return
+            self._why_unsent(took)  # kept for doWrite, a turn later
+            _queue(self, data)
+        else:
             super().write(data)
 
     def writeSomeData(self, data: bytes) -> Any:
@@ -362,8 +418,7 @@ class _TLSOnDescriptor(_Socket):
     def _encrypt(self, data: bytes) -> int | BaseException:
         if self._broken is not None:
             return self._broken
-        assert self._engine is not None
-        ssl, sent = self._engine._ssl, 0
+        ssl, sent = self._ssl, 0
         with _ffi.from_buffer(data) as start:
             whole = min(len(start), self.SEND_LIMIT)
             while sent < whole:
@@ -384,7 +439,7 @@ class _TLSOnDescriptor(_Socket):
         """
         assert self._engine is not None
         try:
-            self._engine._raise_ssl_error(self._engine._ssl, took)
+            self._engine._raise_ssl_error(self._ssl, took)
         except (SSL.WantWriteError, SSL.WantReadError):
             pass
         except SSL.Error as problem:
@@ -460,6 +515,7 @@ class _TLSOnDescriptor(_Socket):
         """Called by the reactor."""
         self._end_deadline()
         engine, self._engine, self._handshaken = self._engine, None, True
+        self._ssl = None
         if self._refusal is not None:
             reason = self._refusal
         super().connectionLost(reason)

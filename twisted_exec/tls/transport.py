@@ -347,7 +347,7 @@ class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
     def turns(self) -> Turns:
         return turns_of(self.factory.clock)
 
-    def frame_rest(self) -> int | None:
+    def frame_rest(self, size: int) -> int | None:
         # The steps of a handshake take turns; what follows is divided above TLS.
         return None if self._handshakeDone else _RECORD_BYTES
 

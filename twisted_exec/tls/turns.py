@@ -69,12 +69,14 @@ class Working(Typing):
 class IFramed(Interface):
     """A protocol whose cost depends on its frames more than on its bytes."""
 
-    def frame_rest() -> int | None:
+    def frame_rest(size: int) -> int | None:
         """
         Return how many of the next bytes cost little, such as those that complete a large frame.
 
-        0 between two frames, or if it is unknown; ``None`` if the protocol takes whole reads at
-        present.
+        0 between two frames, or if it is unknown; ``None`` if the protocol takes such a read whole
+        at present, and its time is not measured.
+
+        :param size: bytes that were read and not yet delivered.
         """
 
 
@@ -263,7 +265,7 @@ class TurnTaking(_Transport):
             self._backlog.append(data)
             return
         protocol = getattr(self, self.receiver)
-        rest = protocol.frame_rest() if IFramed.providedBy(protocol) else None
+        rest = protocol.frame_rest(len(data)) if IFramed.providedBy(protocol) else None
         if rest is None:
             protocol.dataReceived(data)
             return
@@ -357,8 +359,9 @@ class TurnTaking(_Transport):
 
     def _deliver_slice(self, backlog: deque[bytes]) -> None:
         protocol = getattr(self, self.receiver)
-        rest = protocol.frame_rest() if IFramed.providedBy(protocol) else None
         start, piece = self._start, backlog[0]
+        size = len(piece) - start
+        rest = protocol.frame_rest(size) if IFramed.providedBy(protocol) else None
         end = len(piece) if rest is None else start + rest + SLICE_BYTES
         if end < len(piece):
             self._start = end

@@ -144,7 +144,7 @@ class HTTPChannel(http.HTTPChannel):
         is_elsewhere = self._busyReceiving or self.paused or self.refused or not self.line_mode
         return not is_elsewhere and not self.transport.disconnecting and b"\n" in self._buffer
 
-    def frame_rest(self) -> int | None:
+    def frame_rest(self, size: int) -> int | None:
         if self.refused or self._handlingRequest:
             return None  # discarded, or buffered
         if self.line_mode:

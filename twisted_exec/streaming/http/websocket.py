@@ -120,7 +120,7 @@ class MessageSocket(PacedConnection):
         if self.state != self.STATE_CLOSED:
             self._dataReceived(data)  # type: ignore[attr-defined]
 
-    def frame_rest(self) -> int:
+    def frame_rest(self, size: int) -> int:
         # Slices are short, also because autobahn copies all that it has got for each frame.
         frame: Any = self.current_frame  # type: ignore[attr-defined]
         return frame.length - self.current_frame_masker.pointer() if frame is not None else 0  # type: ignore[attr-defined]

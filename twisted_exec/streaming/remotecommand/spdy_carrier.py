@@ -102,7 +102,7 @@ class _SPDYCarrier(PacedConnection, Protocol):
         self.streams.start()
         self._flush()
 
-    def frame_rest(self) -> int:
+    def frame_rest(self, size: int) -> int:
         return self.streams.rest_bytes
 
     def dataReceived(self, data: bytes) -> None:
