@@ -23,6 +23,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 
+from .consoles import watch
 from .deployment import Deployment, pause, settled
 
 PROGRAMS = ("poollet", "api", "runtime")
@@ -50,8 +51,12 @@ class Shared(programs.SharedPrograms):
         """Start the programs; fires when they have settled."""
         await self.deployment.start()
         self._objects = await self.all_objects()
-        # The first machine of a runtime opens sockets for all later ones.
+        # The first machine of a runtime opens sockets for all later ones, and the first console leaves a spare
+        # connection to each next hop.
         await self.deployment.create_machine("first", "shell")
+        screen = await watch(self.deployment.admin, "first")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
+        await screen.leave()
         await self._without_new_objects()
         await self.deployment.client.close()
         started = {name: getattr(self.deployment, name) for name in PROGRAMS}

@@ -90,7 +90,6 @@ def _main_loop(reactor: Any) -> None:
             _run(reactor)
         except BaseException:
             _log.failure("an error reached the main loop")
-    _log.info("Main loop terminated.")  # as Twisted's
 
 
 def _run(reactor: Any) -> None:

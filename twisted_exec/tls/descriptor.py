@@ -117,7 +117,7 @@ class _TLSOnDescriptor(_Socket):
     """
 
     _engine: SSL.Connection | None = None
-    _ssl: Any = None  # that of the engine
+    _openssl: Any = None  # of the engine
     _lone_reads = 0  # in succession
     _handshaken = False
     _read_wants_write = False
@@ -136,11 +136,11 @@ class _TLSOnDescriptor(_Socket):
         :param seconds: time limit of the handshake, or ``None``.
         """
         self._engine, self._clock = engine, clock
-        self._ssl = engine._ssl
+        self._openssl = engine._ssl
         # With this mode a read goes on after a record without application data: a peer that sends
         # KeyUpdates without end would block the reactor.  pyOpenSSL sets the mode for each connection
         # and has no function to clear it.
-        SSL._lib.SSL_clear_mode(self._ssl, SSL._lib.SSL_MODE_AUTO_RETRY)  # type: ignore[attr-defined]
+        SSL._lib.SSL_clear_mode(self._openssl, SSL._lib.SSL_MODE_AUTO_RETRY)  # type: ignore[attr-defined]
         if seconds is not None:
             self._deadline = Deadline(clock, seconds, lambda _: self._too_slow())
 
@@ -250,7 +250,7 @@ class _TLSOnDescriptor(_Socket):
     def _receive(self) -> BaseException | None:
         """Read what one turn may, and deliver it in one piece."""
         # Space for a whole record, so OpenSSL holds back nothing of it.
-        got = _ssl_read(self._ssl, _plain, RECORD_BYTES)
+        got = _ssl_read(self._openssl, _plain, RECORD_BYTES)
         if 0 < got < _LONE_BYTES and self._is_alone():
             self.deliver(_ffi.buffer(_plain, got)[:])
             return None
@@ -263,7 +263,7 @@ class _TLSOnDescriptor(_Socket):
         A connection whose last records came alone is not asked for each key: if a second record is
         there, an event of the next turn announces it.
         """
-        if _ssl_pending(self._ssl):
+        if _ssl_pending(self._openssl):
             return False
         lone = self._lone_reads = self._lone_reads + 1
         if lone > _LONE_READS and lone % _LONE_READS:
@@ -280,7 +280,7 @@ class _TLSOnDescriptor(_Socket):
         :param got: OpenSSL's return value for the first one.
         """
         assert self._engine is not None
-        ssl, size, waiting = self._ssl, 0, 0
+        ssl, size, waiting = self._openssl, 0, 0
         ended: SSL.Error | None = None
         # A Go peer writes the fields of a frame one by one, each as a record.  With one turn per
         # record, each would leave as a record of its own, on this hop and all later ones.
@@ -330,7 +330,7 @@ class _TLSOnDescriptor(_Socket):
         """
         assert self._engine is not None
         try:
-            self._engine._raise_ssl_error(self._ssl, got)
+            self._engine._raise_ssl_error(self._openssl, got)
         except SSL.WantReadError:
             pass
         except SSL.WantWriteError:
@@ -400,7 +400,7 @@ class _TLSOnDescriptor(_Socket):
             return
         size = len(data)
         if type(data) is bytes and 0 < size <= RECORD_BYTES and self._may_send_now():
-            took = _ssl_write(self._ssl, data, size)
+            took = _ssl_write(self._openssl, data, size)
             if took == size:
                 return
             self._why_unsent(took)  # kept for doWrite, a turn later
@@ -418,7 +418,7 @@ class _TLSOnDescriptor(_Socket):
     def _encrypt(self, data: bytes) -> int | BaseException:
         if self._broken is not None:
             return self._broken
-        ssl, sent = self._ssl, 0
+        ssl, sent = self._openssl, 0
         with _ffi.from_buffer(data) as start:
             whole = min(len(start), self.SEND_LIMIT)
             while sent < whole:
@@ -439,7 +439,7 @@ class _TLSOnDescriptor(_Socket):
         """
         assert self._engine is not None
         try:
-            self._engine._raise_ssl_error(self._ssl, took)
+            self._engine._raise_ssl_error(self._openssl, took)
         except (SSL.WantWriteError, SSL.WantReadError):
             pass
         except SSL.Error as problem:
@@ -515,7 +515,7 @@ class _TLSOnDescriptor(_Socket):
         """Called by the reactor."""
         self._end_deadline()
         engine, self._engine, self._handshaken = self._engine, None, True
-        self._ssl = None
+        self._openssl = None
         if self._refusal is not None:
             reason = self._refusal
         super().connectionLost(reason)

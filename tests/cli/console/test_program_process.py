@@ -93,6 +93,7 @@ MODULES = [
     "tls.listening",
     "tls.pem",
     "tls.server",
+    "tls.spares",
     "tls.transport",
     "tls.turns",
     "tls.unix",
