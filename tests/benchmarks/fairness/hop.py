@@ -5,8 +5,8 @@ A program of ours whose reactor turns are measured.
 plugins.  On SIGUSR1 it writes the turns since the previous signal to FILE: their number, and the
 largest and the 99th percentile of thread CPU time, in milliseconds, as JSON.
 
-A turn runs from one pass over the delayed calls to the next: timers, then the descriptors that are
-ready.  Only the reactor's thread counts, so neither other processes nor worker threads do.
+A turn runs from one wait for descriptors to the next: the descriptors that are ready, then timers.
+Only the reactor's thread counts, so neither other processes nor worker threads do.
 """
 
 from __future__ import annotations
@@ -67,15 +67,24 @@ class Turns:
         os.replace(complete, self._path)
 
 
+class MeasuredPoller:
+    """The reactor's poller, which begins a turn with each wait."""
+
+    def __init__(self, poller: Any, turns: Turns) -> None:
+        self._poll, self._turns = poller.poll, turns
+        self.register, self.unregister = poller.register, poller.unregister
+        self.modify, self.close = poller.modify, poller.close
+
+    def poll(self, *arguments: Any) -> Any:
+        """As :meth:`select.epoll.poll`."""
+        self._turns.begin()
+        return self._poll(*arguments)
+
+
 def main() -> None:
     turns = Turns(Path(sys.argv[1]))
-    run_delayed_calls = reactor.runUntilCurrent
-
-    def measured() -> None:
-        turns.begin()
-        run_delayed_calls()
-
-    reactor.runUntilCurrent = measured
+    # The loop of our programs passes over the delayed calls only when there is one to call.
+    reactor._poller = MeasuredPoller(reactor._poller, turns)
     signal.signal(signal.SIGUSR1, turns.ask)
     sys.argv = ["twistd", "-n", "--pidfile=", *sys.argv[2:]]
     twistd.run()
