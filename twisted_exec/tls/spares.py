@@ -6,8 +6,8 @@ connection to the same peer is made, and the next opening takes it.  It has our 
 byte has passed over it: the request that it carries is authorized as on any other connection.
 
 A spare connection is taken once, and only if a new connection would have the same CA, certificate and
-key.  It is closed after :data:`IDLE_SECONDS`, and when the peer sends anything.  Without openings there
-are none, and nothing makes any.
+key.  It is closed when one of these changes (looked at each second), when the peer sends anything, and
+after :data:`IDLE_SECONDS`.  Without openings there are none, and nothing makes any.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from twisted_exec.tls.transport import socket_transport
 
 IDLE_SECONDS = 60.0
 """A spare connection that no opening takes is closed after this time."""
+
+_LOOK_SECONDS = 1.0
+"""Between two looks at whether a spare connection could still be taken."""
 
 MOST = 32
 """Spare connections of one program; a further one replaces the oldest."""
@@ -182,15 +185,22 @@ class _Spare(Protocol):
     def __init__(self, endpoint: SparingEndpoint) -> None:
         self.endpoint = endpoint
         self._spares: SpareConnections | None = None
-        self._idle: IDelayedCall | None = None
+        self._look: IDelayedCall | None = None
         self._is_lost = False
 
     def wait(self, spares: SpareConnections) -> None:
-        """Be closed after a time."""
+        """Be closed after a time, or when it has become useless."""
         self._spares = spares
-        self._idle = spares.clock.callLater(IDLE_SECONDS, self.close)
+        self._look_again(spares, IDLE_SECONDS)
         if self._is_lost:
             self._end()
+
+    def _look_again(self, spares: SpareConnections, left_seconds: float) -> None:
+        if left_seconds > 0 and self._is_current():
+            left = left_seconds - _LOOK_SECONDS
+            self._look = spares.clock.callLater(_LOOK_SECONDS, self._look_again, spares, left)
+        else:
+            self.close()
 
     def take(self) -> Any:
         """Return the transport if a request may be sent on it, and close it if none ever may."""
@@ -215,8 +225,8 @@ class _Spare(Protocol):
         self._end()
 
     def _end(self) -> None:
-        if self._idle is not None and self._idle.active():
-            self._idle.cancel()
+        if self._look is not None and self._look.active():
+            self._look.cancel()
         if self._spares is not None:
             self._spares.forget(self)
 
