@@ -143,9 +143,12 @@ class SessionGuardContract(SynchronousTestCase):
 
     def open(self, user: str, subresource: str = "exec", pool: str = POOL) -> Session:
         """Open a session of a machine that is named after its user."""
-        self.tokens.users[f"t-{user}"] = user
-        request = FakeRequest({"Authorization": [f"Bearer t-{user}"]}, None)
-        subject = Subject(
+        subject = self.subject(user, subresource, pool)
+        return self.opened(subject, self.evidence(subject))
+
+    def subject(self, user: str, subresource: str = "exec", pool: str = POOL) -> Subject:
+        """The subject of a session of a machine that is named after its user."""
+        return Subject(
             session=f"s-{user}",
             user=user,
             namespace="default",
@@ -155,8 +158,17 @@ class SessionGuardContract(SynchronousTestCase):
             resource=self.resource,
             subresource=subresource,
         )
-        evidence = self.successResultOf(Deferred.fromCoroutine(self.admit(request, subject)))
-        session = self.sessions.open(subject, evidence)
+
+    def evidence(self, subject: Subject) -> object:
+        """Return the evidence of a session that the hop admits."""
+        user = subject.user
+        self.tokens.users[f"t-{user}"] = user
+        request = FakeRequest({"Authorization": [f"Bearer t-{user}"]}, None)
+        return self.successResultOf(Deferred.fromCoroutine(self.admit(request, subject)))
+
+    def opened(self, subject: Subject, evidence: object) -> Session:
+        """Open the session of a subject."""
+        user, session = subject.user, self.sessions.open(subject, evidence)
 
         def end(ending: Ending) -> None:
             self.endings[user] = ending
@@ -240,6 +252,26 @@ class SessionGuardContract(SynchronousTestCase):
         self.guard.review_soon()
         self.clock.advance(HINT_SECONDS)
         self.assertEqual(self.reasons(), {"ann": REVOKED})
+
+    def test_hint_while_opening(self) -> None:
+        """A session is reviewed when it opens if there was a hint since its request."""
+        subject = self.subject("ann")
+        evidence = self.evidence(subject)
+        self.permissions.refused.add("ann")
+        self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS)
+        self.opened(subject, evidence)
+        self.assertEqual(self.reasons(), {"ann": REVOKED})
+
+    def test_hint_before_the_request(self) -> None:
+        """A session is not reviewed when it opens if the last hint came before its request."""
+        self.guard.review_soon()
+        self.clock.advance(HINT_SECONDS)
+        subject = self.subject("ann")
+        evidence = self.evidence(subject)
+        self.permissions.questions.clear()
+        self.opened(subject, evidence)
+        self.assertEqual(self.permissions.questions, [])
 
     def test_no_answer(self) -> None:
         """A review that gets no answer ends no session; the log warns once."""

@@ -130,6 +130,7 @@ class Evidence:
     :param allowed: the permissions, of the user and of others that speak for the user.
     :param expires: the end of the credentials, in seconds since 1970; the session ends then.
     :param console: the access of a session at a console.
+    :param began: when the first of this was found out, by :func:`time.monotonic`.
     """
 
     credentials: PresentedCredentials
@@ -138,6 +139,7 @@ class Evidence:
     allowed: tuple[Attributes, ...] = ()
     expires: float = math.inf
     console: SessionAccess | None = None
+    began: float = -math.inf
 
 
 def users_of(sessions: Sessions) -> Iterator[User]:
@@ -185,6 +187,7 @@ class Gate:
             but a page in their browser.
         :raises APIError: the impersonation makes no sense, or nothing can be decided now.
         """
+        began = time.monotonic()
         reason = context.request.requestHeaders.getRawHeaders(REASON_HEADER, ())
         terms = terms_headers(context.request)
         machine_uid = forwarded_machine_uid(context.request)
@@ -216,7 +219,7 @@ class Gate:
         # Authenticators accept a token for some seconds after its end, since clocks differ; the
         # reviews end such a session.
         expires = sender.expires if sender.expires > time.time() else math.inf
-        context.evidence = Evidence(credentials, sender, user, expires=expires)
+        context.evidence = Evidence(credentials, sender, user, expires=expires, began=began)
         context.ceiling = forwarded_terms(terms)
 
     async def sender(self, request: Request) -> User:

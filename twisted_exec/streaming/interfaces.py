@@ -267,8 +267,10 @@ class ISessionReviewer(Interface):
 
         :param subject: user and object of the session.
         :param evidence: what the hop's own gate put into ``context.evidence``.  Only this method
-            reads it, except for its attribute ``expires``, if it has one: the end of the
+            reads it, except for two attributes, if it has them.  ``expires`` is the end of the
             credentials in seconds since 1970, at which the session ends without a review.
+            ``began`` is when the gate began to decide, by :func:`time.monotonic`: a session that
+            opens after a hint needs no review if its gate began after the hint, too.
         :return: fires with the present terms when the session may go on.  Fails with
             :class:`~twisted_exec.api.status.Unauthorized` or
             :class:`~twisted_exec.api.status.Forbidden` when it may not: the session ends, and its

@@ -6,6 +6,7 @@ Tests for :mod:`twisted_exec.streaming.sessions.guard`; how the programs use it 
 from __future__ import annotations
 
 import math
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +36,6 @@ from twisted_exec.streaming.sessions.guard import (
     LATER_HOP_SECONDS,
     LONGEST_HINT_SECONDS,
     LOOK_SECONDS,
-    OPENING_SECONDS,
     REVIEW_SECONDS,
     SessionGuard,
 )
@@ -125,30 +125,51 @@ class TermsTests(GuardCase):
         self.assertEqual(held, [Terms(right=Right.OBSERVE), FULL])
 
 
+class Gathered(str):
+    """Evidence that says when the gate began."""
+
+    began: float
+
+
 class OpeningTests(GuardCase):
     """Changes while a session is being opened."""
 
-    def test_hint_before(self) -> None:
+    def begin(self, name: str) -> Gathered:
+        """Return the evidence of a session whose gate begins now."""
+        evidence = Gathered(f"evidence of {name}")
+        evidence.began = time.monotonic()
+        return evidence
+
+    def test_hint_meanwhile(self) -> None:
         """
-        A session that opens after a hint is reviewed at once: its permission may have been checked
-        before the change, while the round that followed did not have the session yet.
+        A session that was being opened during a hint is reviewed at once, however long that took:
+        its permission may have been checked before the change, and the round that followed did not
+        have the session yet.
         """
+        evidence = {name: self.begin(name) for name in ("a", "b")}
         self.guard.review_soon()
-        self.clock.advance(HINT_SECONDS)
-        self.clock.advance(OPENING_SECONDS - 1)
+        self.clock.pump([REVIEW_SECONDS] * 10)
         self.reviewer.problems["a"] = Forbidden("withdrawn")
-        self.open("a", "b")
+        for name, each in evidence.items():
+            self.open_with(name, each)
+        self.assertEqual(self.reviewer.reviewed, ["a", "b"])
         self.assertEqual(self.endings, {"a": Ending(REVOKED, "withdrawn")})
 
-    def test_long_before(self) -> None:
-        """A hint that is older than any opening causes no review."""
+    def test_hint_before(self) -> None:
+        """A session whose gate began after the last hint is not reviewed when it opens."""
         self.guard.review_soon()
+        self.open_with("a", self.begin("a"))
+        self.assertEqual(self.reviewer.reviewed, [])
         self.clock.advance(HINT_SECONDS)
-        for _ in range(4):
-            self.clock.advance(OPENING_SECONDS / 4)
-        self.reviewer.reviewed.clear()
+        self.assertEqual(self.reviewer.reviewed, ["a"])  # by the round
+
+    def test_unknown_beginning(self) -> None:
+        """After a hint, a session whose evidence does not say when it began is reviewed."""
         self.open("a")
         self.assertEqual(self.reviewer.reviewed, [])
+        self.guard.review_soon()
+        self.open("b")
+        self.assertEqual(self.reviewer.reviewed, ["b"])
 
 
 class TurnTests(GuardCase):

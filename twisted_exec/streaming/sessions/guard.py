@@ -75,8 +75,6 @@ From one look at the files to the next: one stat(2) for each, 0.1 % of a core fo
 """
 LONGEST_WAIT_SECONDS = 60.0
 """Until the next look at the time of day for credentials that end later: it may be set."""
-OPENING_SECONDS = 30.0
-"""Longest time from the check of a permission to the session: the wait for a turn, and a margin."""
 AT_ONCE = 8
 """Concurrent reviews: each may be a request to an API server that other hops ask, too."""
 AT_ONCE_AFTER_HINT = 16
@@ -202,7 +200,8 @@ class SessionGuard(Service):
         self._expiry: IDelayedCall | None = None
         self._timer: IDelayedCall | None = None
         self._hinted_at: float | None = None
-        self._last_hint = self._round_ended = -math.inf
+        self._last_hint: float | None = None  # by time.monotonic
+        self._round_ended = -math.inf
         self._since: float | None = None  # the hint of the round that is under way
         self._problem = ""
         self._unreached: frozenset[Session] = frozenset()
@@ -237,7 +236,7 @@ class SessionGuard(Service):
         """Take a hint that permissions or credentials have changed; hints of one burst count once."""
         if not self.running:
             return
-        self._last_hint = self._clock.seconds()
+        self._last_hint = time.monotonic()
         if self._hinted_at is None:  # for a round that is under way: it may have passed the session
             self._hinted_at = self._clock.seconds()
         timer = self._timer
@@ -304,10 +303,13 @@ class SessionGuard(Service):
 
     def _opened(self, session: Session) -> None:
         self._expect(session.expires)
-        if session.evidence is not None:
-            self._on_review()
-        # A session that was being opened during a hint has been reviewed by no round.
-        if self._clock.seconds() - self._last_hint < OPENING_SECONDS:
+        if session.evidence is None:
+            return
+        self._on_review()
+        # The rounds of reviews have missed a session that was being opened during a hint.  The
+        # caches of decisions are emptied before a hint, so what was decided after it is current.
+        began = getattr(session.evidence, "began", -math.inf)
+        if self._last_hint is not None and began <= self._last_hint:
             Deferred.fromCoroutine(self._review_one(self._reviewer, session))
 
     def _expect(self, moment: float) -> None:
