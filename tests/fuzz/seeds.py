@@ -103,6 +103,11 @@ def all_seeds() -> Iterator[bytes]:
     yield from (seed("terminals", said, split) for split, said in enumerate(_TERMINALS, 1))
     yield from (seed("telnet", said, split) for split, said in enumerate(_TELNET, 1))
     yield from (seed("answers", b"HTTP/1.1 " + answer, 9) for answer in _ANSWERS)
+    yield from (seed("switches", b"HTTP/1.1 " + answer) for answer in _ANSWERS)
+    yield seed(
+        "requests", b"GET /exec?tty=1\nConnection:Upgrade\nUpgrade:SPDY/3.1\nX-Remote-User:a b"
+    )
+    yield seed("requests", b"DELETE /exec\nAuthorization:Bearer t\nX-Empty:", 2)
     yield from _of_spdy()
     yield from _of_captures()
     for message in (b"\0ls\n", b"\1", b"4{}", b"\xff\0", b"0bHM=", b"3e30="):

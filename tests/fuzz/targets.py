@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import h11
 from joserfc import jws
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
@@ -40,6 +41,7 @@ from twisted_exec.wire import (
     channel,
     control_messages,
     escape_sequences,
+    plain_http,
     stream_options,
     telnet,
     upgrade,
@@ -391,6 +393,45 @@ class _Following:
         """The end of the data."""
 
 
+def requests(split: int, data: bytes) -> None:
+    """A request in the plain form is encoded as h11 does it; h11 refuses none of them."""
+    first, *lines = data.split(b"\n")
+    method, _, target = first.partition(b" ")
+    headers = [(b"Host", b"server"), *(line.partition(b":")[::2] for line in lines)]
+    body = b"{}" * (split % 3)
+    plain = plain_http.request(method, target, headers, body)
+    if plain is None:
+        return
+    http = h11.Connection(h11.CLIENT)
+    if body:
+        headers.append((b"Content-Length", b"%d" % len(body)))
+    sent = http.send(h11.Request(method=method, target=target, headers=headers)) or b""
+    sent += (http.send(h11.Data(data=body)) or b"") if body else b""
+    assert plain == sent + (http.send(h11.EndOfMessage()) or b"")
+
+
+def switches(split: int, data: bytes) -> None:
+    """The head of an answer in the plain form, such as a 101, is read as h11 does it."""
+    plain = plain_http.answer(data)
+    if plain is None:
+        return
+    http = h11.Connection(h11.CLIENT)
+    upgrades = [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
+    headers = [(b"Host", b"server"), *(upgrades if plain.code == 101 else ())]
+    http.send(h11.Request(method=b"DELETE", target=b"/", headers=headers))
+    http.send(h11.EndOfMessage())
+    http.receive_data(data)
+    event: Any = http.next_event()
+    assert (event.status_code, event.headers.raw_items()) == (plain.code, plain.headers)
+    if plain.code == 101:
+        assert http.trailing_data[0] == plain.rest
+    elif plain.length == len(plain.rest):
+        read: list[Any] = [http.next_event() for _ in range(2 if plain.rest else 1)]
+        assert b"".join(bytes(each.data) for each in read[:-1]) == plain.rest
+        assert isinstance(read[-1], h11.EndOfMessage)
+        assert plain.closes or http.their_state is http.our_state is h11.DONE
+
+
 def queries(split: int, data: bytes) -> None:
     """Queries of streams, logs and lists: read, or refused with a Status."""
     args = parse_qs(data, keep_blank_values=True)
@@ -610,5 +651,7 @@ TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "tokens": tokens,
     "issuers": issuers,
     "receipts": receipts,
+    "requests": requests,
     "reviews": reviews,
+    "switches": switches,
 }

@@ -368,6 +368,23 @@ class ControlTests(SynchronousTestCase):
         pending.addErrback(lambda _: None)
         self.finished()
 
+    def test_behind_an_answer(self) -> None:
+        """Bytes behind an answer answer no request: the connection is closed, not kept."""
+        for each in [self.send("/x") for _ in range(AT_ONCE * BUSY_REQUESTS)]:
+            self.network.pump()
+            self.successResultOf(each)
+        self.clock.advance(KEEP_SECONDS)
+        self.network.pump()
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+        for extra, kept in ((b"", True), (b"HTTP/1.1 200 OK\r\n", False)):
+            endpoint = OneConnection()
+            sent = self.send("/y", endpoint)
+            endpoint.protocol.dataReceived(answer + extra)
+            self.successResultOf(sent)
+            self.assertEqual(endpoint.transport.aborted, not kept)
+            endpoint.protocol.connectionLost()
+        self.finished()
+
     def test_no_answer(self) -> None:
         """A hop that does not answer in time fails its requests, and gets no more of them there."""
         self.hop.pending = []

@@ -33,6 +33,7 @@ from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import (
+    MAX_ERROR_BYTES,
     Asking,
     AskingFactory,
     UpgradeRefused,
@@ -40,6 +41,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     ask,
     connect_first,
 )
+from twisted_exec.wire import plain_http
 
 AT_ONCE = 4
 """Connections to one hop; each carries one request at a time."""
@@ -92,15 +94,25 @@ class _Connection(Asking):
     def _refuse(self) -> None:
         """The response is complete: make the connection ready for the next request."""
         http, response = self._http, self._refusal
-        # h11 begins another cycle only when both sides are done.
-        if {http.our_state, http.their_state} != {h11.DONE}:
+        # Another request may follow only when both sides are done.
+        if {http.our_state, http.their_state} != {h11.DONE} or http.trailing_data[0]:
             super()._refuse()
             return
         assert response is not None
-        http.start_next_cycle()
+        del self._http
+        body, self._refusal, self._body = self._body, None, b""
+        self._complete(UpgradeRefused(response.status_code, response.headers.raw_items(), body))
+
+    def _take_plain(self, answer: plain_http.Answer) -> bool:
+        is_whole = answer.length == len(answer.rest) < MAX_ERROR_BYTES
+        if answer.code == 101 or answer.closes or not is_whole:
+            return False
+        self._complete(UpgradeRefused(answer.code, answer.headers, answer.rest))
+        return True
+
+    def _complete(self, refused: UpgradeRefused) -> None:
         answered, self._answered = self._answered, None
-        refused = UpgradeRefused(response.status_code, response.headers.raw_items(), self._body)
-        self._refusal, self._body = None, b""
+        self._request, self._is_asked = None, False
         if answered is not None and not answered.called:
             answered.errback(refused)
 

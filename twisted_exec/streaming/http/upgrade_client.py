@@ -1,8 +1,9 @@
 """
 Client of an HTTP upgrade, for the next hop.
 
-twisted.web's ``Agent`` drops a 101.  So the request is sent through h11 on any endpoint, and after
-the 101 the connection goes to the caller's protocol, with every byte that followed the head.
+twisted.web's ``Agent`` drops a 101.  So the request is sent on any endpoint, and after the 101 the
+connection goes to the caller's protocol, with every byte that followed the head.  h11 encodes and reads
+what is not in the plain form (:mod:`twisted_exec.wire.plain_http`).
 
 Any response but the requested upgrade closes the connection.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -41,6 +43,7 @@ from twisted_exec.api.status import (
 from twisted_exec.streaming.flow import swap_protocol, unread
 from twisted_exec.tls.deadlines import Deadline, Late, Progress, limited
 from twisted_exec.tls.spares import SparingEndpoint
+from twisted_exec.wire import plain_http
 from twisted_exec.wire.upgrade import MISDIRECTED, requested_upgrade
 
 MAX_HEAD_BYTES = 64 << 10
@@ -188,7 +191,8 @@ class Asking(Protocol):
     lost: Failure | None = None
 
     def __init__(self) -> None:
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._is_asked = False
+        self._request: UpgradeRequest | None = None  # h11 does not know it yet
         self._answered: Deferred[Any] | None = None
         self._refusal: h11.Response | None = None
         self._body = b""
@@ -202,25 +206,33 @@ class Asking(Protocol):
         :raises BadRequest: HTTP cannot encode it; the connection is closed.
         """
         headers = [(b"Host", head.host), *head.headers]
-        if head.body:
-            headers.append((b"Content-Length", b"%d" % len(head.body)))
-        try:
-            request = h11.Request(method=head.method, target=head.path, headers=headers)
-        except h11.LocalProtocolError:
-            self.abort()
-            raise BadRequest("a header of the request cannot be passed on") from None
+        data = plain_http.request(head.method, head.path, headers, head.body)
+        if data is not None:
+            self._request = head
+        else:
+            try:
+                data = _send(self._http, head)
+            except h11.LocalProtocolError:
+                self.abort()
+                raise BadRequest("a header of the request cannot be passed on") from None
+        self._is_asked = True
         self._answered = Deferred(self._cancelled)
         self._wanted = requested_upgrade(head.headers)
-        data = self._http.send(request)
-        if head.body:
-            data += self._http.send(h11.Data(data=head.body))
-        data += self._http.send(h11.EndOfMessage())
         answered = self._answered
         if self.lost is not None:
             self._fail(BadGateway("the connection was closed before the request was sent"))
         else:
             self.transport.write(data)
         return answered
+
+    @cached_property
+    def _http(self) -> h11.Connection:
+        """What h11 knows of the connection: the request, and what has arrived."""
+        http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        request, self._request = self._request, None
+        if request is not None:
+            _send(http, request)
+        return http
 
     def _cancelled(self, answered: Deferred[Any]) -> None:
         self._answered = None  # so that the abort below does not fire it
@@ -234,7 +246,7 @@ class Asking(Protocol):
             self._fail(GatewayTimeout(f"no answer to the {self.request_noun} within {seconds:g} s"))
 
     def dataReceived(self, data: bytes) -> None:
-        if self._http.our_state is h11.IDLE:
+        if not self._is_asked:
             self.abort()  # it sent bytes before our request: not an HTTP server
         elif self._answered is None:
             # Keep these bytes for the next protocol: a TLS layer delivers what it has already
@@ -244,6 +256,10 @@ class Asking(Protocol):
             self._parse(data)
 
     def _parse(self, data: bytes) -> None:
+        if "_http" not in self.__dict__:
+            answer = plain_http.answer(data)
+            if answer is not None and self._take_plain(answer):
+                return
         try:
             self._http.receive_data(data)
             while self._answered is not None and self._next(self._http.next_event()):
@@ -251,13 +267,20 @@ class Asking(Protocol):
         except h11.RemoteProtocolError:
             self._broken(f"the answer to the {self.request_noun} is not HTTP")
 
+    def _take_plain(self, answer: plain_http.Answer) -> bool:
+        """Handle an answer in the plain form; false if h11 must read it."""
+        if answer.code != 101 or not self._wanted:
+            return False
+        self._switch(answer.headers, answer.rest)
+        return True
+
     def _next(self, event: Any) -> bool:
         """Handle one h11 event; true if more may follow."""
         if event is h11.NEED_DATA:
             return False
         # Other 1xx responses precede the final one (RFC 9110, section 15.2).
         if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
-            self._switch(event)
+            self._switch(event.headers.raw_items(), bytes(self._http.trailing_data[0]))
         elif isinstance(event, h11.Response):
             self._refusal = event
         elif isinstance(event, h11.Data):
@@ -268,15 +291,14 @@ class Asking(Protocol):
             self._refuse()
         return True
 
-    def _switch(self, event: h11.InformationalResponse) -> None:
-        headers = event.headers.raw_items()
+    def _switch(self, headers: Sequence[tuple[bytes, bytes]], trailing: bytes) -> None:
         if requested_upgrade(headers) != self._wanted:
             self._fail(BadGateway("the upgrade was answered with another protocol"))
             return
+        self._request = None
         self.transport.pauseProducing()
-        trailing, _ = self._http.trailing_data
         if trailing:
-            self._early.append(bytes(trailing))
+            self._early.append(trailing)
         answered, self._answered = self._answered, None
         assert answered is not None
         answered.callback(Upgraded(self, headers))
@@ -321,6 +343,17 @@ class Asking(Protocol):
         """Reset the connection; nothing of ours is worth a flush."""
         if self.lost is None and self.transport is not None:
             self.transport.abortConnection()
+
+
+def _send(http: h11.Connection, head: UpgradeRequest) -> bytes:
+    """:raises h11.LocalProtocolError: HTTP cannot encode the request."""
+    headers = [(b"Host", head.host), *head.headers]
+    if head.body:
+        headers.append((b"Content-Length", b"%d" % len(head.body)))
+    data = http.send(h11.Request(method=head.method, target=head.path, headers=headers)) or b""
+    if head.body:
+        data += http.send(h11.Data(data=head.body)) or b""
+    return data + (http.send(h11.EndOfMessage()) or b"")
 
 
 class AskingFactory(Factory):
