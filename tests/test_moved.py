@@ -24,6 +24,7 @@ OLD_PATHS = {
     "kube.informers.reflector": "Reflector",
     "kube.watch": "Reflector Backoff IStore key_of",
     "observe.audit": "JSONLinesAudit",
+    "program.clock": "TURN_EVENTS shorten_turns use_monotonic_clock",
     "program.loop": "shorten_turns",
     "runtimes.lines.claims": "Lines",
     "runtimes.lines.serial_port": "SerialEndpoint",
@@ -32,7 +33,12 @@ OLD_PATHS = {
     "testing.attachment": "EchoAttachment",
     "testing.flow": "RecordingProducer",
     "testing.http": "MemoryServer",
+    "tls.descriptor": "LINGER_SECONDS RECORD_BYTES TLSClient TLSConnecting TLSServer accept_tls",
     "tls.pki.directory": "open_pki create_pki",
+    "tls.transport": (
+        "Connecting KEEP_ALIVE StreamTLS StreamTLSFactory TCPClient TCPConnector TCPServer TURN_ACCEPTS "
+        "UNIXClient UNIXServer accept_as accept_unbuffered socket_transport unbuffered_connector"
+    ),
     "wire.com_port": "Event",
 }
 """Modules that pages of earlier releases name, and names in them."""

@@ -32,7 +32,8 @@ _MOVED = {
     "kube.informers.reflector": "kube.informers",
     "kube.watch": "kube.informers",
     "observe.audit": "program.audit",
-    "program.loop": "program.clock",
+    "program.clock": "tls.fast.loop",
+    "program.loop": "tls.fast.loop",
     "runtimes.lines.claims": "runtimes.lines.shared_line",
     "runtimes.lines.serial_port": "runtimes.lines.serial",
     "runtimes.serial_port": "runtimes.lines.serial",
@@ -40,7 +41,9 @@ _MOVED = {
     "testing.attachment": "testing.console",
     "testing.flow": "testing.console",
     "testing.http": "testing.network",
+    "tls.descriptor": "tls.fast.descriptor",
     "tls.pki.directory": "tls.pki",
+    "tls.transport": "tls.fast.transport",
     "wire.com_port": "wire.telnet",
 }
 """Old paths and new ones, below this package."""

@@ -16,8 +16,8 @@ from twisted.internet.protocol import Factory
 from tests.tls.support import LoopbackCase, Recorder, reactor
 from twisted_exec.program.listening import ListeningSocket, ListeningSockets, stop_unix_port
 from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.fast.transport import UNIXServer
 from twisted_exec.tls.listening import BACKLOG
-from twisted_exec.tls.transport import UNIXServer
 
 
 class ListeningTests(LoopbackCase):

@@ -23,7 +23,8 @@ KINDS = ("tcp", "unix", "tls")
 
 
 @lru_cache(maxsize=1)
-def _pki() -> tuple[bytes, bytes, bytes]:
+def pki() -> tuple[bytes, bytes, bytes]:
+    """Return the CA, and a server's certificate and key."""
     authority = Authority.create("streaming tests")
     issued = authority.issue_server(["localhost", "127.0.0.1"], common_name="localhost")
     return authority.certificate_pem, issued.certificate_pem, issued.key_pem
@@ -36,8 +37,8 @@ class PlacesTestCase(TestCase):
 
     async def listen(self, kind: str, factory: IProtocolFactory) -> IStreamClientEndpoint:
         """Listen; the endpoint connects there, as our programs do."""
-        tls = self._server_tls() if kind == "tls" else None
-        directory = self._directory() if kind == "unix" else ""
+        tls = self.server_tls() if kind == "tls" else None
+        directory = self.directory() if kind == "unix" else ""
         path = os.path.join(directory, "s")
         where = f"unix:{path}" if kind == "unix" else "tcp:0:interface=127.0.0.1"
         port: Any = await server_endpoint(reactor, where, tls).listen(factory)
@@ -45,19 +46,21 @@ class PlacesTestCase(TestCase):
         if kind == "unix":
             return unix_client_endpoint(reactor, path)
         self.port = port.getHost().port
-        client_tls = ClientTLS("localhost", ca_pem=_pki()[0]) if tls else None
+        client_tls = ClientTLS("localhost", ca_pem=pki()[0]) if tls else None
         return client_endpoint(reactor, "127.0.0.1", self.port, client_tls)
 
-    def _server_tls(self) -> ServerTLS:
-        directory = self._directory()
+    def server_tls(self, *, resumable: bool = False) -> ServerTLS:
+        """Return the settings of a server on this host."""
+        directory = self.directory()
         paths = []
-        for name, content in zip(("crt", "key"), _pki()[1:], strict=True):
+        for name, content in zip(("crt", "key"), pki()[1:], strict=True):
             paths.append(os.path.join(directory, name))
             with open(paths[-1], "wb") as file:
                 file.write(content)
-        return ServerTLS(paths[0], paths[1], clock=reactor)
+        return ServerTLS(paths[0], paths[1], resumable=resumable, clock=reactor)
 
-    def _directory(self) -> str:
+    def directory(self) -> str:
+        """Return an empty directory, with a short path."""
         directory = tempfile.TemporaryDirectory(prefix="te")
         self.addCleanup(directory.cleanup)
         return directory.name

@@ -22,8 +22,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.streaming.places import KINDS, PlacesTestCase, turn
-from twisted_exec.tls import descriptor, endpoints, transport, turns
-from twisted_exec.tls.transport import TURN_ACCEPTS
+from twisted_exec.tls import endpoints, turns
+from twisted_exec.tls.fast import descriptor, transport
+from twisted_exec.tls.fast.transport import TURN_ACCEPTS
 from twisted_exec.tls.turns import CONNECTION_SECONDS, SLICE_BYTES, TURN_SECONDS, IFramed, Turns
 
 reactor: Any = _reactor

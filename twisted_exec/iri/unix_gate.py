@@ -27,7 +27,7 @@ from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.transport import accept_unbuffered
+from twisted_exec.tls.fast.transport import accept_unbuffered
 from twisted_exec.tls.unix import peer_uid, private_directory
 
 MOST_CONNECTIONS = 256

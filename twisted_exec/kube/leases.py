@@ -161,7 +161,7 @@ class Election(Service):
     One candidate.
 
     :param identity: name of the candidate, unique.
-    :param clock: a monotonic clock, see :func:`~twisted_exec.program.clock.use_monotonic_clock`.
+    :param clock: a monotonic clock, see :func:`~twisted_exec.tls.fast.loop.use_monotonic_clock`.
     :param now: seconds since the epoch.
     :param chance: returns a random number from 0 to 1.
     :param lease: kind, namespace and name of the Lease, for messages.

@@ -27,7 +27,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec import build
-from twisted_exec.program.clock import shorten_turns, use_monotonic_clock
 from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
 from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
 from twisted_exec.program.handover.predecessor import tell_failure
@@ -36,6 +35,7 @@ from twisted_exec.program.maker import stop_on_interrupt
 from twisted_exec.program.options import ProgramOptions, refusal
 from twisted_exec.program.service import stop_at_once
 from twisted_exec.program.systemd import READY, STOPPING, notify
+from twisted_exec.tls.fast.loop import shorten_turns, use_monotonic_clock
 
 _log = Logger()
 _failure = ""

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import (
 )
 from twisted.protocols.policies import ProtocolWrapper
 
-from twisted_exec.tls.transport import socket_transport
+from twisted_exec.tls.fast.transport import socket_transport
 from twisted_exec.tls.turns import TurnTaking
 
 

@@ -50,6 +50,7 @@ from zope.interface import implementer
 
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.tls.fast import openssl
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.pem import server_name
 
@@ -134,7 +135,7 @@ class ClientTLS:
             connection.set_tlsext_host_name(self._server_name)
         connection.set_app_data(tlsProtocol)
         resumption = None
-        if self._resumes:
+        if self._resumes and openssl.can_resume():
             resumption = TLSResumption((context, self.hostname))
             resumption.offer(connection)
         # OpenSSL calls back for every certificate of a chain.  Should it ever
@@ -207,8 +208,7 @@ class TLSResumption:
 
     def has_resumed(self, connection: SSL.Connection) -> bool:
         """Return whether the session was resumed."""
-        # pyOpenSSL has no function for this.
-        if self._offered is None or not SSL._lib.SSL_session_reused(connection._ssl):  # type: ignore[attr-defined]
+        if self._offered is None or not openssl.session_reused(connection):
             return False
         # The age counts from the full verification, however often the session is resumed.
         self._verified = self._offered.verified

@@ -48,22 +48,22 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import message_of
 from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.descriptor import TLSConnecting, accept_tls
 from twisted_exec.tls.errors import (
     ConnectTimeout,
     HandshakeError,
     TLSConfigError,
     TLSError,
 )
-from twisted_exec.tls.listening import BACKLOG, Address, IListeningSockets
-from twisted_exec.tls.pem import openssl_reason
-from twisted_exec.tls.server import ServerTLS
-from twisted_exec.tls.transport import (
+from twisted_exec.tls.fast.descriptor import TLSConnecting, accept_tls, speaks_tls
+from twisted_exec.tls.fast.transport import (
     Connecting,
     StreamTLSFactory,
     accept_unbuffered,
     unbuffered_connector,
 )
+from twisted_exec.tls.listening import BACKLOG, Address, IListeningSockets
+from twisted_exec.tls.pem import openssl_reason
+from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.unix import checked_socket_path
 
 HANDSHAKE_SECONDS = 30.0
@@ -89,8 +89,10 @@ class _ServerEndpoint:
     async def _listen(self, factory: IProtocolFactory) -> IListeningPort:
         tls = self._tls
         # The connections of ports that Twisted made (from descriptors, say) cannot be replaced.
-        on_descriptor = isinstance(self._reactor, PosixReactorBase) and isinstance(
-            self._inner, TCP4ServerEndpoint | TCP6ServerEndpoint
+        on_descriptor = (
+            isinstance(self._reactor, PosixReactorBase)
+            and isinstance(self._inner, TCP4ServerEndpoint | TCP6ServerEndpoint)
+            and speaks_tls()
         )
         if tls is not None:
             tls.load()
@@ -113,7 +115,7 @@ class _ServerEndpoint:
     async def _open(self, factory: IProtocolFactory) -> IListeningPort:
         sockets = self._sockets
         if sockets is not None:
-            place = _address(self._inner)
+            place = _address(self._inner, self._description)
             adopted = sockets.adopt(self._reactor, self._description, factory, place)
             if adopted is not None:
                 return adopted
@@ -170,16 +172,31 @@ def address_text(address: IAddress) -> str:
     return f"{host}:{address.port}{every}"
 
 
-def _address(endpoint: Any) -> Address | None:
+class _Asked:
+    """Takes the place of a reactor that is asked to listen."""
+
+    address: Address | None = None
+
+    def listenTCP(self, port: int, *factory: object, interface: str, **options: object) -> None:
+        """Take note of an address, unless any port will do."""
+        self.address = (interface, port) if port else None
+
+    def listenUNIX(self, path: str | bytes, *factory: object, **options: object) -> None:
+        """Take note of a path."""
+        self.address = os.fsdecode(path)
+
+
+def _address(endpoint: object, description: str) -> Address | None:
     """Return where Twisted's endpoint listens; ``None`` if any port will do, or for other kinds."""
+    if not isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint | UNIXServerEndpoint):
+        return None
     # Twisted parses descriptions with escapes and positional arguments, and publishes no result.
-    if isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint):
-        interface = endpoint._interface or _EVERY[type(endpoint)]
-        return (interface, endpoint._port) if endpoint._port else None
-    return os.fsdecode(endpoint._address) if isinstance(endpoint, UNIXServerEndpoint) else None
-
-
-_EVERY = {TCP4ServerEndpoint: "0.0.0.0", TCP6ServerEndpoint: "::"}
+    asked: Any = _Asked()
+    serverFromString(asked, description).listen(Factory())
+    address: Address | None = asked.address
+    if isinstance(address, tuple) and not address[0]:
+        return ("::" if isinstance(endpoint, TCP6ServerEndpoint) else "0.0.0.0", address[1])
+    return address
 
 
 def _defaults(kind: str, description: str) -> str:
@@ -218,7 +235,7 @@ def client_endpoint(
         :class:`HandshakeError`, :class:`ConnectTimeout`, or what Twisted's
         TCP endpoints fail with.
     """
-    on_descriptor = tls is not None and isinstance(reactor, PosixReactorBase)
+    on_descriptor = tls is not None and isinstance(reactor, PosixReactorBase) and speaks_tls()
     dialler: Any = unbuffered_connector(reactor)
     if tls is not None and on_descriptor:
         dialler = TLSConnecting(reactor, tls)

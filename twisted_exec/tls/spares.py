@@ -32,7 +32,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.transport import socket_transport
+from twisted_exec.tls.fast.transport import socket_transport
 
 IDLE_SECONDS = 60.0
 """A spare connection that no opening takes is closed after this time."""

@@ -16,7 +16,7 @@ import struct
 import tempfile
 
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.transport import socket_transport
+from twisted_exec.tls.fast.transport import socket_transport
 
 LONGEST_SOCKET_PATH = 107
 """``sizeof(sun_path) - 1``: see unix(7)."""

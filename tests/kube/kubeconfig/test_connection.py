@@ -35,9 +35,9 @@ from twisted_exec.kube.kubeconfig.connection import (
     tls,
 )
 from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.fast.transport import socket_transport
 from twisted_exec.tls.pki import Authority, Issued
 from twisted_exec.tls.server import ServerTLS, peer_certificate
-from twisted_exec.tls.transport import socket_transport
 
 reactor: Any = _reactor
 

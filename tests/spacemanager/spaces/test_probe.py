@@ -25,8 +25,8 @@ from twisted_exec.spacemanager.spaces.observation import (
     who_verdict,
 )
 from twisted_exec.spacemanager.spaces.probes import digest_of, prober
-from twisted_exec.tls.descriptor import TLSClient
 from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.fast.descriptor import TLSClient
 from twisted_exec.tls.server import ServerTLS
 
 reactor: Any = _reactor

@@ -121,8 +121,8 @@ def _run_fleet(options: argparse.Namespace) -> int:
     from twisted_exec.cli.fleet.targets import MOST_SPACES
     from twisted_exec.cli.fleet.task import FAILED, complain
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-    from twisted_exec.program.clock import use_monotonic_clock
     from twisted_exec.program.descriptors import raise_descriptor_limit
+    from twisted_exec.tls.fast.loop import use_monotonic_clock
 
     try:
         config = config_of(options)
@@ -250,7 +250,7 @@ class ConsoleProgram:
     def run(self) -> tuple[Outcome, bool]:
         from twisted_exec.cli.console.session import ConsoleSession
         from twisted_exec.cli.console.terminal import Signals, nonblocking
-        from twisted_exec.program.clock import use_monotonic_clock
+        from twisted_exec.tls.fast.loop import use_monotonic_clock
         from twisted_exec.wire.terminal_modes import Modes
 
         start_log()

@@ -46,7 +46,7 @@ from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.shared_line import SERIAL_KEYS, LineDriver, line_settings
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.streaming.interfaces import TerminalSize
-from twisted_exec.tls.transport import KEEP_ALIVE
+from twisted_exec.tls.fast.transport import KEEP_ALIVE
 from twisted_exec.wire import telnet
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.telnet import (

@@ -67,8 +67,8 @@ from twisted_exec.streaming.remotecommand.server import serve
 from twisted_exec.streaming.sessions.registry import RoundTripMetrics, Sessions
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
+from twisted_exec.tls.fast.transport import accept_unbuffered
 from twisted_exec.tls.server import ServerTLS
-from twisted_exec.tls.transport import accept_unbuffered
 from twisted_exec.tls.unix import checked_socket_path, peer_uid
 from twisted_exec.wire.resume import Rejoin
 from twisted_exec.wire.session_terms import Terms

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.tls.transport`.
+Tests for :mod:`twisted_exec.tls.fast.transport`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from twisted.internet.interfaces import IHalfCloseableProtocol, IPullProducer, I
 from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
 from twisted.internet.testing import MemoryReactorClock
 from twisted.protocols.basic import FileSender
-from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.tls.support import LoopbackCase, Recorder, reactor
-from twisted_exec.tls import descriptor, endpoints, transport
+from twisted_exec.tls import endpoints
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
 from twisted_exec.tls.errors import HandshakeError
+from twisted_exec.tls.fast import descriptor, transport
 
 
 def turns(count: int = 1) -> Deferred[None]:
@@ -966,41 +967,8 @@ class FreedTests(LoopbackCase):
             self.assertIsNone(plug.connector.transport)
 
 
-class CanaryTests(LoopbackCase):
-    """The private names of Twisted and pyOpenSSL that these modules use still exist."""
-
-    def test_hooks(self) -> None:
-        """If one of these names disappears upstream, a module here must change."""
-        for owner, names in {
-            SSL: ["_ffi", "_lib"],
-            SSL._lib: ["SSL_clear_mode", "SSL_read", "SSL_write"],  # type: ignore[attr-defined]
-            SSL.Connection: ["_raise_ssl_error"],
-            tcp.Connector: ["_makeTransport"],
-            unix.Connector: ["_makeTransport"],
-            tcp.Port: ["transport"],
-            tcp.Client: ["createInternetSocket"],
-            tcp.Connection: ["dataBuffer", "_writeDisconnecting", "_writeDisconnected"],
-            TLSMemoryBIOProtocol: [
-                "_checkHandshakeStatus",
-                "_flushReceiveBIO",
-                "_flushSendBIO",
-                "_shutdownTLS",
-                "_tlsShutdownFinished",
-                "_write",
-                "_lostTLSConnection",
-                "_handshakeDone",
-                "_aborted",
-            ],
-        }.items():
-            for name in names:
-                self.assertTrue(hasattr(owner, name), f"{owner}: {name}")
-
-    async def test_instance_attributes(self) -> None:
-        """Private attributes of Twisted's connections still exist."""
-        server, client = await self.pair(None, None)
-        for end in (server, client):
-            for name in ("_tempDataBuffer", "_tempDataLen", "_aborting", "TLS", "producer"):
-                self.assertTrue(hasattr(end.transport, name), name)
+class PortTests(SynchronousTestCase):
+    """How ports come to our transports."""
 
     def test_default_transports(self) -> None:
         """Twisted still makes server transports from ``Port.transport``."""

@@ -10,8 +10,7 @@ callbacks: a failed send is left for the reactor to find a turn later.
 
 What is read is delivered in turns (:mod:`twisted_exec.tls.turns`).
 
-``tests/tls/test_transport.py`` fails if ``Connector._makeTransport`` changes, or a method name of
-``TLSMemoryBIOProtocol``.
+Without the names of :mod:`twisted_exec.tls.fast.names` Twisted's own transports are used.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from OpenSSL.SSL import Error, WantReadError, ZeroReturnError
 from twisted.internet import main, tcp, unix
-from twisted.internet.base import BaseConnector, ReactorBase
+from twisted.internet.base import BaseConnector
 from twisted.internet.interfaces import (
     IConnector,
     IDelayedCall,
@@ -42,6 +41,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import directlyProvides, implementer, providedBy
 
+from twisted_exec.tls.fast.names import is_usable
 from twisted_exec.tls.turns import IFramed, Turns, TurnTaking, turns_of
 
 if TYPE_CHECKING:
@@ -61,14 +61,34 @@ class _AtOnce(_Socket):
     turns.
     """
 
+    _is_writing = False  # the queue waits for the write event
+    _is_aborted = False
+
     def turns(self) -> Turns:
         return turns_of(self.reactor)
 
-    def _dataReceived(self, data: bytes | None) -> BaseException | None:  # type: ignore[override]
+    def doRead(self) -> BaseException | None:  # type: ignore[override]
+        """Called by the reactor; what it returns ends the connection."""
+        try:
+            data = self.socket.recv(self.bufferSize)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return main.CONNECTION_LOST
         if not data:
             return main.CONNECTION_DONE
         self.deliver(data)
         return None
+
+    def startWriting(self) -> None:
+        """Called by Twisted when something is queued."""
+        self._is_writing = True
+        super().startWriting()
+
+    def stopWriting(self) -> None:
+        """Called by Twisted when the queue is empty."""
+        self._is_writing = False
+        super().stopWriting()
 
     def startReading(self) -> None:
         """Called for many reasons; while bytes wait for their turn, nothing is read."""
@@ -95,6 +115,7 @@ class _AtOnce(_Socket):
 
     def abortConnection(self) -> None:
         """As :meth:`ITCPTransport.abortConnection`."""
+        self._is_aborted = True
         self.drop_rest()
         super().abortConnection()
 
@@ -126,13 +147,10 @@ class _AtOnce(_Socket):
 
     def _may_send_now(self) -> bool:
         return not (
-            self.dataBuffer
-            or self._tempDataBuffer
+            self._is_writing
             or not self.connected
             or self.disconnecting
-            or self._writeDisconnecting
-            or self._writeDisconnected
-            or self._aborting
+            or self._is_aborted
             or self.TLS  # after startTLS the bytes still have to be encrypted
             # A pull producer is resumed by doWrite, so something must be queued.
             or (self.producer is not None and not self.streamingProducer)
@@ -169,15 +187,7 @@ class TCPServer(_AtOnce, tcp.Server):
         super().__init__(sock, *rest)
 
 
-class _UNIXAtOnce(_AtOnce):
-    _sendmsgQueue: list[int]
-
-    def _may_send_now(self) -> bool:
-        # A descriptor (SCM_RIGHTS) travels with the first byte after it; only doWrite sends those.
-        return not self._sendmsgQueue and super()._may_send_now()
-
-
-class UNIXServer(_UNIXAtOnce, unix.Server):
+class UNIXServer(_AtOnce, unix.Server):
     """An accepted UNIX connection."""
 
 
@@ -191,7 +201,7 @@ class TCPClient(_AtOnce, tcp.Client):
         return plug
 
 
-class UNIXClient(_UNIXAtOnce, unix.Client):
+class UNIXClient(_AtOnce, unix.Client):
     """
     An outgoing UNIX connection.
 
@@ -253,16 +263,27 @@ class _UNIXConnector(_Once, unix.Connector):
         return UNIXClient(self.address, self, self.reactor, self.checkPID)
 
 
+def sends_at_once() -> bool:
+    """Return whether the transports here can be used."""
+    owners = {
+        "tcp.Connector": tcp.Connector,
+        "unix.Connector": unix.Connector,
+        "tcp.BaseClient": tcp.BaseClient,
+    }
+    return is_usable("transport", owners)
+
+
 TURN_ACCEPTS = 4
 """Connections that a port accepts in one turn; Twisted accepts a hundred and more."""
 
 
 def accept_unbuffered(port: IListeningPort) -> None:
     """Make a listening port's *later* connections send at once.  Other kinds of ports stay unchanged."""
+    at_once = sends_at_once()
     if isinstance(port, unix.Port):  # also a TCP port to Twisted
-        accept_as(port, UNIXServer)
+        accept_as(port, UNIXServer if at_once else unix.Server)
     elif type(port) is tcp.Port:
-        accept_as(port, TCPServer)
+        accept_as(port, TCPServer if at_once else tcp.Server)
 
 
 def accept_as(port: Any, transport: Callable[..., Any]) -> None:
@@ -281,7 +302,7 @@ def accept_as(port: Any, transport: Callable[..., Any]) -> None:
 class Connecting:
     """A reactor whose outgoing connections send at once; all else is the reactor's."""
 
-    def __init__(self, reactor: ReactorBase) -> None:
+    def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         # Endpoints ask which interfaces a reactor provides, such as that of its name resolver.
         directlyProvides(self, providedBy(reactor))
@@ -301,6 +322,9 @@ class Connecting:
         timeout: float = 30.0,
         bindAddress: Any = None,
     ) -> IConnector:
+        if not sends_at_once():
+            own: IConnector = self._reactor.connectTCP(host, port, factory, timeout, bindAddress)
+            return own
         connector = self.tcp_connector(host, port, factory, timeout, bindAddress, self._reactor)
         connector.connect()
         return connector
@@ -308,6 +332,9 @@ class Connecting:
     def connectUNIX(
         self, address: str, factory: ClientFactory[Any], timeout: float = 30, checkPID: int = 0
     ) -> IConnector:
+        if not sends_at_once():
+            own: IConnector = self._reactor.connectUNIX(address, factory, timeout, checkPID)
+            return own
         connector = _UNIXConnector(address, factory, timeout, self._reactor, checkPID)
         connector.connect()
         return connector
@@ -325,57 +352,61 @@ _RECORD_BYTES = 1 << 14
 """The largest plaintext of one TLS record (RFC 8446, section 5.1)."""
 
 
-@implementer(IFramed)
-class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
+class LimitedTLS(TLSMemoryBIOProtocol):
     """
-    TLS for streams: no aggregation, and time limits for the handshake and the end.
+    Twisted's TLS, with time limits for the handshake and for the peer's end of the stream.
 
     A peer that sends nothing after connecting, or withholds its certificate, is cut after the
-    factory's ``handshake_seconds``.  So is a peer that ended the stream but does not read the
-    rest of our data, and one that does not answer our end.
-
-    The data of one read is delivered in turns, to most protocols in one piece, and the data of one
-    ``write`` is sent in one piece.  Twisted does both record by record, which is four calls through
-    all layers for each 64 KiB.
+    factory's ``handshake_seconds``, and one that does not answer our end after half a minute.
     """
 
     factory: StreamTLSFactory
-    receiver = "wrappedProtocol"
+    is_shaking = True
+    _is_aborted = False
     _deadline: IDelayedCall | None = None
-    _ended: Error | None = None  # follows the bytes that wait for their turn
-
-    def turns(self) -> Turns:
-        return turns_of(self.factory.clock)
-
-    def frame_rest(self, size: int) -> int | None:
-        # The steps of a handshake take turns; what follows is divided above TLS.
-        return None if self._handshakeDone else _RECORD_BYTES
 
     def makeConnection(self, transport: ITransport) -> None:
         """Called by Twisted with the socket's transport."""
         super().makeConnection(transport)
         seconds = self.factory.handshake_seconds
-        if seconds is not None and not self._handshakeDone and self.connected:
-            self._deadline = self.factory.clock.callLater(seconds, self._too_slow)
+        if seconds is not None and self.is_shaking and self.connected:
+            self.limit(seconds)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Called by Twisted with what the socket has received."""
+        super().dataReceived(data)
+        if self.is_shaking:
+            self.look_at_handshake()
+
+    def look_at_handshake(self) -> None:
+        """End the time limit of the handshake if it is over."""
+        engine = self.getHandle()
+        if engine is None or engine.get_finished() is None or engine.get_peer_finished() is None:
+            return
+        self.is_shaking = False
+        if not self.disconnecting:  # the limit is not yet that of the end
+            self.end_limit()
+
+    def loseConnection(self) -> None:
+        """As :meth:`ITransport.loseConnection`."""
+        super().loseConnection()
+        if self.connected and not self._is_aborted:
+            self.limit(_LINGER_SECONDS)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Called by Twisted."""
         try:
-            if not self._lostTLSConnection:
-                self._tlsConnection.bio_shutdown()
-                self._flushReceiveBIO()  # reads what is left, which may be the stream's end
-            self._finish()
-            self.deliver_rest(partial(super().connectionLost, reason))
+            super().connectionLost(reason)
         finally:
-            self._end_deadline()
+            self.end_limit()
 
     def abortConnection(self) -> None:
         """
         As :meth:`ITCPTransport.abortConnection`; Twisted's raises if the connection is closed
         already.
         """
-        self.drop_rest()
-        if self._tlsConnection is not None:
+        self._is_aborted = True
+        if self.getHandle() is not None:
             super().abortConnection()
 
     def getPeerCertificate(self) -> Any:
@@ -383,7 +414,67 @@ class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
         As :meth:`ISSLTransport.getPeerCertificate`; Twisted's raises if the connection is closed
         already.
         """
-        return super().getPeerCertificate() if self._tlsConnection is not None else None
+        return super().getPeerCertificate() if self.getHandle() is not None else None
+
+    def limit(self, seconds: float) -> None:
+        """Abort the connection after some time, instead of an earlier limit."""
+        self.end_limit()
+        self._deadline = self.factory.clock.callLater(seconds, self._too_slow)
+
+    def end_limit(self) -> None:
+        """Do not abort it."""
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            deadline.cancel()
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        self.abortConnection()
+
+
+@implementer(IFramed)
+class StreamTLS(TurnTaking, LimitedTLS):
+    """
+    TLS for streams: no aggregation, and a time limit for all of the end.
+
+    A peer that ended the stream but does not read the rest of our data is cut, too.
+
+    The data of one read is delivered in turns, to most protocols in one piece, and the data of one
+    ``write`` is sent in one piece.  Twisted does both record by record, which is four calls through
+    all layers for each 64 KiB.
+    """
+
+    receiver = "wrappedProtocol"
+    _is_over = False  # of TLS
+    _ended: Error | None = None  # follows the bytes that wait for their turn
+
+    def turns(self) -> Turns:
+        return turns_of(self.factory.clock)
+
+    def frame_rest(self, size: int) -> int | None:
+        # The steps of a handshake take turns; what follows is divided above TLS.
+        return _RECORD_BYTES if self.is_shaking else None
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Called by Twisted."""
+        try:
+            if not self._is_over:
+                self.getHandle().bio_shutdown()
+                self._flushReceiveBIO()  # reads what is left, which may be the stream's end
+            self._finish()
+            self.deliver_rest(partial(super().connectionLost, reason))
+        finally:
+            self._is_over = True
+            self.end_limit()
+
+    def loseConnection(self) -> None:
+        """As :meth:`ITransport.loseConnection`; the limit begins when the rest of our data is encrypted."""
+        TLSMemoryBIOProtocol.loseConnection(self)
+
+    def abortConnection(self) -> None:
+        """As :meth:`ITCPTransport.abortConnection`."""
+        self.drop_rest()
+        super().abortConnection()
 
     def pauseProducing(self) -> None:
         """As :meth:`IPushProducer.pauseProducing`."""
@@ -410,9 +501,11 @@ class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
     def _flushReceiveBIO(self) -> None:
         received: list[bytes] = []
         ended: Error | None = None
-        while not self._lostTLSConnection:
+        if self.is_shaking:
+            self.look_at_handshake()
+        while not self._is_over:
             try:
-                received.append(self._tlsConnection.recv(_RECORD_BYTES))
+                received.append(self.getHandle().recv(_RECORD_BYTES))
             except WantReadError:  # once per read of the socket: keep it cheap
                 break
             except Error as problem:
@@ -420,7 +513,7 @@ class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
                 # until the garbage collector comes by.
                 ended = problem.with_traceback(None)
                 break
-        if received and not self._aborted:
+        if received and not self._is_aborted:
             self.deliver(received[0] if len(received) == 1 else b"".join(received))
         self._ended = self._ended or ended
         if self._backlog is None:
@@ -430,7 +523,7 @@ class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
     def _finish(self) -> None:
         """Everything was delivered: handle the end of the stream, if it came."""
         ended, self._ended = self._ended, None
-        if ended is not None and not self._lostTLSConnection:
+        if ended is not None and not self._is_over:
             self._end(ended)
 
     def _end(self, ended: Error) -> None:
@@ -442,21 +535,21 @@ class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
 
     def _shutdownTLS(self) -> None:
         super()._shutdownTLS()
-        if self._deadline is None and not (self._lostTLSConnection or self._aborted):
+        if self._deadline is None and not (self._is_over or self._is_aborted):
             # The peer has not sent its close_notify, and may never do so.
-            self._deadline = self.factory.clock.callLater(_LINGER_SECONDS, self._too_slow)
+            self.limit(_LINGER_SECONDS)
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
+        self._is_over = True
         # A socket that is to close and has a paused producer resumes it when its
         # queue is empty, and waits for what that writes, which is dropped by now.
         self.unregisterProducer()
-        self._end_deadline()
         # A peer that ended the stream but reads nothing gets a time limit, too.
-        self._deadline = self.factory.clock.callLater(_LINGER_SECONDS, self._too_slow)
+        self.limit(_LINGER_SECONDS)
         super()._tlsShutdownFinished(reason)
 
     def _write(self, data: bytes) -> None:
-        if len(data) > _RECORD_BYTES and not self._lostTLSConnection:
+        if len(data) > _RECORD_BYTES and not self._is_over:
             data = data[self._write_records(memoryview(data)) :]
         # One record or less, or data that OpenSSL did not take: Twisted handles both.
         super()._write(data)
@@ -465,41 +558,24 @@ class StreamTLS(TurnTaking, TLSMemoryBIOProtocol):
         """Encrypt and send; return how many bytes OpenSSL took."""
         records: list[bytes] = []
         sent_bytes = 0
+        engine = self.getHandle()
         try:
             while sent_bytes < len(data):
-                sent_bytes += self._tlsConnection.send(
-                    data[sent_bytes : sent_bytes + _RECORD_BYTES]
-                )
+                sent_bytes += engine.send(data[sent_bytes : sent_bytes + _RECORD_BYTES])
                 # Emptied after each record: a BIO never shrinks from its largest size.
-                records.append(self._tlsConnection.bio_read(2 * _RECORD_BYTES))
+                records.append(engine.bio_read(2 * _RECORD_BYTES))
         except Error:
             pass
         cast(ITransport, self.transport).write(b"".join(records))
         return sent_bytes
 
-    def _checkHandshakeStatus(self) -> None:
-        super()._checkHandshakeStatus()
-        if self._handshakeDone:
-            self._end_deadline()
-
-    def _end_deadline(self) -> None:
-        deadline, self._deadline = self._deadline, None
-        if deadline is not None:
-            deadline.cancel()
-
-    def _too_slow(self) -> None:
-        self._deadline = None
-        self.abortConnection()
-
 
 class StreamTLSFactory(TLSMemoryBIOFactory):
     """
-    Wraps a factory's protocols in :class:`StreamTLS`.
+    Wraps a factory's protocols in :class:`StreamTLS`, or :class:`LimitedTLS` without its names.
 
     :param handshake_seconds: time limit of the handshake; ``None`` if the caller has its own.
     """
-
-    protocol = StreamTLS
 
     def __init__(
         self,
@@ -511,6 +587,8 @@ class StreamTLSFactory(TLSMemoryBIOFactory):
         handshake_seconds: float | None = None,
     ) -> None:
         super().__init__(tls, is_client, factory, clock)
+        is_own = is_usable("records", {"TLSMemoryBIOProtocol": TLSMemoryBIOProtocol})
+        self.protocol = StreamTLS if is_own else LimitedTLS
         self.clock = clock
         self.handshake_seconds = handshake_seconds
 

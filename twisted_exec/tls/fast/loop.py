@@ -23,6 +23,8 @@ from typing import Any
 from twisted.logger import Logger
 from twisted.python import log
 
+from twisted_exec.tls.fast.names import is_usable
+
 
 def use_monotonic_clock(reactor: Any) -> None:
     """
@@ -54,11 +56,13 @@ def shorten_turns(reactor: Any) -> None:
     """
     Limit the events of each turn of a reactor, and make turns cheap.
 
-    Does nothing if the reactor runs, for then it belongs to an application, or if it is none of
-    Twisted's epoll reactors.
+    Does nothing if the reactor runs, for then it belongs to an application, if it is none of
+    Twisted's epoll reactors, or if it lacks one of the names of :mod:`twisted_exec.tls.fast.names`.
     """
     epoll = sys.modules.get("twisted.internet.epollreactor")  # which only Linux can import
-    if epoll is not None and type(reactor) is epoll.EPollReactor and not reactor.running:
+    if epoll is None or type(reactor) is not epoll.EPollReactor or reactor.running:
+        return
+    if is_usable("loop", {"EPollReactor": reactor}):
         reactor.doIteration = partial(_iterate, reactor)
         reactor.mainLoop = partial(_main_loop, reactor)
 

@@ -23,9 +23,11 @@ from __future__ import annotations
 
 import socket
 from array import array
+from collections.abc import Callable
 from fcntl import ioctl
 from termios import FIONREAD
 from typing import TYPE_CHECKING, Any
+from typing import Protocol as Typing
 
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
@@ -40,19 +42,19 @@ from twisted.internet.interfaces import (
     IReactorTime,
     ISSLTransport,
 )
-from twisted.internet.tcp import _accept, _BuffersLogs, _reservedFD
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.tls.client import ClientTLS, TLSResumption
 from twisted_exec.tls.deadlines import Deadline
-from twisted_exec.tls.server import ServerTLS
-from twisted_exec.tls.transport import (
+from twisted_exec.tls.fast import openssl
+from twisted_exec.tls.fast.names import is_usable
+from twisted_exec.tls.fast.transport import (
     Connecting,
     TCPClient,
     TCPConnector,
     TCPServer,
+    sends_at_once,
 )
 from twisted_exec.tls.turns import Turns, TurnTaking, origin_of, turns_of
 
@@ -84,18 +86,44 @@ number: of records that come in pairs it would always be the second.
 _count = array("i", [0])
 """Result of ``FIONREAD``.  With an immutable buffer ``ioctl`` raises and drops an error first."""
 
-_ffi: Any = SSL._ffi  # type: ignore[attr-defined]
 # pyOpenSSL's recv and send put half a dozen calls, a buffer and a copy around one call of OpenSSL,
 # even for a four-byte frame header.  Here pyOpenSSL only translates failures.
-_ssl_read: Any = SSL._lib.SSL_read  # type: ignore[attr-defined]
-_ssl_write: Any = SSL._lib.SSL_write  # type: ignore[attr-defined]
-_ssl_pending: Any = SSL._lib.SSL_pending  # type: ignore[attr-defined]
+_ffi, _lib = openssl.ffi, openssl.lib
+_ssl_read: Any = getattr(_lib, "SSL_read", None)
+_ssl_write: Any = getattr(_lib, "SSL_write", None)
 
 # Shared by all connections: a process has one reactor, which reads one connection at a time, and data is
 # copied out before it is delivered.  A buffer each would be memory that every idle session holds.
-_plain = _ffi.new("char[]", _TURN_BYTES + RECORD_BYTES)
+_plain: Any = _ffi and _ffi.new("char[]", _TURN_BYTES + RECORD_BYTES)
 
 _queue = FileDescriptor.write
+
+
+def speaks_tls() -> bool:
+    """Return whether the transports here can be used."""
+    return sends_at_once() and is_usable("descriptor", openssl.owners())
+
+
+class ClientEngines(Typing):
+    """Makes OpenSSL connections of a client; see :class:`~twisted_exec.tls.client.ClientTLS`."""
+
+    def client_engine(self, transport: Any, plug: socket.socket) -> SSL.Connection:
+        """Return the OpenSSL connection on a connected socket."""
+
+
+class ServerEngines(Typing):
+    """Makes OpenSSL connections of a server; see :class:`~twisted_exec.tls.server.ServerTLS`."""
+
+    def server_engine(self, plug: socket.socket) -> SSL.Connection:
+        """Return the OpenSSL connection on an accepted socket."""
+
+
+class Resumption(Typing):
+    """See :class:`~twisted_exec.tls.client.TLSResumption`."""
+
+    def keep(self, connection: SSL.Connection) -> None:
+        """Keep the session of a connection that ends."""
+
 
 if TYPE_CHECKING:
 
@@ -103,6 +131,7 @@ if TYPE_CHECKING:
         """A reactor is also a clock, which Twisted's annotation does not say."""
 
         reactor: Any
+        _is_aborted: bool
 
 else:
     _Socket = object
@@ -120,6 +149,7 @@ class _TLSOnDescriptor(_Socket):
     _openssl: Any = None  # of the engine
     _lone_reads = 0  # in succession
     _handshaken = False
+    _is_queued = False  # there is something to write after the handshake
     _read_wants_write = False
     _peer_ended = False
     _our_end_sent = False
@@ -140,7 +170,7 @@ class _TLSOnDescriptor(_Socket):
         # With this mode a read goes on after a record without application data: a peer that sends
         # KeyUpdates without end would block the reactor.  pyOpenSSL sets the mode for each connection
         # and has no function to clear it.
-        SSL._lib.SSL_clear_mode(self._openssl, SSL._lib.SSL_MODE_AUTO_RETRY)  # type: ignore[attr-defined]
+        _lib.SSL_clear_mode(self._openssl, _lib.SSL_MODE_AUTO_RETRY)
         if seconds is not None:
             self._deadline = Deadline(clock, seconds, lambda _: self._too_slow())
 
@@ -207,7 +237,7 @@ class _TLSOnDescriptor(_Socket):
 
     def take_turn(self) -> None:
         """Called when a step of the handshake, or received bytes, may be handled."""
-        if self._handshaken or not self.connected or self._aborting:
+        if self._handshaken or not self.connected or self._is_aborted:
             super().take_turn()
             return
         self._is_waiting = False
@@ -238,7 +268,7 @@ class _TLSOnDescriptor(_Socket):
     def _handshake_is_over(self) -> None:
         self._handshaken = True
         self._end_deadline()
-        if self._is_queued() or self.producer is not None:
+        if self._is_queued or self.producer is not None:
             super().startWriting()
         else:
             super().stopWriting()
@@ -263,7 +293,8 @@ class _TLSOnDescriptor(_Socket):
         A connection whose last records came alone is not asked for each key: if a second record is
         there, an event of the next turn announces it.
         """
-        if _ssl_pending(self._openssl):
+        assert self._engine is not None
+        if self._engine.pending():
             return False
         lone = self._lone_reads = self._lone_reads + 1
         if lone > _LONE_READS and lone % _LONE_READS:
@@ -295,7 +326,7 @@ class _TLSOnDescriptor(_Socket):
             # No event announces the bytes that OpenSSL holds.  FIONREAD comes before another read,
             # since an empty read is an exception, which costs ten times as much; the number of bytes
             # bounds how many records follow.
-            if waiting <= 0 and not _ssl_pending(ssl):
+            if waiting <= 0 and not self._engine.pending():
                 waiting = self._waiting()
                 if not waiting:
                     break
@@ -310,7 +341,7 @@ class _TLSOnDescriptor(_Socket):
 
     def _finish(self, ended: SSL.Error | None) -> BaseException | None:
         """Everything was delivered: handle the end of the stream, if it came."""
-        if ended is None or self._aborting or self.disconnected:
+        if ended is None or self._is_aborted or self.disconnected:
             return None
         return self._end_of_stream(ended)
 
@@ -382,9 +413,11 @@ class _TLSOnDescriptor(_Socket):
     # Writing.
 
     def startWriting(self) -> None:
-        """Ignore the call during the handshake: OpenSSL alone knows when it has to write."""
+        """During the handshake only take note: OpenSSL alone knows when it has to write."""
         if self._handshaken or self._engine is None:
             super().startWriting()
+        else:
+            self._is_queued = True
 
     def _may_send_now(self) -> bool:
         return self._handshaken and self._broken is None and super()._may_send_now()  # type: ignore[misc]
@@ -455,10 +488,10 @@ class _TLSOnDescriptor(_Socket):
             why = self._receive()
             if why is not None or self._read_wants_write or self.disconnected:
                 return why
-        return super().doWrite()
-
-    def _is_queued(self) -> bool:
-        return bool(self.dataBuffer or self._tempDataBuffer)
+        why = super().doWrite()
+        if why is main.CONNECTION_DONE and self.disconnecting:  # the queue is empty
+            return self._send_our_end()
+        return why
 
     # Pausing.
 
@@ -471,7 +504,7 @@ class _TLSOnDescriptor(_Socket):
     def resumeProducing(self) -> None:
         """As :meth:`IPushProducer.resumeProducing`; also while waiting for the peer's close_notify."""
         self._paused = False
-        if self.connected and not self._aborting and not self._peer_ended:
+        if self.connected and not self._is_aborted and not self._peer_ended:
             self.startReading()
         self.resume_rest()
 
@@ -479,7 +512,7 @@ class _TLSOnDescriptor(_Socket):
 
     def loseConnection(self, *arguments: Any) -> None:
         """As :meth:`ITransport.loseConnection`."""
-        if self._engine is not None and not self._handshaken and not self._is_queued():
+        if self._engine is not None and not self._handshaken and not self._is_queued:
             # Without a finished handshake there is no stream to send close_notify in.
             self.abortConnection()
             return
@@ -490,8 +523,8 @@ class _TLSOnDescriptor(_Socket):
     def loseWriteConnection(self) -> None:
         """TLS has no half-close: nothing happens."""
 
-    def _postLoseConnection(self) -> BaseException | None:
-        """Called when the queue is empty; sends close_notify."""
+    def _send_our_end(self) -> BaseException | None:
+        """Send close_notify, and wait for the peer's."""
         assert self._engine is not None
         try:
             both = self._engine.shutdown()
@@ -550,8 +583,8 @@ class TLSClient(_TLSOnDescriptor, TCPClient):
     :ivar resumption: keeps its session for later connections.
     """
 
-    tls: ClientTLS
-    resumption: TLSResumption | None = None
+    tls: ClientEngines
+    resumption: Resumption | None = None
 
     def connectionLost(self, reason: Failure) -> None:
         resumption, self.resumption = self.resumption, None
@@ -562,7 +595,7 @@ class TLSClient(_TLSOnDescriptor, TCPClient):
     def _connectDone(self) -> None:
         self.begin(self.tls.client_engine(self, self.socket), self.reactor, None)
         super()._connectDone()
-        if self.disconnecting or self._aborting:
+        if self.disconnecting or self._is_aborted:
             return
         why = self._shake()  # a client sends the first message
         if why is not None:
@@ -570,7 +603,7 @@ class TLSClient(_TLSOnDescriptor, TCPClient):
 
 
 class _TLSConnector(TCPConnector):
-    tls: ClientTLS
+    tls: ClientEngines
 
     def _makeTransport(self) -> TLSClient:
         endpoint = TLSClient(self.host, self.port, self.bindAddress, self, self.reactor)
@@ -581,7 +614,7 @@ class _TLSConnector(TCPConnector):
 class TLSConnecting(Connecting):
     """A reactor whose outgoing TCP connections speak TLS; all else is the reactor's."""
 
-    def __init__(self, reactor: Any, tls: ClientTLS) -> None:
+    def __init__(self, reactor: Any, tls: ClientEngines) -> None:
         super().__init__(reactor)
         self._tls = tls
 
@@ -592,7 +625,7 @@ class TLSConnecting(Connecting):
 
 
 def accept_tls(
-    port: IListeningPort, tls: ServerTLS, clock: IReactorTime, handshake_seconds: float | None
+    port: IListeningPort, tls: ServerEngines, clock: IReactorTime, handshake_seconds: float | None
 ) -> None:
     """
     Make a listening TCP port's *later* connections speak TLS.
@@ -606,8 +639,7 @@ def accept_tls(
         transport.begin(tls.server_engine(plug), clock, handshake_seconds)
         return transport
 
-    accepting: Any = port
-    accepting.transport, accepting.doRead = accepted, _Accepting(accepting).accept
+    _Accepting(port, accepted)
 
 
 _AT_ONCE = 4
@@ -620,28 +652,46 @@ _MOST_ACCEPTED = 256
 
 
 class _Accepting:
-    """Accepts the connections of a port."""
+    """
+    Accepts the connections of a port; takes the places of its factory and of its transports meanwhile.
 
-    def __init__(self, port: Any) -> None:
-        self.port = port
+    So Twisted's part is that which handles errors, such as the lack of descriptors.
+    """
+
+    def __init__(self, port: Any, accepted: Callable[..., TLSServer]) -> None:
+        self.port, self.transport = port, accepted
         self.waiting = 0
+        port.transport, port.doRead = _Accepted, self.accept
 
     def accept(self) -> None:
-        """Called by the reactor in place of Twisted's ``doRead``, of which this is a part."""
-        port, turns = self.port, turns_of(self.port.reactor)
-        most = range(min(_AT_ONCE, _MOST_ACCEPTED - self.waiting))
-        with _BuffersLogs(port._logger.namespace, port._logger.observer) as log:
-            for plug, address in list(_accept(log, most, port.socket, _reservedFD)):
-                if len(address) == 4:  # for the scope of an IPv6 address
-                    flags = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
-                    address = (socket.getnameinfo(address, flags)[0], *address[1:])
-                where = port._buildAddr(address)
-                one, origin = _Accepted(self, plug, address, where), origin_of(where)
-                self.waiting += 1
-                if turns.admits_handshake(origin):
-                    one.take_turn()
-                else:
-                    turns.wait_for_handshake(one, origin)
+        """Called by the reactor."""
+        port = self.port
+        port.numberAccepts = min(_AT_ONCE, _MOST_ACCEPTED - self.waiting)
+        self.factory, port.factory = port.factory, self
+        try:
+            type(port).doRead(port)
+        finally:
+            port.factory = self.factory
+
+    def buildProtocol(self, where: IAddress) -> _Arrival:
+        """Called by Twisted with the address of a client."""
+        return _Arrival(self, where)
+
+
+class _Arrival:
+    """The protocol of a connection that has none yet."""
+
+    def __init__(self, accepting: _Accepting, where: IAddress) -> None:
+        self.accepting, self.where = accepting, where
+
+    def makeConnection(self, connection: _Accepted) -> None:
+        """Called by Twisted."""
+        turns, origin = turns_of(self.accepting.port.reactor), origin_of(self.where)
+        self.accepting.waiting += 1
+        if turns.admits_handshake(origin):
+            connection.take_turn()
+        else:
+            turns.wait_for_handshake(connection, origin)
 
 
 class _Accepted:
@@ -650,28 +700,24 @@ class _Accepted:
     _log = Logger()
     busy_turn = -2
 
-    def __init__(
-        self, accepting: _Accepting, plug: socket.socket, address: Any, where: IAddress
-    ) -> None:
-        self._accepting, self._plug = accepting, plug
-        self._address, self._where = address, where
+    def __init__(self, plug: socket.socket, arrival: _Arrival, address: Any, *rest: Any) -> None:
+        self._plug, self._arrival, self._address, self._rest = plug, arrival, address, rest
 
     def take_turn(self) -> None:
         """Make the transport and the protocol; called by :class:`Turns`."""
-        self._accepting.waiting -= 1
-        port, turns = self._accepting.port, turns_of(self._accepting.port.reactor)
-        turns.shakes(origin_of(self._where))
+        accepting, where = self._arrival.accepting, self._arrival.where
+        accepting.waiting -= 1
+        turns = turns_of(accepting.port.reactor)
+        turns.shakes(origin_of(where))
         began = turns.cpu()
         try:
-            protocol = port.factory.buildProtocol(self._where)
+            protocol = accepting.factory.buildProtocol(where)
             if protocol is None:
                 self._plug.close()
                 return
-            number, port.sessionno = port.sessionno, port.sessionno + 1
-            transport = port.transport(
-                self._plug, protocol, self._address, port, number, port.reactor
+            protocol.makeConnection(
+                accepting.transport(self._plug, protocol, self._address, *self._rest)
             )
-            protocol.makeConnection(transport)
         except Exception:
             self._log.failure("a connection cannot be accepted")
             self._plug.close()

@@ -1,0 +1,130 @@
+"""
+Tests for :mod:`twisted_exec.tls.fast.names`.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.test_private_names import definitions, is_private, other_modules
+from twisted_exec.tls.fast.names import NAMES, PARTS
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "explanation" / "speed.rst"
+
+PACKAGES = {
+    "Twisted": ["twisted"],
+    "pyOpenSSL": ["OpenSSL"],
+    "cryptography": ["cryptography", "OpenSSL"],
+}
+"""Packages that use the names of a library."""
+
+ELSEWHERE = {
+    # What a connection has received before it was upgraded, and what a request waits for.
+    "streaming/http/site.py": {
+        "_ChunkedTransferDecoder",
+        "_busyReceiving",
+        "_handlingRequest",
+        "_transferDecoder",
+        "_waitingForTransport",
+    },
+    # autobahn's protocol without its sockets.
+    "streaming/http/websocket.py": {"_connectionLost", "_connectionMade", "_dataReceived"},
+    # Input that a line has not got, which Twisted has no public name for.
+    "cli/console/terminal.py": {"_tempDataLen"},
+    "runtimes/keeper/client.py": {"_tempDataBuffer"},
+    "runtimes/lines/serial.py": {"_tempDataBuffer"},
+    "runtimes/qemu/serial.py": {"_tempDataBuffer"},
+}
+"""Private names of libraries that are used for another reason than speed."""
+
+STANDARD_LIBRARY = {
+    "_ActionsContainer",
+    "_AppendAction",
+    "_Decompress",
+    "_SubParsersAction",
+    "_action_groups",
+    "_actions",
+    "_choices_actions",
+    "_expand_help",
+    "_format_action_invocation",
+    "_get_formatter",
+    "_group_actions",
+}
+
+
+def opened_without(name: str, library: str) -> tuple[str, list[str]]:
+    """Open consoles with a library that has another name; return errors, and the warnings of the fast parts."""
+    command = [sys.executable, "-m", "tests.tls.fast.renamed", name, *PACKAGES.get(library, [])]
+    ran = subprocess.run(
+        [each for each in command if each], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+    return ran.stderr if ran.returncode else "", ran.stdout.splitlines()
+
+
+class MissingTests(SynchronousTestCase):
+    """Programs run without a name of a library, and say so."""
+
+    timeout = 300
+
+    def test_each(self) -> None:
+        """Without any one of the names consoles open over TLS, and one warning names it and the remedy."""
+        without = sorted({(each.name, each.library) for each in NAMES})
+        with ThreadPoolExecutor(2) as threads:
+            results = list(threads.map(lambda each: opened_without(*each), without))
+        for (name, library), (errors, warnings) in zip(without, results, strict=True):
+            with self.subTest(name):
+                self.assertEqual(errors, "")
+                self.assertEqual(len(warnings), 1, warnings)
+                self.assertRegex(warnings[0], rf"^{library} [0-9.]+\S*: no \S+\.{name}\b")
+                self.assertIn(f"install an older {library}, or a newer twisted-exec", warnings[0])
+
+    def test_none(self) -> None:
+        """With all of them nothing is logged."""
+        self.assertEqual(opened_without("", ""), ("", []))
+
+
+class ListTests(SynchronousTestCase):
+    """The list is complete, and the page agrees."""
+
+    def test_page(self) -> None:
+        """The page has each name with its part, and what runs without each part."""
+        section = PAGE.read_text().partition(".. _private-names:")[2].partition("\n.. _")[0]
+        text = " ".join(section.split())
+        for part, about in PARTS.items():
+            self.assertIn(f"* - {part} - {about.otherwise} - {about.cost}", text)
+        rows = {
+            f"* - ``{each.owner}.{each.name}`` - {', '.join(each.parts)} - {each.reason} - {each.ticket} "
+            for each in NAMES
+        }
+        for row in rows:
+            self.assertIn(row, text)
+        self.assertEqual(text.count("* - ``"), len(rows))
+
+    def test_complete(self) -> None:
+        """No module uses a private name of a library that is neither in the list nor has another reason."""
+        trees = {
+            path: list(ast.walk(ast.parse(path.read_text())))
+            for path in sorted((ROOT / "twisted_exec").rglob("*.py"))
+            if path.parent.name != "protos"
+        }
+        ours = {name for nodes in trees.values() for name in definitions(nodes)}
+        listed = {each.name for each in NAMES}
+        for path, nodes in trees.items():
+            place = str(path.relative_to(ROOT / "twisted_exec"))
+            used = {
+                node.attr
+                for node in nodes
+                if isinstance(node, ast.Attribute) and is_private(node.attr)
+            }
+            used |= {name for name in other_modules(nodes) if is_private(name)}
+            foreign = used - ours - STANDARD_LIBRARY - ELSEWHERE.get(place, set())
+            if place.startswith("tls/fast/"):
+                foreign -= listed
+            self.assertEqual(foreign, set(), place)

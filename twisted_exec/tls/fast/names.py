@@ -1,0 +1,208 @@
+"""
+The private names of libraries that the fast parts use, and the check that they exist.
+
+A release of a library may rename them.  The first use of a part checks its names, in the start of a program: if
+one is missing, one warning names it, and the part runs the library's own way, which costs more CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from twisted.logger import Logger
+
+
+@dataclass(frozen=True)
+class Part:
+    """
+    A part that a missing name switches off.
+
+    :ivar otherwise: what runs without it.
+    :ivar cost: how much more CPU time a hop needs then, measured beside it in one run.
+    """
+
+    otherwise: str
+    cost: str
+
+
+PARTS = {
+    "loop": Part("Twisted's own loop", "a key 1.3 times as much"),
+    "transport": Part(
+        "Twisted's own sockets, without turns and keep-alive, and TLS above them",
+        "a key 2.5 times as much, a gigabyte 1.9 times",
+    ),
+    "descriptor": Part(
+        "TLS in memory above a socket", "a key 1.6 times as much, a gigabyte 1.4 times"
+    ),
+    "records": Part(
+        "Twisted's own TLS, without turns",
+        "a key 1.08 times as much, above UNIX sockets and tunnels",
+    ),
+    "resumption": Part("a full handshake for each connection", "an opening 1.05 times as much"),
+}
+
+
+@dataclass(frozen=True)
+class PrivateName:
+    """
+    A private name, or one without a promise.
+
+    :ivar library: its distribution.
+    :ivar owner: class, module or object that has it; :func:`is_usable` gets it by this name.
+    :ivar parts: which parts use it.
+    :ivar reason: why no public name serves.
+    :ivar ticket: address where the library discusses a public one; empty if nobody has asked for it.
+    """
+
+    library: str
+    owner: str
+    name: str
+    parts: tuple[str, ...]
+    reason: str
+    ticket: str = ""
+
+
+def _of(
+    library: str, owner: str, parts: tuple[str, ...], ticket: str, **reasons: str
+) -> tuple[PrivateName, ...]:
+    """Return private names of one owner, each given with its reason."""
+    return tuple(
+        PrivateName(library, owner, name, parts, reason, ticket) for name, reason in reasons.items()
+    )
+
+
+_TWISTED = "https://github.com/twisted/twisted/issues"
+_PYOPENSSL = "https://github.com/pyca/pyopenssl"
+
+NAMES = (
+    *_of(
+        "Twisted",
+        "EPollReactor",
+        ("loop",),
+        f"{_TWISTED}/2534",
+        _poller="asks the kernel for at most 16 events",
+        _selectables="finds the object of an event",
+        _doReadOrWrite="handles the events that are not a read alone",
+        _disconnectSelectable="ends the connection of a read that failed",
+        _started="ends the loop",
+        _justStopped="a stop needs Twisted's handling of timers",
+        _newTimedCalls="so does a new timer",
+        _pendingTimedCalls="the next timer ends the wait; Twisted looks at the clock three times",
+    ),
+    *_of(
+        "Twisted",
+        "tcp.Connector",
+        ("transport",),
+        f"{_TWISTED}/5303",
+        _makeTransport="makes our client of TCP",
+    ),
+    *_of(
+        "Twisted",
+        "unix.Connector",
+        ("transport",),
+        f"{_TWISTED}/5303",
+        _makeTransport="makes our client of UNIX sockets",
+    ),
+    *_of(
+        "Twisted",
+        "tcp.BaseClient",
+        ("transport",),
+        f"{_TWISTED}/5303",
+        _connectDone="a connected client begins its handshake",
+    ),
+    *_of(
+        "pyOpenSSL",
+        "Connection",
+        ("descriptor", "resumption"),
+        f"{_PYOPENSSL}/pull/199",
+        _ssl="the connection as OpenSSL's functions take it",
+    ),
+    *_of(
+        "pyOpenSSL",
+        "Connection",
+        ("descriptor",),
+        f"{_PYOPENSSL}/pull/199",
+        _raise_ssl_error="translates OpenSSL's failures",
+    ),
+    *_of(
+        "cryptography",
+        "lib",
+        ("descriptor",),
+        f"{_PYOPENSSL}/pull/199",
+        SSL_read="reads into one buffer for all; recv and recv_into make one for each call",
+        SSL_write="writes without three further calls around it",
+    ),
+    *_of(
+        "cryptography",
+        "lib",
+        ("descriptor",),
+        f"{_PYOPENSSL}/pull/753",
+        SSL_clear_mode="a read ends after a record without data, of which a peer may send any number",
+        SSL_MODE_AUTO_RETRY="the mode that pyOpenSSL sets for each connection",
+    ),
+    *_of(
+        "cryptography",
+        "lib",
+        ("resumption",),
+        f"{_PYOPENSSL}/issues/1275",
+        SSL_session_reused="a resumed session has no callback, so its certificate is checked again",
+    ),
+    *_of(
+        "Twisted",
+        "TLSMemoryBIOProtocol",
+        ("records",),
+        f"{_TWISTED}/5095",
+        _flushReceiveBIO="delivers a read in one piece",
+        _flushSendBIO="sends what a read has made, such as the answer to a close_notify",
+        _shutdownTLS="begins the time limit of the peer's close_notify",
+        _tlsShutdownFinished="begins the time limit of the rest of our data",
+        _write="sends a write in one piece",
+    ),
+)
+
+_log = Logger()
+_results: dict[str, bool] = {}
+_warned: set[PrivateName] = set()
+
+
+def is_usable(part: str, owners: Mapping[str, object]) -> bool:
+    """
+    Return whether all names of a part exist; if not, warn once.
+
+    The answer lasts for the process.
+
+    :param owners: the classes and objects that must have them, by :attr:`PrivateName.owner`.
+    """
+    if part not in _results:
+        missing = [
+            each
+            for each in NAMES
+            if part in each.parts and not hasattr(owners.get(each.owner), each.name)
+        ]
+        _results[part] = not missing
+        if not _warned.issuperset(missing):
+            _warn([each for each in missing if each not in _warned])
+    return _results[part]
+
+
+def _warn(missing: list[PrivateName]) -> None:
+    _warned.update(missing)
+    libraries = sorted({each.library for each in missing})
+    parts = sorted({part for each in missing for part in each.parts})
+    _log.warn(
+        "{libraries}: no {names}, so this program uses {otherwise}, which costs more CPU time; "
+        "install an older {older}, or a newer twisted-exec",
+        libraries=", ".join(f"{each} {_version(each)}" for each in libraries),
+        names=" and no ".join(f"{each.owner}.{each.name}" for each in missing),
+        otherwise=" and ".join(PARTS[part].otherwise for part in parts),
+        older=" and ".join(libraries),
+    )
+
+
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "of an unknown version"
