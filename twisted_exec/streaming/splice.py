@@ -88,8 +88,9 @@ class SpliceEnd(Protocol):
     # Called by this end's transport
 
     def connectionMade(self) -> None:
-        # Until the other end is connected too; TLS may still deliver what it has decrypted.
-        self.transport.pauseProducing()
+        if self.peer.transport is None or self._withheld:
+            # Until the other end is connected too; TLS may still deliver what it has decrypted.
+            self.transport.pauseProducing()
         self._splice.connected(self)
 
     def frame_rest(self, size: int) -> int | None:
