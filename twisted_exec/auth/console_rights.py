@@ -181,6 +181,9 @@ class Decides(Protocol):
         """As :func:`highest_right`."""
 
 
+_HIGHEST_FIRST = sorted(Right, reverse=True)
+
+
 async def highest_right(
     gate: Decides, console: Attributes, refusal: Attributes, wanted: Right
 ) -> Right:
@@ -195,7 +198,7 @@ async def highest_right(
     # The highest first, because a session without --force can ask for the floor later, and
     # because a hop of another make may take input from a session that asked for none.
     decision = Decision(False)
-    for right in sorted(Right, reverse=True):
+    for right in _HIGHEST_FIRST:
         decision = await gate.decide(replace(console, verb=right.verb))
         if decision.allows_everything:
             return right

@@ -80,8 +80,9 @@ class CredentialHeaders:
         return credentials
 
     def _taken(self, request: Any) -> PresentedCredentials:
-        credentials = presented(request, self._authenticator.credential_headers | self._more)
-        removed = self.current()
+        declared: HeaderSet = self._authenticator.credential_headers
+        credentials = presented(request, declared | self._more)
+        removed = IDENTITY_HEADERS | declared
         for name, _ in list(request.requestHeaders.getAllRawHeaders()):
             if name in removed:
                 request.requestHeaders.removeHeader(name)

@@ -195,22 +195,24 @@ class Gate:
         rejoin = b"".join(rejoin_headers(context.request)[-1:])
         credentials = self.credential_headers.take_from(context.request)
         sender = await self.sender(context.request)
-        context.learn(user=sender.name)
+        if credentials.impersonates:
+            context.learn(user=sender.name)  # who may be refused
         user = await self._acting(credentials, sender)
         context.user = user
+        facts = {"user": user.name}
         if user is not sender:
             context.caller = sender
         elif self.policy.proxy_is_caller:
             context.caller = sender.forwarded_by
             if context.caller is not None:
-                context.learn(uid=machine_uid)
+                facts["uid"] = machine_uid
                 context.rejoin = rejoin
         if context.caller is not None:
-            session = self._session_of(context)
-            context.learn(user=user.name, caller=context.caller.name, session=session)
+            facts |= {"caller": context.caller.name, "session": self._session_of(context)}
         if sender.forwarded_by is not None:
             # Not known before: only a trusted proxy may report another address than its own.
-            context.learn(address=context.request.client_host)
+            facts["address"] = context.request.client_host
+        context.learn(**facts)
         acts_for_user = context.caller is not None or sender.forwarded_by is not None
         if reason and (acts_for_user or self.policy.callers_name_no_user):
             context.learn(reason=reason_of_headers(reason))

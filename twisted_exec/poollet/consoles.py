@@ -307,12 +307,16 @@ class ExecLocator:
             raise
         await self._check_again(subject, is_open)
         # Some runtimes invalidate a URL's token even if they refuse its request.
-        return replace(
-            self._location(subject, target),
-            again=lambda: Deferred.fromCoroutine(self._to(subject, is_open)),
+        return self._location(
+            subject, target, lambda: Deferred.fromCoroutine(self._to(subject, is_open))
         )
 
-    def _location(self, subject: Subject, target: StreamDestination) -> Location:
+    def _location(
+        self,
+        subject: Subject,
+        target: StreamDestination,
+        again: Callable[[], Deferred[Location]] | None = None,
+    ) -> Location:
         return Location(
             subject=subject,
             endpoints=[(target.label, target.endpoint)],
@@ -324,6 +328,7 @@ class ExecLocator:
                 *reason_headers(subject.reason),
             ],
             streams=TERMINAL,
+            again=again,
             resumes=self.what.is_stream,
         )
 

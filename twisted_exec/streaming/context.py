@@ -120,8 +120,8 @@ class RequestContext:
 
         :raises BadRequest: it is not valid.
         """
-        if not self.subject.reason:
-            self.learn(reason=reason_of_query(self.request.args))
+        if not self.subject.reason and (reason := reason_of_query(self.request.args)):
+            self.learn(reason=reason)
 
     def call_unopened(self, function: Callable[[BaseException], None]) -> None:
         """Call a function with the error if the session is not opened after all."""

@@ -390,6 +390,8 @@ class Passage:
         return await self._reach(attempt.head(head))
 
     async def _confirm(self) -> None:
+        if self._location.confirm is None:
+            return
         await confirm(self._location, self._session)
         self._location = replace(self._location, confirm=None)  # an open session does not need it
 

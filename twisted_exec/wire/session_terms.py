@@ -106,8 +106,8 @@ class Terms:
     def satisfy(self, others: Terms) -> bool:
         """Return whether these terms are at least as strict as others."""
         # Names of policies are for messages, and make no terms stricter.
-        here = replace(self, policy="")
-        return stricter(here, replace(others, policy="")) == here
+        here, there = (replace(each, policy="") if each.policy else each for each in (self, others))
+        return stricter(here, there) == here
 
 
 FULL = Terms()

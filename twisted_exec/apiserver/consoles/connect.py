@@ -147,12 +147,13 @@ class MachineLocator:
         if context.recorded:
             recorded = (RECORDED_HEADER.encode("ascii"), context.recorded.encode("ascii"))
             location = replace(location, subject=context.subject, answer_headers=(recorded,))
-        if self._what.is_stream:
-            location = replace(location, resumes=True, anew=self._anew(target, location))
         confirm = None
         if admitted.reservation is not None:
             confirm = self._use(admitted.reservation, machine, context.subject)
-        return replace(location, headers=headers, terms=admitted.terms, confirm=confirm)
+        more: dict[str, Any] = {}
+        if self._what.is_stream:
+            more = {"resumes": True, "anew": self._anew(target, location)}
+        return replace(location, headers=headers, terms=admitted.terms, confirm=confirm, **more)
 
     def _use(
         self, reservation: IReservation, machine: Object, subject: Subject
@@ -231,6 +232,8 @@ class MachineLocator:
         if recording is None:
             return replace(admitted, terms=terms)
         recording = await self._recorded(context, machine)
+        if not recording:
+            return replace(admitted, terms=terms)
         self._parts.gate.allow_console(
             context, access.under(replace(conditions, recording=recording))
         )
