@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from twisted_exec.wire.errors import RemoteProtocolError
 
@@ -78,8 +79,14 @@ class HeaderSet:
         return folded in self.names or folded.startswith(self.prefixes)
 
     def __or__(self, other: HeaderSet) -> HeaderSet:
-        prefixes = dict.fromkeys((*self.prefixes, *other.prefixes))
-        return HeaderSet(self.names | other.names, tuple(prefixes))
+        return _union(self, other)
+
+
+@lru_cache(maxsize=64)
+def _union(one: HeaderSet, other: HeaderSet) -> HeaderSet:
+    """Requests need the same few unions again and again."""
+    prefixes = dict.fromkeys((*one.prefixes, *other.prefixes))
+    return HeaderSet(one.names | other.names, tuple(prefixes))
 
 
 def _folded(name: bytes) -> bytes:
@@ -325,10 +332,11 @@ def forwarded_request_headers(
         claim any identity at the next hop.
     """
     headers = list(headers)
-    named = HeaderSet(frozenset(map(_folded, tokens(values(headers, b"connection")))))
-    dropped = _NOT_FORWARDED | named
+    named = frozenset(map(_folded, tokens(values(headers, b"connection"))))
     forwarded = [
-        (name, value) for name, value in headers if name not in dropped and name not in credentials
+        (name, value)
+        for name, value in headers
+        if name not in _NOT_FORWARDED and name not in credentials and _folded(name) not in named
     ]
     return [pair for pair in map(_without_bearer, forwarded) if pair[1]]
 

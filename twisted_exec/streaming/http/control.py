@@ -110,11 +110,11 @@ class _Connection(Asking):
         self._complete(UpgradeRefused(answer.code, answer.headers, answer.rest))
         return True
 
-    def _complete(self, refused: UpgradeRefused) -> None:
+    def _complete(self, answer: UpgradeRefused) -> None:
         answered, self._answered = self._answered, None
         self._request, self._is_asked = None, False
         if answered is not None and not answered.called:
-            answered.errback(refused)
+            answered.callback(answer)  # no failure: most are 200
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._keeping is not None and self._keeping.active():
@@ -359,15 +359,19 @@ class _Hop:
         again = False
         head = replace(request.head, body=_body(others)) if others else request.head
         try:
-            await ask(connection, head, clock=self._clock, timeout_seconds=request.seconds)
-        except UpgradeRefused as answer:
+            try:
+                answer = await ask(
+                    connection, head, clock=self._clock, timeout_seconds=request.seconds
+                )
+            except UpgradeRefused as last:  # of this connection
+                answer = last
             self._silent_turns = 0
             self._control.heard(self._key, answer=True)
             if 200 <= answer.code < 300:
                 done = _done(answer.body)
                 self._answer(request)
             else:
-                self._fail(request, Failure())
+                self._fail(request, Failure(answer))
         except BadGateway:
             # The hop may close a connection that is kept in the moment in which it is used again.
             again = connection.uses > 1 and not request.is_second

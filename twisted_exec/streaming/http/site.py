@@ -201,7 +201,8 @@ class HTTPChannel(http.HTTPChannel):
         if self.length is not None and self.length > self.site.max_body_bytes:
             self.refuse(self.too_large())
             return
-        self._arm(self.site.body_seconds)
+        if self.length != 0:
+            self._arm(self.site.body_seconds)
         super().allHeadersReceived()
 
     def allContentReceived(self) -> None:
