@@ -76,7 +76,7 @@ class Steps(TestCase):
         await user.until_terminal("200\n.*$")
         await user.open_commands()
         await user.page.press("l")
-        await user.page.until("location.hash === '#/machines'")
+        await user.page.until("location.hash.startsWith('#/machines')")
 
     async def cut_and_reload(self, user: User[Any]) -> None:
         """Lose the connection, and load the page again, while a machine prints."""

@@ -117,6 +117,9 @@ class Element extends Text {
 /** Let modules of the page make elements. */
 export function install() {
   globalThis.Node = Text;
+  globalThis.addEventListener = () => {};
+  globalThis.location = { hash: "" };
+  globalThis.history = { replaceState: (state, title, hash) => (location.hash = hash) };
   globalThis.document = {
     activeElement: null,
     body: new Element("body"),

@@ -19,7 +19,8 @@ const PARTS = [
 export class Frame {
   #announcements;
   #links;
-  #count;
+  #count = counter();
+  #alerts = counter();
   #cluster = h("span", { class: "cluster" });
   #user;
 
@@ -31,8 +32,9 @@ export class Frame {
   constructor(config, theme, logout) {
     this.#announcements = element("notices");
     this.#links = Object.fromEntries(LINKS.map(([view, label]) => [view, h("a", { href: `#/${view}` }, label)]));
-    this.#count = h("span", { class: "count", hidden: true });
     this.#links.consoles.append(this.#count);
+    this.#links.alerts.append(this.#alerts);
+    this.#alerts.classList.add("bad");
     this.#user = h("span", { class: "user dim" });
     const appearance = button("", () => theme.toggle(), { class: "quiet icon" });
     const show = () => {
@@ -77,9 +79,12 @@ export class Frame {
 
   /** Show how many consoles are open. */
   count(number) {
-    this.#count.hidden = !number;
-    this.#count.textContent = number ? String(number) : "";
-    this.#count.setAttribute("aria-label", `${number} open`);
+    setNumber(this.#count, number, "open");
+  }
+
+  /** Show how many consoles are not healthy, as the lists that know it have it. */
+  alerts(number) {
+    setNumber(this.#alerts, number, "not healthy");
   }
 
   /** Show the name of the cluster. */
@@ -117,6 +122,16 @@ export function machineHead({ link, machines }, namespace, name, current) {
     h("h1", {}, h("span", { class: "dim" }, printable(namespace), " / "), printable(name)),
     h("nav", { class: "parts", "aria-label": "Parts of this machine" }, links),
   );
+}
+
+/** Return the place of a number beside a link. */
+function counter() {
+  return h("span", { class: "count", hidden: true });
+}
+
+function setNumber(element, number, what) {
+  element.hidden = !number;
+  if (element.firstChild?.textContent !== String(number)) fill(element, String(number), h("span", { class: "visually-hidden" }, ` ${what}`));
 }
 
 /** Return an element of index.html. */

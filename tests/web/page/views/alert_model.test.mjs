@@ -66,6 +66,7 @@ test("the health of a console is its condition, if there is one", () => {
   const machine = (status) => ({ status: { conditions: [{ type: "Ready", status: "True" }, { type: "ConsoleHealthy", status, reason: "KernelPanic", message: 'at offset 964 the machine printed "x"' }] } });
   assert.equal(healthOf(machine("False")).isHealthy, false);
   assert.equal(healthOf(machine("False")).offset, 964);
+  assert.equal(healthOf(machine("False")).message, 'The machine printed "x"');
   assert.equal(healthOf(machine("True")).isHealthy, true);
   assert.equal(healthOf(machine("Unknown")), null);
   assert.equal(healthOf({}), null);

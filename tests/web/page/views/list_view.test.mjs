@@ -56,6 +56,35 @@ async function open(t, { allowed = [], address = "", options = {}, served = null
   return { view, server, store, context };
 }
 
+test("the address follows the filter and the namespaces", async (t) => {
+  globalThis.location.hash = "#/things";
+  const { view } = await open(t, { allowed: ["list"] });
+  assert.equal(globalThis.location.hash, "#/things");
+  view.filter.value = "web 1";
+  view.filter.send("input");
+  view.namespaces.value = "b";
+  view.namespaces.send("input");
+  t.mock.timers.tick(400);
+  assert.equal(globalThis.location.hash, "#/things?filter=web+1&namespace=b");
+  globalThis.location.hash = "";
+});
+
+test("another list is followed where the user may list it", async (t) => {
+  const seen = [];
+  const { view, server } = await open(t, { allowed: ["list"] });
+  view.beside("consolesessions", (objects) => seen.push(objects));
+  await turn();
+  const { path, onEvent } = server.watches.at(-1);
+  assert.match(path, /consolesessions$/);
+  onEvent({ type: "RESET", items: [named("s")] });
+  t.mock.timers.tick(100);
+  assert.equal(seen.at(-1)[0].metadata.name, "s");
+  server.allowed.clear();
+  view.beside("consolerecordings", () => assert.fail("not allowed"));
+  await turn();
+  assert.doesNotMatch(server.watches.at(-1).path, /consolerecordings/);
+});
+
 const paths = (server) => server.watches.filter(({ signal }) => !signal.aborted).map(({ path }) => path);
 
 test("a user who may list everywhere begins with all namespaces", async (t) => {

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { Rows, order, rowOf } from "../../../../twisted_exec/web/page/views/machine_rows.js";
 import { machine } from "../fakes.mjs";
 
-const KIND = { plural: "machines" };
+const KIND = { plural: "machines", group: "compute.ironcore.dev" };
 
 test("a row has the state, the pool and the last line", () => {
   const row = rowOf(machine("vm-1", { line: "login:" }), KIND);
@@ -21,6 +21,13 @@ test("a machine that runs but is not ready says why", () => {
   assert.deepEqual([row.health, row.problem], ["bad", "the line is lost"]);
 });
 
+test("a machine whose console is not healthy is bad, and says why", () => {
+  const sick = machine("vm-1");
+  sick.status.conditions.push({ type: "ConsoleHealthy", status: "False", reason: "RaidDegraded", message: 'at offset 51 the machine printed "x"' });
+  const row = rowOf(sick, KIND);
+  assert.deepEqual([row.health, row.isSick, row.problem], ["bad", true, 'RaidDegraded: "x"']);
+});
+
 test("a machine without a status is a row", () => {
   assert.equal(rowOf({ metadata: { name: "a" } }, KIND).state, "Unknown");
 });
@@ -32,7 +39,7 @@ test("rows are in natural order", () => {
 });
 
 test("rows follow the events of their watches", () => {
-  const rows = new Rows();
+  const rows = new Rows(KIND);
   rows.apply("a", KIND, { type: "RESET", items: [machine("vm-1"), machine("vm-2")] });
   rows.apply("b", KIND, { type: "RESET", items: [machine("vm-3")] });
   rows.apply("a", KIND, { type: "MODIFIED", object: machine("vm-1", { state: "Shutdown" }) });
@@ -42,4 +49,29 @@ test("rows follow the events of their watches", () => {
   assert.deepEqual(shown, ["vm-1 Shutdown", "vm-3 Running", "vm-4 Running"]);
   rows.apply("a", KIND, { type: "RESET", items: [] });
   assert.equal(rows.size, 1);
+});
+
+test("rows have the users and the recordings of their machines, and the filter finds them", () => {
+  const rows = new Rows(KIND);
+  const metadata = { namespace: "default" };
+  const byName = order("name", false);
+  const session = (name, user, machineResource = "machines.compute.ironcore.dev") => ({ metadata, spec: { machine: name, user, machineResource } });
+  rows.setSessions([session("vm-1", "bob"), session("vm-1", "ada"), session("vm-1", "ada"), session("vm-2", "eve", "servers.other.example")]);
+  const busy = machine("vm-3");
+  busy.status.conditions.push({ type: "ConsoleInUse", status: "True" });
+  rows.apply("a", KIND, { type: "RESET", items: [machine("vm-1"), machine("vm-2"), busy] });
+  rows.setRecordings([{ metadata, spec: { machine: "vm-2" }, status: { phase: "Recording" } }, { metadata, spec: { machine: "vm-1" }, status: { phase: "Closed" } }]);
+  assert.deepEqual(rows.select("", byName).map((row) => [row.users, row.isRecorded]), [["ada, bob", false], ["", true], ["In use", false]]);
+  assert.deepEqual(rows.select("ada", byName).map((row) => row.name), ["vm-1"]);
+  assert.deepEqual(rows.select("recorded", byName).map((row) => row.name), ["vm-2"]);
+  rows.setSessions([]);
+  assert.deepEqual(rows.select("ada", byName), []);
+});
+
+test("unhealthy consoles are counted whatever the filter is", () => {
+  const rows = new Rows(KIND);
+  const sick = machine("vm-2");
+  sick.status.conditions.push({ type: "ConsoleHealthy", status: "False" });
+  rows.apply("a", KIND, { type: "RESET", items: [machine("vm-1"), sick] });
+  assert.equal(rows.sick, 1);
 });

@@ -104,7 +104,7 @@ export function healthTextsOf({ namespace, name, reason, message }) {
 }
 
 /**
- * Whether a console is healthy, by the condition of its machine.
+ * Whether a console is healthy, by the condition of its machine; the offset is where its log has the line.
  *
  * @param {any} machine
  * @returns {null | {isHealthy: boolean, reason: string, message: string, offset: number | null, since: string}} null if no alert says so.
@@ -112,11 +112,11 @@ export function healthTextsOf({ namespace, name, reason, message }) {
 export function healthOf(machine) {
   const condition = (machine.status?.conditions ?? []).find((each) => each.type === "ConsoleHealthy");
   if (!condition || condition.status === "Unknown") return null;
-  const [, offset] = /^at offset (\d{1,16}) /.exec(condition.message ?? "") ?? [];
+  const [, offset, text] = /^(?:at offset (\d{1,16}) )?(.*)$/s.exec(condition.message ?? "") ?? [];
   return {
     isHealthy: condition.status === "True",
     reason: condition.reason ?? "",
-    message: condition.message ?? "",
+    message: text.charAt(0).toUpperCase() + text.slice(1),
     offset: offset === undefined ? null : Number(offset),
     since: condition.lastTransitionTime ?? "",
   };

@@ -82,11 +82,15 @@ class Alerts extends ListView {
   draw() {
     const now = Date.now();
     const unhealthy = [...this.#unhealthy].flatMap(([kind, objects]) => objects.map((machine) => this.#healthRow(kind, machine, now)));
-    this.health.update(this.matching(unhealthy, healthTextsOf), this.#unhealthy.size > 0 && "No console is reported as unhealthy.");
+    const isHealthKnown = this.#unhealthy.size === this.context.machines.kinds.length;
+    if (isHealthKnown) this.context.frame.alerts(unhealthy.length);
+    const isSearched = this.filter.value.trim() !== "";
+    const emptyText = (none) => (isSearched ? "Nothing here matches the filter." : none);
+    this.health.update(this.matching(unhealthy, healthTextsOf), this.emptyOf(isHealthKnown, emptyText("All consoles are healthy, as far as alerts say.")));
     const found = this.matching(this.#matches ?? [], matchTextsOf).map((row) => ({ ...row, age: age(row.time, now) }));
-    this.matched.update(found, this.#matches && "No alert has matched.");
+    this.matched.update(found, this.emptyOf(this.#matches, emptyText("No alert has matched in the last hour.")));
     const alerts = this.matching(this.#alerts ?? [], textsOf).map((row) => ({ ...row, age: age(row.last, now) }));
-    this.alerts.update(alerts, this.#alerts && "There are no alerts: kubectl explain consolealert.spec says how to make one.");
+    this.alerts.update(alerts, this.emptyOf(this.#alerts, emptyText("There are no alerts: kubectl explain consolealert.spec says how to make one.")));
   }
 
   #healthRow(kind, machine, now) {

@@ -9,6 +9,7 @@
  */
 export function matches(texts, filter) {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length) return true;
   const whole = texts.join("\n").toLowerCase();
   return words.every((word) => whole.includes(word));
 }

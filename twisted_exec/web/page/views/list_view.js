@@ -1,9 +1,9 @@
 /** The common part of views that follow lists: filter, namespaces, problems, rights, and ages that go on. */
 
 import { fill, h, notice, printable } from "../dom.js";
-import { Objects, may } from "../objects.js";
+import { Objects, listPath, may } from "../objects.js";
 import { matches, namespacesOf } from "./filter.js";
-import { field } from "./parts.js";
+import { toolbar } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
 const TYPED_MILLISECONDS = 400;
@@ -15,6 +15,7 @@ export class ListView {
   #stopped = new AbortController();
   #watches = new AbortController();
   #isAnywhere; // the user has named no namespaces yet
+  #hasFixedNamespace;
   #typing = 0;
   #drawing = 0;
   /** @type {Set<() => void>} what is to be done before the next drawing. */
@@ -45,6 +46,7 @@ export class ListView {
     this.plural = plural;
     const named = namespace ?? query.get("namespace") ?? kept.namespaces ?? null;
     this.#isAnywhere = named === null;
+    this.#hasFixedNamespace = namespace !== undefined;
     const typed = { type: "search", spellcheck: "false", autocomplete: "off" };
     this.filter = h("input", { ...typed, value: query.get("filter") ?? kept.filter ?? "", oninput: () => this.filtered() });
     this.namespaces = h("input", { ...typed, value: named ?? "", placeholder: "all", oninput: () => this.typed() });
@@ -56,6 +58,12 @@ export class ListView {
   begin() {}
 
   draw() {}
+
+  /** What the address says: a link shows another user the same rows. Views may add to it. */
+  get address() {
+    const namespace = this.#hasFixedNamespace ? "" : this.namespaces.value.trim();
+    return { filter: this.filter.value.trim(), namespace };
+  }
 
   /** Aborts when the view is left. */
   get signal() {
@@ -80,6 +88,7 @@ export class ListView {
       this.namespaces.value = mayListAll ? "" : home;
     }
     if (this.signal.aborted) return;
+    addEventListener("keydown", (event) => this.#keyPressed(event), { signal: this.signal });
     if (!this.isServed) fill(this.problem, notice("warning", this.#options.missing));
     this.#follow();
     const timer = setInterval(() => this.draw(), AGES_MILLISECONDS);
@@ -159,9 +168,51 @@ export class ListView {
     }, DRAW_MILLISECONDS);
   }
 
+  /**
+   * Keep the objects of a list that says more about the rows, where the user may list them.
+   *
+   * @param {string} plural of the group of sessions and recordings.
+   * @param {(objects: any[]) => void} onChange is called before `draw()`.
+   */
+  beside(plural, onChange) {
+    const { api, machines } = this.context;
+    if (!machines.serves(plural)) return;
+    const { signal } = this.#watches;
+    const lists = new Set();
+    const update = () => onChange([...lists].flatMap((each) => each.all));
+    for (const namespace of namespacesOf(this.namespaces.value)) {
+      may(api, "list", plural, "", namespace).then((isAllowed) => {
+        if (!isAllowed || signal.aborted) return;
+        const objects = new Objects();
+        lists.add(objects);
+        const onEvent = (event) => {
+          objects.apply(event);
+          this.changed(update);
+        };
+        api.watch(listPath(plural, namespace), onEvent, { signal });
+      });
+    }
+  }
+
   /** The user has changed the filter. */
   filtered() {
+    this.keepAddress();
     this.draw();
+  }
+
+  /** Let the address say what is shown, without a step of the Back button. */
+  keepAddress() {
+    const said = Object.entries(this.address).filter(([, value]) => value);
+    const query = new URLSearchParams(said).toString();
+    const [path] = location.hash.split("?");
+    const hash = (path || "#/machines") + (query && `?${query}`);
+    if (hash !== location.hash && (path || query)) history.replaceState(null, "", hash);
+  }
+
+  /** The text or the notice of a list without rows; null while it is not known, empty beside a problem. */
+  emptyOf(isKnown, empty) {
+    if (isKnown) return empty;
+    return this.hasProblem || !this.isServed ? "" : null;
   }
 
   /** The user is typing which objects are to be listed: follow these soon. */
@@ -199,7 +250,16 @@ export class ListView {
 
   /** The toolbar of most views. */
   get toolbar() {
-    return h("div", { class: "toolbar" }, field("Filter", this.filter), field("Namespaces", this.namespaces));
+    return toolbar(this.filter, [["Namespaces", this.namespaces]]);
+  }
+
+  /** `/` moves to the filter, as on many pages. */
+  #keyPressed(event) {
+    const { key, target, ctrlKey, altKey, metaKey } = event;
+    if (key !== "/" || ctrlKey || altKey || metaKey || target.closest?.("input, textarea, select, dialog")) return;
+    event.preventDefault();
+    this.filter.focus();
+    this.filter.select();
   }
 
   #follow() {
@@ -209,6 +269,7 @@ export class ListView {
     this.#loading.clear();
     for (const place of this.#problems.keys()) fill(place);
     this.#problems.clear();
+    this.keepAddress();
     const [first] = namespacesOf(this.namespaces.value);
     if (first) this.context.store.set("namespace", first);
     this.begin();

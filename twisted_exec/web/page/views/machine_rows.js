@@ -1,9 +1,13 @@
 /** Rows of the machine list, without a DOM. */
 
+import { qualifiedName } from "../machines.js";
+import { healthOf } from "./alert_model.js";
 import { matches } from "./filter.js";
+import { stateOf } from "./recording_model.js";
 
 const READY = "Ready";
 const OUTPUT = "ConsoleOutput";
+const IN_USE = "ConsoleInUse";
 
 /**
  * Return the row of a machine.
@@ -15,30 +19,41 @@ export function rowOf(machine, kind) {
   const { metadata = {}, spec = {}, status = {} } = machine;
   const condition = (type) => status.conditions?.find((each) => each.type === type);
   const ready = condition(READY);
-  const problem = ready && ready.status !== "True" ? ready.message || ready.reason || "" : "";
+  const isReady = !ready || ready.status === "True";
+  const health = healthOf(machine);
+  const isSick = health?.isHealthy === false;
+  const alert = isSick ? `${health?.reason}: ${health?.message.replace("The machine printed ", "")}` : "";
   return {
     key: metadata.uid ?? `${metadata.namespace}/${metadata.name}`,
     kind,
+    place: placeOf(metadata.namespace, qualifiedName(kind), metadata.name),
     namespace: metadata.namespace ?? "",
     name: metadata.name ?? "",
     state: metadata.deletionTimestamp ? "Terminating" : (status.state ?? "Unknown"),
-    health: healthOf(status.state, ready, metadata.deletionTimestamp),
-    problem,
+    health: badgeOf(status.state, isReady && !isSick, metadata.deletionTimestamp),
+    isSick,
+    problem: (isReady ? "" : ready.message || ready.reason || "") || alert,
     pool: (spec.machinePoolRef ?? spec.fleetRef)?.name ?? "",
     line: condition(OUTPUT)?.message ?? "",
     created: metadata.creationTimestamp ?? "",
+    isOff: spec.power === "Off",
+    isInUse: condition(IN_USE)?.status === "True",
   };
 }
 
-function healthOf(state, ready, isDeleted) {
+function badgeOf(state, isWell, isDeleted) {
   if (isDeleted || state === "Terminating") return "off";
   if (state !== "Running") return state === "Pending" ? "waiting" : "off";
-  return !ready || ready.status === "True" ? "good" : "bad";
+  return isWell ? "good" : "bad";
+}
+
+function placeOf(namespace, resource, name) {
+  return `${namespace}/${resource}/${name}`;
 }
 
 /** Return the texts of a row in which the filter looks. */
-export function textsOf({ namespace, name, state, pool, line, problem }) {
-  return [namespace, name, state, pool, line, problem];
+export function textsOf({ namespace, name, state, pool, line, problem, users, isRecorded }) {
+  return [namespace, name, state, pool, problem || line, users, isRecorded ? "recorded" : ""];
 }
 
 const collator = new Intl.Collator("en", { numeric: true });
@@ -54,10 +69,18 @@ export function order(column, isDescending) {
 
 /** The rows of several watches. */
 export class Rows {
-  #bySource;
+  #bySource = new Map();
+  #users = new Map(); // names by place
+  #recorded = new Set(); // places
+  /** @type {any[]} all rows, in the order of the last comparison. */
+  #sorted = [];
+  #compare = null;
+  #isCurrent = false;
+  #resource;
 
-  constructor() {
-    this.#bySource = new Map();
+  /** @param {object} kind of the machines that sessions and recordings without a resource mean. */
+  constructor(kind) {
+    this.#resource = qualifiedName(kind);
   }
 
   /** Apply an event of the watch `source`. */
@@ -65,20 +88,72 @@ export class Rows {
     const rows = event.type === "RESET" ? new Map() : (this.#bySource.get(source) ?? new Map());
     const objects = event.type === "RESET" ? event.items : [event.object];
     for (const object of objects) {
-      const row = rowOf(object, kind);
+      const row = this.#completed(rowOf(object, kind));
       if (event.type === "DELETED") rows.delete(row.key);
       else rows.set(row.key, row);
     }
     this.#bySource.set(source, rows);
+    this.#isCurrent = false;
+  }
+
+  /** @param {any[]} sessions all ConsoleSessions: who is at which machine. */
+  setSessions(sessions) {
+    this.#users = new Map();
+    for (const { spec, metadata } of sessions) {
+      const place = this.#placeOf(spec, metadata);
+      this.#users.set(place, (this.#users.get(place) ?? new Set()).add(spec.user));
+    }
+    this.#complete();
+  }
+
+  /** @param {any[]} recordings all ConsoleRecordings: which machines are recorded. */
+  setRecordings(recordings) {
+    const open = recordings.filter((each) => stateOf(each) === "Recording");
+    this.#recorded = new Set(open.map(({ spec, metadata }) => this.#placeOf(spec, metadata)));
+    this.#complete();
   }
 
   get size() {
     return [...this.#bySource.values()].reduce((sum, rows) => sum + rows.size, 0);
   }
 
+  /** How many consoles are not healthy. */
+  get sick() {
+    return this.#all().filter((row) => row.isSick).length;
+  }
+
   /** Return the rows that match a filter, in order. */
   select(filter, compare) {
-    const all = [...this.#bySource.values()].flatMap((rows) => [...rows.values()]);
-    return all.filter((row) => matches(textsOf(row), filter)).sort(compare);
+    if (!this.#isCurrent || compare !== this.#compare) {
+      // Rows in the order of last time are sorted with few comparisons; those of 10 000 names take 0.1 s.
+      const all = new Map(this.#all().map((row) => [row.key, row]));
+      const before = this.#sorted.filter(({ key }) => all.has(key)).map(({ key }) => all.get(key));
+      for (const { key } of before) all.delete(key);
+      this.#sorted = [...before, ...all.values()].sort(compare);
+      this.#compare = compare;
+      this.#isCurrent = true;
+    }
+    return this.#sorted.filter((row) => matches(textsOf(row), filter));
+  }
+
+  #all() {
+    return [...this.#bySource.values()].flatMap((rows) => [...rows.values()]);
+  }
+
+  #placeOf(spec, metadata) {
+    return placeOf(metadata.namespace, spec.machineResource || this.#resource, spec.machine);
+  }
+
+  #complete() {
+    for (const row of this.#all()) this.#completed(row);
+    this.#isCurrent = false;
+  }
+
+  #completed(row) {
+    const users = [...(this.#users.get(row.place) ?? [])].sort();
+    // Who may not list sessions reads in the machine that there are some.
+    row.users = users.length ? users.join(", ") : row.isInUse ? "In use" : "";
+    row.isRecorded = this.#recorded.has(row.place);
+    return row;
   }
 }

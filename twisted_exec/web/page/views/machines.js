@@ -1,22 +1,28 @@
-/** The machine list: follows the watch, with filters. */
+/** The machine list: follows the watch, with filters; only the rows in sight are drawn. */
 
-import { button, fill, h, notice, printable, renew } from "../dom.js";
-import { age } from "../times.js";
+import { confirmed } from "../dialogs.js";
+import { button, fill, h, notice, printable } from "../dom.js";
+import { age, zonedTime } from "../times.js";
 import { namespacesOf } from "./filter.js";
 import { ListView } from "./list_view.js";
 import { Rows, order } from "./machine_rows.js";
-import { countOf, field } from "./parts.js";
+import { countOf, emptyState, skeleton, toolbar } from "./parts.js";
+import { VisibleRows } from "./visible_rows.js";
 
-const STEP = 200; // rows that are drawn at once; more follow when the user scrolls
 const KEPT = "machines";
 const COLUMNS = [
   ["name", "Name"],
   ["namespace", "Namespace"],
   ["state", "State"],
+  ["users", "Users"],
   ["pool", "Pool"],
   ["line", "Last line"],
   ["created", "Age"],
 ];
+const SORTS = COLUMNS.filter(([column]) => column !== "line");
+
+// `line` is a line of a log.
+const classOf = (column) => (column === "line" ? "last-line" : column);
 
 /**
  * @param {HTMLElement} container
@@ -31,29 +37,29 @@ export function show(container, context, parameters) {
 }
 
 class MachineList extends ListView {
-  #column;
-  #isDescending;
-  #limit = STEP;
-  #rows = new Rows();
-  /** @type {Map<string, {element: HTMLElement, text: string}>} rows in the table, by key. */
-  #drawn = new Map();
+  #column = "";
+  #isDescending = false;
+  #compare;
+  #rows;
   #selector;
+  #sorting;
   #suggestions = h("datalist", { id: "namespaces" });
   #status = h("p", { class: "status dim", role: "status" }, "Loading…");
   #empty = h("div");
+  #skeleton = skeleton();
   #headers;
-  #body = h("tbody");
+  #body;
   #table;
-  #end = h("div", { class: "end" });
-  #bottom;
 
   constructor(container, context, parameters) {
     const kept = context.store.get(KEPT, {});
     const { plural, group } = context.machines.resource;
-    super(context, parameters, { plural, group, role: "view", kept });
-    this.#column = kept.column ?? "name";
-    this.#isDescending = kept.isDescending ?? false;
-    this.#build(container, kept.selector ?? "");
+    super(context, parameters, { plural, group, role: "view", kept, rights: { maySwitch: ["patch", ""] } });
+    const { query } = parameters;
+    this.#rows = new Rows(context.machines.resource);
+    this.#body = new VisibleRows((row) => this.#shown(row), (row, shown) => this.#cells(row, shown), this.signal);
+    this.#build(container, query.get("labels") ?? kept.selector ?? "");
+    this.#order(query.get("sort") ?? kept.sort ?? "");
   }
 
   start() {
@@ -61,63 +67,51 @@ class MachineList extends ListView {
     return super.start();
   }
 
-  stop() {
-    super.stop();
-    this.#bottom.disconnect();
+  get address() {
+    const sort = (this.#isDescending ? "-" : "") + this.#column;
+    return { ...super.address, labels: this.#selector.value.trim(), sort: sort === "name" ? "" : sort };
   }
 
   #build(container, selector) {
     this.filter.id = "machine-filter";
-    this.filter.setAttribute("placeholder", "name, state, pool, text");
+    this.filter.setAttribute("placeholder", "Name, state, user or text");
+    this.filter.addEventListener("keydown", (event) => this.#filterKeyPressed(event));
     this.#selector = h("input", {
       type: "search", spellcheck: "false", autocomplete: "off", class: "mono",
       value: selector, placeholder: "tier=production,zone!=a", oninput: () => this.typed(),
     });
     this.namespaces.setAttribute("list", "namespaces");
+    const directions = SORTS.flatMap(([column, label]) => [h("option", { value: column }, label), h("option", { value: `-${column}` }, `${label}, descending`)]);
+    this.#sorting = h("select", { onchange: () => this.#sort(this.#sorting.value) }, directions);
     this.#headers = new Map(
-      COLUMNS.map(([column, label]) => [
-        column,
-        h("th", { scope: "col", class: column === "line" ? "last-line" : column }, button(label, () => this.#sort(column), { class: "sort" })),
-      ]),
+      COLUMNS.map(([column, label]) => {
+        const next = () => this.#sort(column === this.#column && !this.#isDescending ? `-${column}` : column);
+        return [column, h("th", { scope: "col", role: "columnheader", class: classOf(column) }, button(label, next, { class: "sort" }))];
+      }),
     );
+    const actions = h("th", { scope: "col", role: "columnheader", class: "more" }, h("span", { class: "visually-hidden" }, "Actions"));
     this.#table = h(
       "table",
-      { class: "list machines" },
+      { class: "list machines", role: "table", onkeydown: (event) => this.#tableKeyPressed(event) },
       h("caption", { class: "visually-hidden" }, "Machines"),
-      h("thead", {}, h("tr", {}, [...this.#headers.values()], h("th", { scope: "col", class: "more" }, h("span", { class: "visually-hidden" }, "Views")))),
-      this.#body,
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row", "aria-rowindex": 1 }, [...this.#headers.values()], actions)),
+      this.#body.element,
     );
-    this.#bottom = new IntersectionObserver((entries) => {
-      if (!entries.at(-1)?.isIntersecting || this.#drawn.size < this.#limit) return;
-      this.#limit += STEP;
-      this.draw();
-      // It reports changes only: the end may be in view again, or still.
-      this.#bottom.unobserve(this.#end);
-      this.#bottom.observe(this.#end);
-    });
-    this.#bottom.observe(this.#end);
     fill(
       container,
       h("div", { class: "page-head" }, h("h1", {}, "Machines"), this.#status),
-      h(
-        "div",
-        { class: "toolbar" },
-        field("Filter", this.filter),
-        field("Namespaces", this.namespaces),
-        field("Labels", this.#selector),
-        this.#suggestions,
-      ),
+      toolbar(this.filter, [["Namespaces", this.namespaces], ["Labels", this.#selector], ["Sort by", this.#sorting]]),
+      this.#suggestions,
       this.problem,
       this.#empty,
+      this.#skeleton,
       this.#table,
-      this.#end,
     );
   }
 
   begin() {
     const { machines } = this.context;
-    this.#rows = new Rows();
-    this.#limit = STEP;
+    this.#rows = new Rows(machines.resource);
     this.#keep();
     for (const kind of machines.kinds) {
       this.watch((namespace) => machines.list(kind, namespace), {
@@ -129,6 +123,8 @@ class MachineList extends ListView {
         },
       });
     }
+    this.beside("consolesessions", (sessions) => this.#rows.setSessions(sessions));
+    this.beside("consolerecordings", (recordings) => this.#rows.setRecordings(recordings));
     this.draw();
   }
 
@@ -146,101 +142,143 @@ class MachineList extends ListView {
       filter: this.filter.value,
       selector: this.#selector.value,
       namespaces: this.namespaces.value,
-      column: this.#column,
-      isDescending: this.#isDescending,
+      sort: this.#sorting.value,
     });
   }
 
   filtered() {
-    this.#limit = STEP;
     this.#keep();
     super.filtered();
   }
 
-  #sort(column) {
-    this.#isDescending = column === this.#column && !this.#isDescending;
-    this.#column = column;
+  /** @param {string} sort a column, with a minus for the descending order. */
+  #sort(sort) {
+    this.#order(sort);
     this.#keep();
+    this.keepAddress();
     this.draw();
   }
 
+  #order(sort) {
+    const column = sort.replace(/^-/, "");
+    const isKnown = this.#headers.has(column);
+    this.#column = isKnown ? column : "name";
+    this.#isDescending = isKnown && sort.startsWith("-");
+    // The youngest machine was created last.
+    this.#compare = order(this.#column, (this.#column === "created") !== this.#isDescending);
+    this.#sorting.value = (this.#isDescending ? "-" : "") + this.#column;
+  }
+
   draw() {
-    const compare =
-      this.#column === "created"
-        ? order("created", !this.#isDescending)
-        : order(this.#column, this.#isDescending);
-    const rows = this.#rows.select(this.filter.value, compare);
+    const rows = this.#rows.select(this.filter.value, this.#compare);
     for (const [column, header] of this.#headers) {
       const direction = this.#isDescending ? "descending" : "ascending";
       if (column === this.#column) header.setAttribute("aria-sort", direction);
       else header.removeAttribute("aria-sort");
     }
-    const hasLines = rows.some((row) => row.line || row.problem);
     const namespaces = namespacesOf(this.namespaces.value);
-    this.#table.classList.toggle("no-lines", !hasLines);
+    this.#label("line", rows.some((row) => row.problem) ? "Message" : "Last line");
+    this.#table.classList.toggle("no-users", !rows.some((row) => row.users || row.isRecorded));
+    this.#table.classList.toggle("no-lines", !rows.some((row) => row.line || row.problem));
     this.#table.classList.toggle("one-namespace", namespaces.length === 1 && namespaces[0] !== "");
-    this.#drawRows(rows.slice(0, this.#limit));
+    this.#table.classList.toggle("same-namespace", rows.every((row) => row.namespace === rows[0].namespace));
+    this.#table.hidden = !rows.length;
+    this.#table.setAttribute("aria-rowcount", String(rows.length + 1));
+    this.#body.update(rows);
     this.#drawStatus(rows.length);
+    if (!this.isLoading) this.context.frame.alerts(this.#rows.sick);
   }
 
-  #drawRows(rows) {
-    const now = Date.now();
-    const drawn = new Map();
-    let previous = null;
-    for (const row of rows) {
-      const shown = { ...row, age: age(row.created, now), kind: null };
-      const text = JSON.stringify(shown);
-      let entry = this.#drawn.get(row.key);
-      if (entry?.text !== text) {
-        entry = { element: entry?.element ?? h("tr"), text };
-        renew(entry.element, this.#cells(row, shown.age));
-      }
-      const at = previous ? previous.nextSibling : this.#body.firstChild;
-      if (at !== entry.element) this.#body.insertBefore(entry.element, at);
-      previous = entry.element;
-      drawn.set(row.key, entry);
-    }
-    for (const [key, { element }] of this.#drawn) if (!drawn.has(key)) element.remove();
-    this.#drawn = drawn;
+  #label(column, label) {
+    const { firstChild } = this.#headers.get(column);
+    if (firstChild.textContent !== label) firstChild.textContent = label;
   }
 
-  #cells(row, ageText) {
+  /** What a row shows, beside what is constant. */
+  #shown(row) {
+    const { maySwitch = false } = this.rightsIn(row.namespace);
+    return { ...row, kind: null, age: age(row.created, Date.now()), maySwitch };
+  }
+
+  #cells(row, { age: ageText, maySwitch }) {
     const { link, machines } = this.context;
     const name = machines.routeName(row.kind, row.name);
-    const part = (where, label) =>
-      machines.has(row.kind, where) &&
-      h("a", { href: link(row.namespace, name, where), "aria-label": `${label} of ${printable(row.name)}` }, label);
+    const label = printable(row.name);
+    const action = (href, text) => h("a", { href, "aria-label": `${text} ${label}` }, text);
+    const part = (where, text) => machines.has(row.kind, where) && h("a", { href: link(row.namespace, name, where), class: "part", "aria-label": `${text} of ${label}` }, text);
+    const cell = (column, attributes, ...children) => h("td", { role: "cell", class: classOf(column), ...attributes }, ...children);
+    const power = row.isOff ? "Power on" : "Power off";
     return [
-      h("td", { class: "name" }, h("a", { href: link(row.namespace, name) }, printable(name))),
-      h("td", { class: "namespace" }, printable(row.namespace)),
-      h("td", { class: "state" }, h("span", { class: `badge ${row.health}` }, printable(row.state))),
-      h("td", { class: "pool" }, printable(row.pool)),
-      h("td", { class: "last-line" }, row.problem ? h("span", { class: "problem" }, printable(row.problem)) : h("code", {}, printable(row.line))),
-      h("td", { class: "created", title: row.created }, ageText),
-      h("td", { class: "more" }, part("logs", "Log"), part("screen", "Screen"), part("recordings", "Recordings")),
+      cell("name", {}, h("a", { href: link(row.namespace, name), title: printable(name) }, printable(name))),
+      cell("namespace", {}, printable(row.namespace)),
+      cell("state", {}, h("span", { class: `badge ${row.health}` }, printable(row.state))),
+      cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { class: "visually-hidden" }, "Recorded ")), printable(row.users)),
+      cell("pool", {}, printable(row.pool)),
+      cell("line", { title: printable(row.problem || row.line) }, row.problem ? h("span", { class: "problem" }, printable(row.problem)) : h("code", {}, printable(row.line))),
+      cell("created", { title: zonedTime(row.created) }, ageText),
+      cell(
+        "more", {}, action(link(row.namespace, name), "Open"), action(`${link(row.namespace, name)}?mode=observe`, "Observe"),
+        part("logs", "Log"), part("screen", "Screen"),
+        maySwitch && button(power, () => this.#switch(row), { class: "quiet", "aria-label": `${power} ${label}` }),
+      ),
     ];
+  }
+
+  /** Let a machine run, or stop it after a question. */
+  async #switch(row) {
+    const { api, machines, announce } = this.context;
+    const name = printable(row.name);
+    const question = `Power off ${name}? Its programs end, and its open consoles wait until it runs again.`;
+    if (!row.isOff && !(await confirmed(question, "Power off"))) return;
+    try {
+      await api.request(machines.path(row.namespace, machines.routeName(row.kind, row.name)), {
+        method: "PATCH", headers: { "Content-Type": "application/merge-patch+json" }, body: { spec: { power: row.isOff ? "On" : "Off" } },
+      });
+      announce(`${name} is being powered ${row.isOff ? "on" : "off"}.`);
+    } catch (error) {
+      fill(this.problem, notice("error", `The power of ${name} was not changed: ${printable(error.message)}`));
+    }
+  }
+
+  #filterKeyPressed(event) {
+    /** @type {HTMLElement[]} */
+    const links = [...this.#body.element.querySelectorAll("a")].filter((each) => each.matches(".name a"));
+    if (event.key === "Enter" && links.length === 1) links[0].click();
+    else if (event.key === "ArrowDown") this.#body.focus(0);
+    else return;
+    event.preventDefault();
+  }
+
+  #tableKeyPressed(event) {
+    if (event.key !== "ArrowUp" || !this.#body.element.contains(event.target)) return;
+    event.preventDefault();
+    this.filter.focus();
   }
 
   #drawStatus(count) {
     const total = this.#rows.size;
+    const isUnknown = this.isLoading && !total;
     let empty = null;
-    if (total && !count) empty = notice("empty", "No machine matches the filter.");
+    if (total && !count) empty = emptyState("No machine matches the filter.", "Clear the filter", () => this.#clear(this.filter));
     else if (!total && !this.isLoading && !this.hasProblem) empty = this.#noMachines();
     // A screen reader would read the same notice again.
     if (this.#empty.textContent !== (empty?.textContent ?? "")) fill(this.#empty, empty);
-    this.#table.hidden = !count;
-    let status = this.isLoading && !total ? "Loading…" : countOf(count, total, "machine");
+    this.#skeleton.hidden = !isUnknown;
+    let status = isUnknown ? "Loading…" : countOf(count, total, "machine");
     if (!total && this.hasProblem) status = "";
     if (this.#status.textContent !== status) this.#status.textContent = status;
   }
 
   #noMachines() {
-    if (this.#selector.value.trim()) return notice("empty", "No machine has these labels.");
+    if (this.#selector.value.trim()) return emptyState("No machine has these labels.", "Clear the labels", () => this.#clear(this.#selector));
     const [namespace] = namespacesOf(this.namespaces.value);
-    return notice(
-      "empty",
-      h("p", {}, namespace ? `There are no machines in ${printable(this.namespaces.value)}.` : "There are no machines."),
-      h("p", { class: "dim" }, "They appear here as soon as they are created."),
-    );
+    if (namespace) return emptyState(`There are no machines in ${printable(this.namespaces.value)}.`, "Show all namespaces", () => this.#clear(this.namespaces));
+    return emptyState("There are no machines yet: they appear here as soon as they are created.");
+  }
+
+  #clear(input) {
+    input.value = "";
+    input.dispatchEvent(new Event("input"));
+    input.focus();
   }
 }

@@ -1,8 +1,9 @@
 /** Parts that the views share: tables that keep the focus, menus, downloads. */
 
-import { button, h, printable, renew } from "../dom.js";
+import { button, fill, h, printable, renew } from "../dom.js";
 
 const STEP = 200; // rows that are drawn at once; more follow when the user asks for them
+const SKELETON_ROWS = 6;
 
 /**
  * A table whose rows are kept by key, so that an update does not take the focus or the selection away.
@@ -14,7 +15,8 @@ export class Table {
   #rows = new Map();
   #body = h("tbody");
   #scroll;
-  #empty;
+  #empty = h("div", { hidden: true });
+  #skeleton = skeleton();
   #columns;
 
   /**
@@ -30,20 +32,21 @@ export class Table {
       { class: "scroll facing", hidden: true },
       h("table", { class: "list" }, h("caption", { class: "visually-hidden" }, caption), h("thead", {}, h("tr", {}, heads)), this.#body),
     );
-    this.#empty = h("p", { class: "empty", hidden: true });
-    this.element = h("div", {}, this.#scroll, this.#more, this.#empty);
+    this.element = h("div", {}, this.#scroll, this.#more, this.#empty, this.#skeleton);
   }
 
   /**
    * @param {{key: string}[]} rows a row is drawn again when it differs.
-   * @param {string | false | null} empty the text instead of no rows; none while they are not known.
+   * @param {string | HTMLElement | false | null} empty instead of no rows; false or null while they are not known.
    */
   update(rows, empty) {
     this.#all = rows;
     this.#drawRows();
     this.#scroll.hidden = rows.length === 0;
+    this.#skeleton.hidden = rows.length > 0 || (empty !== null && empty !== false);
     this.#empty.hidden = rows.length > 0 || !empty;
-    this.#empty.textContent = empty || "";
+    const shown = typeof empty === "string" ? emptyState(empty) : empty || null;
+    if (this.#empty.textContent !== (shown?.textContent ?? "")) fill(this.#empty, shown);
   }
 
   #drawRows() {
@@ -100,6 +103,40 @@ export class Table {
 export function countOf(count, total, noun) {
   const nouns = total === 1 ? noun : `${noun}s`;
   return count === total ? `${total} ${nouns}` : `${count} of ${total} ${nouns}`;
+}
+
+/** Bars in the place of rows that have not arrived yet, so that loading does not look like an empty list. */
+export function skeleton() {
+  return h("div", { class: "skeleton", "aria-hidden": "true" }, Array.from({ length: SKELETON_ROWS }, () => h("div", {}, h("span"), h("span"), h("span"))));
+}
+
+/**
+ * What is shown instead of no rows: a sentence, and what the user can do.
+ *
+ * @param {string} sentence
+ * @param {string | false} [label] of the action.
+ * @param {string | (() => void)} [action] an address or what the button does.
+ * @returns {HTMLElement}
+ */
+export function emptyState(sentence, label = "", action = "") {
+  const act = typeof action === "string" ? h("a", { class: "button", href: action }, label) : button(label, action);
+  return h("div", { class: "notice empty", role: "status" }, h("p", {}, sentence), label && h("p", {}, act));
+}
+
+/**
+ * The fields above a list. Where the page is narrow, all but the filter are behind a button.
+ *
+ * @param {HTMLInputElement} filter
+ * @param {[string, HTMLInputElement | HTMLSelectElement][]} others with their labels.
+ * @returns {HTMLElement}
+ */
+export function toolbar(filter, others) {
+  const more = h("div", { class: "more-fields" }, others.map(([label, input]) => field(label, input)));
+  const show = button("Filters", () => {
+    const isOpen = more.classList.toggle("open");
+    show.setAttribute("aria-expanded", String(isOpen));
+  }, { class: "filters-button", "aria-expanded": "false" });
+  return h("div", { class: "toolbar list-toolbar", role: "search" }, field("Filter", filter), show, more);
 }
 
 /**

@@ -6,7 +6,7 @@ import { qualifiedName } from "../machines.js";
 import { itemPath, listPath } from "../objects.js";
 import { age, dateTime, duration, size, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { badge, countOf, field, Table } from "./parts.js";
+import { badge, countOf, emptyState, field, Table } from "./parts.js";
 import { showRecording } from "./recording.js";
 import { rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
 
@@ -75,9 +75,10 @@ class Recordings extends ListView {
       age: age(row.begin, now),
       length: duration((row.end ? Date.parse(row.end) : now) - Date.parse(row.begin)),
     }));
-    const empty = all.length ? "No recording matches the filter." : `There are no recordings: kubectl console ${printable(this.machine?.name ?? "NAME")} --record makes one.`;
-    this.table.update(rows, this.#rows && empty);
-    this.count.textContent = countOf(rows.length, all.length, "recording");
+    const none = `There are no recordings: kubectl console ${printable(this.machine?.name ?? "NAME")} --record makes one.`;
+    const empty = all.length ? "No recording matches the filter." : emptyState(none, !this.machine && "Choose a machine", "#/machines");
+    this.table.update(rows, this.emptyOf(this.#rows, empty));
+    this.count.textContent = this.#rows ? countOf(rows.length, all.length, "recording") : "";
     this.#showHint(new Set(all.map((row) => row.namespace)));
   }
 

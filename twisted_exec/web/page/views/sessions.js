@@ -5,7 +5,7 @@ import { button, fill, h, printable } from "../dom.js";
 import { itemPath, listPath } from "../objects.js";
 import { age, size, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { countOf, Table } from "./parts.js";
+import { countOf, emptyState, Table } from "./parts.js";
 import { connectionOf, order, ownSessions, rowOf, textsOf, THIS_PAGE } from "./session_model.js";
 
 const OPTIONS = {
@@ -59,9 +59,9 @@ class Sessions extends ListView {
       age: age(row.since, now),
       awayFor: age(row.away, now),
     }));
-    const empty = all.length ? "No session matches the filter." : "No console is open.";
-    this.table.update(rows, this.#rows && empty);
-    this.count.textContent = countOf(rows.length, all.length, "session");
+    const empty = all.length ? "No session matches the filter." : emptyState("No console is open.", "Choose a machine", "#/machines");
+    this.table.update(rows, this.emptyOf(this.#rows, empty));
+    this.count.textContent = this.#rows ? countOf(rows.length, all.length, "session") : "";
   }
 
   #columns() {

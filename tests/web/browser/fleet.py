@@ -1,0 +1,115 @@
+"""
+An API server in the test's process, with machines in all states that the page shows, and no pool.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tests import needs
+from tests.apiserver.chain import ChainTestCase
+from tests.apiserver.support import machine
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.resource import Resource
+
+from .chromium import Chromium
+from .user import User, open_user
+
+MACHINES = kinds.MACHINES.resource
+SIZES = {"desktop": (1440, 900), "tablet": (900, 700), "phone": (390, 844)}
+_TOKEN = "token-of-ada"
+_LINE = "[  OK  ] Reached target multi-user.target - Multi-User System, after 41.3 s of firmware."
+_LONG = "rescue-with-a-name-that-is-as-long-as-a-name-of-kubernetes-is"
+_HEALTH = 'at offset 5123 the machine printed "md0: Disk failure on sdb1, disabling device."'
+
+
+class FleetTestCase(ChainTestCase):
+    """A browser and a server whose user ``ada`` may do everything."""
+
+    skip = needs.chromium()
+
+    async def setUp(self) -> None:
+        tokens = Path(self.mktemp())
+        tokens.write_text(f"{_TOKEN},ada,1,system:masters\n")
+        self.token_file = str(tokens)
+        await super().setUp()
+        self.browser = Chromium()
+        self.addCleanup(self.browser.stop)
+        await self.browser.start()
+
+    async def user(self, view: str = "machines", size: tuple[int, int] = SIZES["desktop"]) -> User:
+        """Open a view as ``ada``."""
+        width, height = size
+        url = f"{self.server.url}/console/#/{view}"
+        return await open_user(self.browser, url, _TOKEN, width=width, height=height)
+
+    async def add_machines(self, count: int) -> None:
+        """Create machines ``vm-0000`` and so on, all of them running."""
+        for number in range(count):
+            await self.add_machine(f"vm-{number:04}")
+
+    async def add_machine(
+        self, name: str, state: str = "Running", *conditions: Object, **spec: Any
+    ) -> None:
+        """Create a machine with a state and conditions, which no poollet replaces."""
+        status = {"state": state, "conditions": [*conditions]}
+        await self._add(MACHINES, name, machine(name, **spec)["spec"], status)
+
+    async def _add(self, resource: Resource, name: str, spec: Object, status: Object) -> None:
+        # Past the API, which keeps users from what the server and poollets write.
+        metadata = {"name": name, "namespace": "default", "uid": f"{resource.plural}-{name}"}
+        created = {"creationTimestamp": "2026-11-20T08:00:00Z"}
+        typed = {"apiVersion": resource.api_version, "kind": resource.kind}
+        obj = {**typed, "metadata": metadata | created, "spec": spec, "status": status}
+        await self.storage.create(resource, obj)
+
+    async def add_fleet(self) -> None:
+        """Create machines in all states, sessions, recordings and an alert."""
+        output, ready = condition("ConsoleOutput", "True", _LINE), condition("Ready", "True", "")
+        sick = condition("ConsoleHealthy", "False", _HEALTH, "RaidDegraded")
+        lost = condition("Ready", "False", "The serial line is lost: /dev/ttyS4 does not answer.")
+        await self.add_machine("db-1", "Running", ready, sick)
+        await self.add_machine("db-2", "Running", lost, output)
+        await self.add_machine("build-7", "Shutdown", ready, power="Off")
+        await self.add_machine("build-8", "Pending")
+        await self.add_machine(_LONG, "Running", ready)
+        for number in range(1, 41):
+            await self.add_machine(f"web-{number}", "Running", ready, output)
+        for name, user in (("web-1", "ada"), ("web-1", "bob"), ("web-2", "carol")):
+            await self.add_session(name, user)
+        for name in ("web-2", "web-3"):
+            spec = {"machine": name, "input": "none", "reason": "Ticket 4711"}
+            await self._add(kinds.CONSOLERECORDINGS.resource, name, spec, {"phase": "Recording"})
+        await self.add_alert()
+
+    async def add_session(self, name: str, user: str) -> None:
+        """Create the ConsoleSession of a user of a machine."""
+        session = f"{name}-{user}"
+        spec = {"session": session, "user": user, "machine": name, "mode": "Drive"}
+        where = {"machineResource": "machines.compute.ironcore.dev", "address": "10.0.0.7"}
+        renewed = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+        status = {"role": "Writer", "renewTime": renewed, "leaseDurationSeconds": 3600}
+        await self._add(kinds.CONSOLESESSIONS.resource, session, spec | where, status)
+
+    async def add_alert(self) -> None:
+        """Create a ConsoleAlert."""
+        pattern = {"name": "md-degraded", "literal": "Disk failure", "condition": "RaidDegraded"}
+        spec = {"patterns": [pattern]}
+        pool = {"resource": "machinepools.compute.ironcore.dev", "name": "pool-a", "machines": 45}
+        status = {"pools": [pool | {"state": "Watching", "matches": 1}]}
+        await self._add(kinds.CONSOLEALERTS.resource, "storage", spec, status)
+
+
+def condition(name: str, status: str, message: str, reason: str = "Reported") -> Object:
+    """Return a condition of a machine."""
+    at = "2026-11-20T08:00:00Z"
+    return {
+        "type": name,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": at,
+    }

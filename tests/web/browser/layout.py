@@ -1,0 +1,59 @@
+"""
+Faults of a page's layout that a user sees: overlaps, what is cut off, and what is too small for a finger.
+"""
+
+from __future__ import annotations
+
+import json
+
+from .abstract_page import AbstractPage
+
+FINGER_PIXELS = 44
+"""The smallest width or height that a finger hits; one of the two may be smaller."""
+
+
+async def faults_of(page: AbstractPage, *, taps: bool = False) -> list[str]:
+    """
+    Return what is wrong with the layout of a page, with the elements.
+
+    :param taps: also controls that are too small for a finger.
+    """
+    found = await page.evaluate(_FAULTS % (json.dumps(taps), FINGER_PIXELS))
+    return [str(each) for each in found]
+
+
+# Texts that are cut off need a title, which has the whole; lists and tables scroll inside of themselves.
+_FAULTS = """(() => {
+    const [taps, finger] = [%s, %d];
+    const faults = [];
+    const name = (each) => each.outerHTML.slice(0, 140);
+    const isShown = (each) => each.checkVisibility({visibilityProperty: true, opacityProperty: true}) &&
+        !each.closest('.visually-hidden, .xterm, .ap-player, [inert], .facing thead');
+    const clips = (each) => each && each !== document.body && each !== document.documentElement &&
+        (getComputedStyle(each).overflowX !== 'visible' || clips(each.parentElement));
+    if (document.documentElement.scrollWidth > innerWidth) faults.push('the page scrolls sideways');
+    const all = [...document.querySelectorAll('body *')].filter(isShown);
+    for (const each of all) {
+        const {right, left, width, height} = each.getBoundingClientRect();
+        if (width && height && (right > innerWidth + 1 || left < -1) && !clips(each.parentElement))
+            faults.push('outside of the window: ' + name(each));
+        const {overflowX} = getComputedStyle(each);
+        const isCut = each.scrollWidth > each.clientWidth + 1 && /hidden|clip/.test(overflowX) && each.clientWidth;
+        if (isCut && !each.matches('input, select') && !each.closest('[title]') && !each.querySelector('[title]'))
+            faults.push('cut off: ' + name(each));
+    }
+    const controls = all.filter((each) => each.matches('a, button, input, select, textarea, summary') && !each.closest('.log, .screen'));
+    const boxes = controls.map((each) => [each, each.getBoundingClientRect()]).filter(([, box]) => box.width && box.height);
+    boxes.forEach(([one, a], at) => {
+        if (taps && a.height < finger - 0.5 && !one.closest('.visually-hidden, p, .brand') && one.matches(':not(.brand, .skip)'))
+            faults.push('only ' + Math.round(a.height) + ' px high: ' + name(one));
+        for (const [other, b] of boxes.slice(at + 1)) {
+            if (one.contains(other) || other.contains(one)) continue;
+            const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+            const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+            const isBeneath = [one, other].some((each) => each.closest('[popover], dialog, .menu-items, thead, .skip'));
+            if (wide > 1 && high > 1 && !isBeneath) faults.push('overlap: ' + name(one) + ' and ' + name(other));
+        }
+    });
+    return [...new Set(faults)].slice(0, 12);
+})()"""

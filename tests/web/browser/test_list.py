@@ -1,0 +1,237 @@
+"""
+The list of machines and the other lists in a real browser: what they show, at three sizes, and by keyboard.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .fleet import MACHINES, SIZES, FleetTestCase
+from .layout import faults_of
+from .user import User
+
+VIEWS = ("machines", "sessions", "recordings", "alerts", "consoles")
+MANY = 10_000
+_FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+_ROWS = "document.querySelectorAll('.visible-rows tr')"
+_FOCUSED = "document.activeElement.closest('tr')?.querySelector('.name').textContent"
+
+
+def row(name: str) -> str:
+    """Return an expression: the row of a machine."""
+    return f"[...{_ROWS}].find((each) => each.querySelector('.name')?.textContent === {json.dumps(name)})"
+
+
+class ListTests(FleetTestCase):
+    """Machines in all states, users, recordings and an alert."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        await self.add_fleet()
+
+    async def text_of(self, user: User, name: str, column: str) -> Any:
+        """Return the text of a cell."""
+        return await user.page.evaluate(f"{row(name)}.querySelector('.{column}').innerText.trim()")
+
+    async def test_layout(self) -> None:
+        """At no size does any view of lists overlap, reach beyond the window or cut off what has no title."""
+        user = await self.user()
+        await user.page.until(row("web-1"))
+        for view in VIEWS:
+            for name, (width, height) in SIZES.items():
+                await user.page.resize(width, height)
+                await user.open(view)
+                await user.page.until("!document.querySelector('.skeleton:not([hidden])')")
+                await user.page.until("document.querySelector('#view > .view')?.innerText")
+                await user.page.evaluate(_FRAME)
+                faults = await faults_of(user.page, taps=name == "phone")
+                self.assertEqual(faults, [], f"{view}, {name}")
+        self.assertEqual(user.faults(), [])
+
+    async def test_rows(self) -> None:
+        """
+        A row says who is there, whether it is recorded, and what is wrong instead of the last line; a
+        console that is not healthy is not green, and the number of these is beside Alerts.
+        """
+        user = await self.user()
+        await user.page.until(f"/ada, bob/.test({row('web-1')}?.innerText)")
+        await user.page.until(f"{row('web-3')}.querySelector('.recorded')")
+        self.assertEqual(
+            await self.text_of(user, "db-1", "last-line"),
+            'RaidDegraded: "md0: Disk failure on sdb1, disabling device."',
+        )
+        self.assertTrue(
+            await user.page.evaluate(f"{row('db-1')}.querySelector('.badge.bad') !== null")
+        )
+        self.assertIn("multi-user", await self.text_of(user, "web-1", "last-line"))
+        self.assertEqual(await self.text_of(user, "build-7", "more button"), "Power on")
+        number = "document.querySelector('nav a[href=\"#/alerts\"] .count').innerText.trim()"
+        await user.page.until(f"/^1\\b/.test({number})")
+
+    async def test_power(self) -> None:
+        """Power off asks first, power on does not; the machine's spec says which."""
+        user = await self.user()
+        await user.page.until(row("web-1"))
+        await user.click_text("button", "Power on build-7")
+        await user.page.until(f"/Power off/.test({row('build-7')}.innerText)")
+        await user.click_text("button", "Power off web-1")
+        await user.click_text("dialog button", "Power off")
+        await user.page.until(f"/Power on/.test({row('web-1')}.innerText)")
+        powers = [
+            (await self.admin.get(MACHINES, name, "default"))["spec"]["power"]
+            for name in ("build-7", "web-1")
+        ]
+        self.assertEqual(powers, ["On", "Off"])
+
+    async def test_address(self) -> None:
+        """The filter and the order are in the address, which shows another user the same rows; Back works."""
+        user = await self.user()
+        await user.page.until(row("web-1"))
+        await user.page.press("/")
+        await user.page.type("web-3")
+        await user.click_text("th button", "Name")
+        await user.page.until("location.hash === '#/machines?filter=web-3&sort=-name'")
+        names = f"[...{_ROWS}].map((each) => each.querySelector('.name').textContent).join(' ')"
+        shown = await user.page.until(f"/^web-39 .* web-3$/.test({names}) && {names}")
+        await user.open("sessions")
+        await user.until_page("10.0.0.7")
+        await user.page.evaluate("history.back()")
+        await user.page.until(f"{names} === {json.dumps(shown)}")
+        other = await self.user("machines?filter=web-3&sort=-name")
+        await other.page.until(f"{names} === {json.dumps(shown)}")
+
+    async def test_keyboard(self) -> None:
+        """`/` leads to the filter, arrows move through the rows, and Enter opens the console."""
+        user = await self.user()
+        await user.page.until(row("web-1"))
+        await user.page.press("/")
+        await user.page.until("document.activeElement.id === 'machine-filter'")
+        await user.page.press("ArrowDown")
+        await user.page.until(f"{_FOCUSED} === 'build-7'")
+        await user.page.press("ArrowDown")
+        await user.page.until(f"{_FOCUSED} === 'build-8'")
+        await user.page.press("End")
+        await user.page.until(f"{_FOCUSED} === 'web-40'")
+        inside = "document.activeElement.getBoundingClientRect().bottom <= innerHeight"
+        self.assertTrue(await user.page.evaluate(inside))
+        await user.page.press("Home")
+        await user.page.press("ArrowUp")
+        await user.page.until("document.activeElement.id === 'machine-filter'")
+        await user.page.type("web-40")
+        await user.page.press("Enter")
+        await user.page.until("location.hash === '#/machines/default/web-40'")
+
+    async def test_filters_on_phone(self) -> None:
+        """A phone shows one field for the search; a button shows the others, also the order."""
+        user = await self.user(size=SIZES["phone"])
+        await user.page.until(row("web-1"))
+        shown = "[...document.querySelectorAll('.list-toolbar :is(input, select)')].filter((each) => each.offsetParent).length"
+        self.assertEqual(await user.page.evaluate(shown), 1)
+        await user.click_text("button", "Filters")
+        self.assertEqual(await user.page.evaluate(shown), 4)
+        self.assertEqual(await faults_of(user.page, taps=True), [])
+
+
+class EmptyTests(FleetTestCase):
+    """A server without machines."""
+
+    async def test_empty(self) -> None:
+        """Each view says that nothing is there, and what to do."""
+        user = await self.user()
+        for view, text in (
+            ("machines", "There are no machines yet"),
+            ("sessions", "No console is open.[^]*Choose a machine"),
+            ("recordings", "There are no recordings[^]*Choose a machine"),
+            ("alerts", "All consoles are healthy[^]*No alert has matched[^]*There are no alerts"),
+            ("consoles", "No console is open.[^]*Choose a machine"),
+        ):
+            await user.open(view)
+            await user.until_page(text)
+            self.assertEqual(await faults_of(user.page), [], view)
+
+    async def test_filtered(self) -> None:
+        """A filter without a match says so, and a button clears it."""
+        await self.add_machines(1)
+        user = await self.user("machines?filter=nothing")
+        await user.until_page("No machine matches the filter")
+        await user.click_text("button", "Clear the filter")
+        await user.page.until(row("vm-0000"))
+
+    async def test_loading(self) -> None:
+        """While lists load, their places have bars, and nothing says that they are empty."""
+        await self.add_machines(1)
+        user = await self.user("consoles")
+        await user.until_page("No console is open")
+        for view in ("machines", "sessions", "recordings", "alerts"):
+            # The answer never comes, as on a link that has stopped.
+            await user.page.evaluate("self.fetch = () => new Promise(() => {})")
+            await user.open(view)
+            await user.page.until("document.querySelector('.skeleton:not([hidden])')?.offsetParent")
+            text = await user.page.evaluate("document.getElementById('view').innerText")
+            self.assertNotRegex(text, "There are no|No [a-z]|\\b0 ", view)
+
+
+class ManyTests(FleetTestCase):
+    """Ten thousand machines."""
+
+    timeout = 170
+
+    async def test_scroll(self) -> None:
+        """
+        Only the rows in sight are elements, wherever the user scrolls, and readers learn their numbers;
+        the last row is reached by a key, and the row with the focus stays while the user scrolls away.
+        """
+        await self.add_machines(MANY)
+        user = await self.user()
+        await user.until_page(f"{MANY} machines")
+        await user.page.until(row("vm-0000"))
+        self.assertEqual(
+            await user.page.evaluate(
+                "document.querySelector('table').getAttribute('aria-rowcount')"
+            ),
+            str(MANY + 1),
+        )
+        steps = await user.page.evaluate(_SCROLL)
+        self.assertEqual(steps["wrong"], [])
+        self.assertLess(steps["most"], 80)
+        print(
+            f"{MANY} machines: at most {steps['most']} rows, {steps['milliseconds']:.1f} ms of scripts and layout for a step"
+        )
+        await user.page.focus("#machine-filter")
+        await user.page.press("ArrowDown")
+        await user.page.press("End")
+        await user.page.until(f"{_FOCUSED} === 'vm-{MANY - 1}'")
+        await user.page.evaluate(f"scrollTo(0, 0); {_FRAME}")
+        await user.page.until(row("vm-0000"))
+        self.assertEqual(await user.page.evaluate(_FOCUSED), f"vm-{MANY - 1}")
+        await user.page.press("ArrowUp")
+        await user.page.until(f"{_FOCUSED} === 'vm-{MANY - 2}'")
+        self.assertEqual(user.faults(), [])
+
+
+# Scrolls through the list; the rows that the window shows are drawn after each step.
+_SCROLL = f"""(async () => {{
+    const [wrong, steps] = [[], 40];
+    let [most, spent] = [0, 0];
+    for (let step = 0; step <= steps; step++) {{
+        scrollTo(0, document.documentElement.scrollHeight * step / steps);
+        const began = performance.now();
+        dispatchEvent(new Event('scroll'));
+        await new Promise((done) => requestAnimationFrame(done));
+        document.body.getBoundingClientRect();
+        spent += performance.now() - began;
+        await {_FRAME};
+        const rows = [...{_ROWS}];
+        most = Math.max(most, rows.length);
+        const boxes = rows.map((each) => each.getBoundingClientRect());
+        const end = document.querySelector('.visible-rows').getBoundingClientRect().bottom;
+        const bottom = Math.min(innerHeight, end);
+        if (Math.max(...boxes.map((each) => each.bottom)) < bottom - 1) wrong.push('gap at step ' + step);
+        const numbers = rows.map((each) => Number(each.getAttribute('aria-rowindex')));
+        rows.forEach((each, at) => {{
+            if (Number(each.querySelector('.name').textContent.slice(3)) + 2 !== numbers[at]) wrong.push(each.innerText);
+        }});
+    }}
+    return {{wrong, most, milliseconds: spent / steps}};
+}})()"""
