@@ -55,6 +55,18 @@ def javascript() -> str | None:
     return None
 
 
+def axe() -> str | None:
+    """Why accessibility cannot be checked here, or ``None``."""
+    if os.path.isfile(axe_program()):
+        return None
+    return "axe-core is not installed: python -m tests.clients.javascript DIRECTORY"
+
+
+def axe_program() -> str:
+    """The script of axe-core, which checks the page that it runs in."""
+    return os.path.join(node_modules(), "axe-core", "axe.min.js")
+
+
 def node_modules() -> str:
     """Where ``python -m tests.clients.javascript`` has installed what it needs."""
     return os.environ.get("TWISTED_EXEC_NODE_MODULES", "/nonexistent")

@@ -1,5 +1,5 @@
 """
-Installs what the JavaScript client and ``tox -e lint`` need: ``python -m tests.clients.javascript DIRECTORY``.
+Installs what the JavaScript client, tests of accessibility and ``tox -e lint`` need: ``python -m tests.clients.javascript DIRECTORY``.
 
 Exactly what ``package-lock.json`` says, outside of the checkout, and once for each
 content of it: another process that needs the same waits.  Where there is no npm, nothing is done: the tests then say what is missing.

@@ -56,6 +56,7 @@ class Workspace {
     this.element = h(
       "div",
       { class: "workspace" },
+      h("h1", { class: "visually-hidden" }, "Consoles"),
       h(
         "div",
         { class: "tab-bar" },

@@ -26,7 +26,7 @@ export class Table {
    */
   constructor(caption, columns) {
     this.#columns = columns;
-    const heads = columns.map(({ title, class: name }) => h("th", { scope: "col", class: name ?? null }, title));
+    const heads = columns.map(({ title, class: name }) => h("th", { scope: "col", class: name ?? null }, title || h("span", { class: "visually-hidden" }, "Actions")));
     this.#scroll = h(
       "div",
       { class: "scroll facing", hidden: true },
