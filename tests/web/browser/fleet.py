@@ -52,15 +52,31 @@ class FleetTestCase(ChainTestCase):
             await self.add_machine(f"vm-{number:04}")
 
     async def add_machine(
-        self, name: str, state: str = "Running", *conditions: Object, **spec: Any
+        self,
+        name: str,
+        state: str = "Running",
+        *conditions: Object,
+        namespace: str = "default",
+        **spec: Any,
     ) -> None:
         """Create a machine with a state and conditions, which no poollet replaces."""
         status = {"state": state, "conditions": [*conditions]}
-        await self._add(MACHINES, name, machine(name, **spec)["spec"], status)
+        await self._add(MACHINES, name, machine(name, **spec)["spec"], status, namespace)
 
-    async def _add(self, resource: Resource, name: str, spec: Object, status: Object) -> None:
+    async def _add(
+        self,
+        resource: Resource,
+        name: str,
+        spec: Object,
+        status: Object,
+        namespace: str = "default",
+    ) -> None:
         # Past the API, which keeps users from what the server and poollets write.
-        metadata = {"name": name, "namespace": "default", "uid": f"{resource.plural}-{name}"}
+        metadata = {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"{namespace}-{resource.plural}-{name}",
+        }
         created = {"creationTimestamp": "2026-11-20T08:00:00Z"}
         typed = {"apiVersion": resource.api_version, "kind": resource.kind}
         obj = {**typed, "metadata": metadata | created, "spec": spec, "status": status}

@@ -35,8 +35,18 @@ class ListTests(FleetTestCase):
         return await user.page.evaluate(f"{row(name)}.querySelector('.{column}').innerText.trim()")
 
     async def test_layout(self) -> None:
-        """At no size does any view of lists overlap, reach beyond the window or cut off what has no title."""
+        """
+        At no size does any view of lists overlap, reach beyond the window or cut off what has no title,
+        with machines of one namespace and of two.
+        """
         user = await self.user()
+        await self.check_layout(user)
+        await self.add_machine("web-1", namespace="a-team-with-a-long-name")
+        await user.open("machines")
+        await self.check_layout(user)
+
+    async def check_layout(self, user: User) -> None:
+        """Visit all views at all sizes."""
         await user.page.until(row("web-1"))
         for view in VIEWS:
             for name, (width, height) in SIZES.items():
@@ -70,11 +80,13 @@ class ListTests(FleetTestCase):
         await user.page.until(f"/^1\\b/.test({number})")
 
     async def test_power(self) -> None:
-        """Power off asks first, power on does not; the machine's spec says which."""
+        """Power off asks first, power on does not; the button that replaces another has its focus."""
         user = await self.user()
         await user.page.until(row("web-1"))
         await user.click_text("button", "Power on build-7")
         await user.page.until(f"/Power off/.test({row('build-7')}.innerText)")
+        focused = "document.activeElement.getAttribute('aria-label') === 'Power off build-7'"
+        self.assertTrue(await user.page.evaluate(focused))
         await user.click_text("button", "Power off web-1")
         await user.click_text("dialog button", "Power off")
         await user.page.until(f"/Power on/.test({row('web-1')}.innerText)")
@@ -163,9 +175,10 @@ class EmptyTests(FleetTestCase):
         await self.add_machines(1)
         user = await self.user("consoles")
         await user.until_page("No console is open")
+        await user.page.before_scripts(_NO_LISTS)
+        await user.page.reload()
+        await user.page.until("self.areListsLost && document.querySelector('nav a')")
         for view in ("machines", "sessions", "recordings", "alerts"):
-            # The answer never comes, as on a link that has stopped.
-            await user.page.evaluate("self.fetch = () => new Promise(() => {})")
             await user.open(view)
             await user.page.until("document.querySelector('.skeleton:not([hidden])')?.offsetParent")
             text = await user.page.evaluate("document.getElementById('view').innerText")
@@ -210,6 +223,12 @@ class ManyTests(FleetTestCase):
         self.assertEqual(user.faults(), [])
 
 
+# The answers to requests for lists never come, as on a link that has stopped.
+_NO_LISTS = """{
+    const request = self.fetch;
+    self.areListsLost = true;
+    self.fetch = (url, ...more) => (/[?&]limit=/.test(url) ? new Promise(() => {}) : request(url, ...more));
+}"""
 # Scrolls through the list; the rows that the window shows are drawn after each step.
 _SCROLL = f"""(async () => {{
     const [wrong, steps] = [[], 40];

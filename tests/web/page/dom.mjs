@@ -119,7 +119,7 @@ export function install() {
   globalThis.Node = Text;
   globalThis.addEventListener = () => {};
   globalThis.location = { hash: "" };
-  globalThis.history = { replaceState: (state, title, hash) => (location.hash = hash) };
+  globalThis.history = { replaceState: (state, title, hash) => (globalThis.location.hash = hash) };
   globalThis.document = {
     activeElement: null,
     body: new Element("body"),

@@ -18,6 +18,7 @@ export class ListView {
   #hasFixedNamespace;
   #typing = 0;
   #drawing = 0;
+  #addressing = 0;
   /** @type {Set<() => void>} what is to be done before the next drawing. */
   #updates = new Set();
   /** @type {Set<string>} paths that have not answered yet. */
@@ -96,8 +97,7 @@ export class ListView {
   }
 
   stop() {
-    clearTimeout(this.#typing);
-    clearTimeout(this.#drawing);
+    for (const timer of [this.#typing, this.#drawing, this.#addressing]) clearTimeout(timer);
     this.#watches.abort();
     this.#stopped.abort();
   }
@@ -196,8 +196,10 @@ export class ListView {
 
   /** The user has changed the filter. */
   filtered() {
-    this.keepAddress();
     this.draw();
+    // Not at each key: Safari refuses more than 100 changes of the address in 30 seconds.
+    clearTimeout(this.#addressing);
+    this.#addressing = setTimeout(() => this.keepAddress(), TYPED_MILLISECONDS);
   }
 
   /** Let the address say what is shown, without a step of the Back button. */

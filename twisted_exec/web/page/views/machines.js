@@ -207,13 +207,14 @@ class MachineList extends ListView {
     const action = (href, text) => h("a", { href, "aria-label": `${text} ${label}` }, text);
     const part = (where, text) => machines.has(row.kind, where) && h("a", { href: link(row.namespace, name, where), class: "part", "aria-label": `${text} of ${label}` }, text);
     const cell = (column, attributes, ...children) => h("td", { role: "cell", class: classOf(column), ...attributes }, ...children);
+    const text = (column) => cell(column, { title: printable(row[column]) }, printable(row[column]));
     const power = row.isOff ? "Power on" : "Power off";
     return [
       cell("name", {}, h("a", { href: link(row.namespace, name), title: printable(name) }, printable(name))),
-      cell("namespace", {}, printable(row.namespace)),
+      text("namespace"),
       cell("state", {}, h("span", { class: `badge ${row.health}` }, printable(row.state))),
-      cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { class: "visually-hidden" }, "Recorded ")), printable(row.users)),
-      cell("pool", {}, printable(row.pool)),
+      cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { class: row.users ? "visually-hidden" : "" }, "Recorded ")), printable(row.users)),
+      text("pool"),
       cell("line", { title: printable(row.problem || row.line) }, row.problem ? h("span", { class: "problem" }, printable(row.problem)) : h("code", {}, printable(row.line))),
       cell("created", { title: zonedTime(row.created) }, ageText),
       cell(

@@ -104,12 +104,20 @@ export class VisibleRows {
     const shown = this.#draw(row);
     const drawn = JSON.stringify(shown);
     const entry = known ?? { element: h("tr", { role: "row" }), drawn: "" };
-    if (entry.drawn !== drawn) renew(entry.element, this.#cells(row, shown));
+    if (entry.drawn !== drawn) this.#renew(entry.element, this.#cells(row, shown));
     entry.drawn = drawn;
     entry.element.style.setProperty("--at", String(at));
     entry.element.setAttribute("aria-rowindex", String(at + 2)); // 1 has the titles
     this.#drawn.set(row.key, entry);
     return entry;
+  }
+
+  /** Draw the cells of a row; a control in the place of the one that had the focus gets it. */
+  #renew(element, cells) {
+    const controls = () => /** @type {HTMLElement[]} */ ([...element.querySelectorAll("a, button")]);
+    const at = controls().indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    renew(element, cells);
+    if (at >= 0 && !element.contains(document.activeElement)) controls()[at]?.focus({ preventScroll: true });
   }
 
   #keyPressed(event) {
