@@ -11,7 +11,7 @@ export class VisibleRows {
   #draw;
   /** @type {any[]} */
   #rows = [];
-  /** @type {Map<string, {element: HTMLElement, drawn: string}>} rows in the document, by key. */
+  /** @type {Map<string, {element: HTMLElement, drawn: string, at: number}>} rows in the document, by key. */
   #drawn = new Map();
   #frame = 0;
 
@@ -103,11 +103,14 @@ export class VisibleRows {
     const row = this.#rows[at];
     const shown = this.#draw(row);
     const drawn = JSON.stringify(shown);
-    const entry = known ?? { element: h("tr", { role: "row" }), drawn: "" };
+    const entry = known ?? { element: h("tr", { role: "row" }), drawn: "", at: -1 };
     if (entry.drawn !== drawn) this.#renew(entry.element, this.#cells(row, shown));
     entry.drawn = drawn;
-    entry.element.style.setProperty("--at", String(at));
-    entry.element.setAttribute("aria-rowindex", String(at + 2)); // 1 has the titles
+    if (entry.at !== at) {
+      entry.element.style.setProperty("--at", String(at));
+      entry.element.setAttribute("aria-rowindex", String(at + 2)); // 1 has the titles
+    }
+    entry.at = at;
     this.#drawn.set(row.key, entry);
     return entry;
   }
