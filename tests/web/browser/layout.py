@@ -28,7 +28,7 @@ _FAULTS = """(() => {
     const faults = [];
     const name = (each) => each.outerHTML.slice(0, 140);
     const isShown = (each) => each.checkVisibility({visibilityProperty: true, opacityProperty: true}) &&
-        !each.closest('.visually-hidden, .xterm, .ap-player, [inert], .facing thead');
+        !each.closest('.visually-hidden, .xterm, .ap-player, .terminal-box, [inert], .facing thead');
     const clips = (each) => each && each !== document.body && each !== document.documentElement &&
         (getComputedStyle(each).overflowX !== 'visible' || clips(each.parentElement));
     if (document.documentElement.scrollWidth > innerWidth) faults.push('the page scrolls sideways');
@@ -45,7 +45,7 @@ _FAULTS = """(() => {
     const controls = all.filter((each) => each.matches('a, button, input, select, textarea, summary') && !each.closest('.log, .screen'));
     const boxes = controls.map((each) => [each, each.getBoundingClientRect()]).filter(([, box]) => box.width && box.height);
     boxes.forEach(([one, a], at) => {
-        if (taps && a.height < finger - 0.5 && !one.closest('.visually-hidden, p, .brand') && one.matches(':not(.brand, .skip)'))
+        if (taps && a.height < finger - 0.5 && !one.closest('p, .check') && !one.matches('.brand, .skip'))
             faults.push('only ' + Math.round(a.height) + ' px high: ' + name(one));
         for (const [other, b] of boxes.slice(at + 1)) {
             if (one.contains(other) || other.contains(one)) continue;

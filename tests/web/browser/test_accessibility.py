@@ -16,6 +16,7 @@ from tests import needs
 from .abstract_page import AbstractPage
 from .base import WebTestCase
 from .fleet import SIZES, FleetTestCase
+from .layout import faults_of
 from .steps import VM
 from .user import User
 
@@ -56,14 +57,15 @@ class _Visits:
         return found
 
     async def appearances(self, user: User[Any], view: str) -> list[str]:
-        """Return the violations of what is shown, on a desktop and a phone, in light and in dark."""
+        """Return the violations and the faults of the layout, on a desktop and a phone, in light and in dark."""
         found = []
         for name in ("phone", "desktop"):
             await user.page.resize(*SIZES[name])
             for dark in (True, False):
                 await user.page.set_dark(dark)
                 where = f"{view}, {name}, {'dark' if dark else 'light'}"
-                found += [f"{where}: {each}" for each in await violations_of(user.page)]
+                faults = [*await violations_of(user.page), *await faults_of(user.page)]
+                found += [f"{where}: {each}" for each in faults]
         return found
 
 
