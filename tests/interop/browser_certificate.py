@@ -81,7 +81,7 @@ class CertificateTests(WebTestCase):
         await user.click_text("button", "Log out")
         await user.page.until("document.querySelector('dialog[open] input[type=password]')")
         await user.click_text("button", "Continue as grace (client certificate)")
-        await user.until_page("you can type")
+        await user.until_page("You can type")
         self.check_faults()
 
 

@@ -107,7 +107,7 @@ class ProviderTests(WebTestCase):
         await user.click_text("button", LOG_IN)
         await self.log_in(await self.browser.page_at(self.origin))
         await user.page.until(f"!{DIALOG}")
-        await user.until_page("you can type")
+        await user.until_page("You can type")
         await user.type_line("echo after-$((6*7))")
         await user.until_terminal("before-42[^]*after-42")
         self.assertEqual(await self.browser.urls(), pages)

@@ -8,6 +8,9 @@ import json
 
 from .abstract_page import AbstractPage
 
+WINDOWS = ((1440, 900), (900, 700), (390, 844))
+"""Sizes of a desktop, of half of one, and of a phone."""
+
 FINGER_PIXELS = 44
 """The smallest width or height that a finger hits; one of the two may be smaller."""
 
@@ -57,3 +60,49 @@ _FAULTS = """(() => {
     });
     return [...new Set(faults)].slice(0, 12);
 })()"""
+
+_FAULTS_OF_PARTS = """((selectors) => {
+    const faults = [];
+    const parts = selectors.flatMap((selector) => {
+        const found = [...document.querySelectorAll(selector)].filter((each) => each.checkVisibility());
+        if (!found.length) faults.push(`${selector} is not visible`);
+        return found.map((element) => ({name: `${selector} “${element.innerText.slice(0, 30)}”`, element}));
+    });
+    const box = ({element}) => element.getBoundingClientRect();
+    for (const part of parts) {
+        const {left, top, right, bottom} = box(part);
+        if (left < -1 || top < -1 || right > innerWidth + 1 || bottom > innerHeight + 1)
+            faults.push(`${part.name} reaches beyond the window`);
+        const {scrollWidth, clientWidth, scrollHeight, clientHeight} = part.element;
+        if (clientWidth && (scrollWidth > clientWidth + 1 || scrollHeight > clientHeight + 2))
+            faults.push(`${part.name} is cut off`);
+    }
+    parts.forEach((one, at) => parts.slice(at + 1).forEach((other) => {
+        if (one.element.contains(other.element) || other.element.contains(one.element)) return;
+        const [a, b] = [box(one), box(other)];
+        const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (width > 1 && height > 1) faults.push(`${one.name} overlaps ${other.name}`);
+    }));
+    if (document.documentElement.scrollWidth > innerWidth) faults.push('the page scrolls sideways');
+    return faults;
+})(%s)"""
+# Two frames: what was drawn last may be in the second.
+_DRAWN = (
+    "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+)
+
+
+async def layout_faults(page: AbstractPage, *selectors: str) -> list[str]:
+    """
+    Return which parts are missing, cut off, beyond the window, or over each other, in each window.
+
+    :param selectors: of the parts; one that is inside another one may overlap it.
+    """
+    faults = []
+    for width, height in WINDOWS:
+        await page.resize(width, height)
+        await page.evaluate(_DRAWN)
+        found = await page.evaluate(_FAULTS_OF_PARTS % json.dumps(selectors))
+        faults.extend(f"{width}x{height}: {each}" for each in found)
+    return faults

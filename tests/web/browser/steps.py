@@ -82,7 +82,7 @@ class Steps(TestCase):
         """Lose the connection, and load the page again, while a machine prints."""
         await user.until_more_output(FLOOD_BYTES)
         self.deployment.near.cut()
-        await user.until_page("reconnected")
+        await user.until_page("Reconnected")
         await user.until_more_output(FLOOD_BYTES)
         await user.page.reload()
         # The document before it goes on with its output until the new one has arrived.

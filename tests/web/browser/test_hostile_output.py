@@ -89,7 +89,7 @@ class HostileOutputTests(WebTestCase):
         await user.until_page(f"{re.escape(MARKUP)} has taken over")
         await eve.click_text("button", "Observe only")
         await user.click_text("button", "Type here")
-        await user.until_page("you can type")
+        await user.until_page("You can type")
         for route in ("sessions", "machines/default/hostile-1"):
             await user.open(route)
             await user.until_page(re.escape(MARKUP))

@@ -133,7 +133,7 @@ class LoginTests(ChainTestCase):
         self.assertEqual(page.violations + page.exceptions, [])
 
 
-_RECONNECTED = "document.body.innerText.includes('reconnected')"
+_RECONNECTED = "document.body.innerText.includes('Reconnected')"
 
 
 class TolerantDeployment(WebDeployment):
@@ -190,6 +190,6 @@ class ExpiryTests(WebTestCase):
             if time.time() > end and await user.page.evaluate(_RECONNECTED):
                 break
             await pause()
-        await user.page.until("!document.querySelector('.end-panel:not([hidden])')")
+        await user.page.until("!document.querySelector('.panel:not([hidden])')")
         await user.echo("again")
         self.check_faults()

@@ -64,7 +64,7 @@ class WalkTests(WebTestCase):
         """A second user sees the same screen, may not type, and takes over; both see who types."""
         await bob.open(f"{VM}?mode=observe")
         await bob.until_terminal("drive-42")
-        await bob.until_page("observing")
+        await bob.until_page("Observing")
         await bob.click_text("button", "Type here")
         await bob.until_page("the writer is ada")
         await bob.until_terminal("drive-42")
@@ -72,12 +72,12 @@ class WalkTests(WebTestCase):
         await bob.type_line("echo observer-$((6*7))")
         await bob.click_text("button", "Take over")
         await ada.until_page("bob has taken over")
-        await bob.until_page("you can type")
+        await bob.until_page("You can type")
         await bob.type_line("echo taken-$((6*7))")
         for user in (ada, bob):
             self.assertNotIn("observer-", await user.until_terminal("taken-42"))
         await ada.click_text("button", "Take over")
-        await ada.until_page("you can type")
+        await ada.until_page("You can type")
 
     async def log_in_again(self, bob: User) -> None:
         """A token that expires with an open session: the page asks for another, and keeps the screen."""
@@ -87,7 +87,7 @@ class WalkTests(WebTestCase):
         await bob.page.until("document.querySelector('dialog[open] input[type=password]')")
         self.assertIn("taken-42", await bob.text())
         await bob.log_in(tokens["bob"])
-        await bob.until_page("connected")
+        await bob.until_page("Connected")
         await self.users[0].type_line("echo again-$((6*7))")
         await bob.until_terminal("taken-42[^]*again-42")
 
@@ -97,14 +97,14 @@ class WalkTests(WebTestCase):
         begin, and goes on when the machine runs again.
         """
         await self.set_power("Off")
-        await ada.until_page("machine: Shutdown")
+        await ada.until_page("Machine: Shutdown")
         await ada.click_text("button", "Close the console of vm-1")
         await ada.open(VM)
         await ada.until_page("not running[^]*Shutdown: powered off")
-        await ada.page.until(f"document.querySelector(\".end-panel a[href='#/{VM}/logs']\")")
+        await ada.page.until(f"document.querySelector(\".panel a[href='#/{VM}/logs']\")")
         await self.set_power("On")
-        await ada.until_page("you can type")
-        await bob.until_page("observing")
+        await ada.until_page("You can type")
+        await bob.until_page("Observing")
 
     async def set_power(self, power: str) -> None:
         machines = kinds.MACHINES.resource

@@ -25,6 +25,11 @@ export class ApiError extends Error {
   get reason() {
     return this.status.reason ?? "";
   }
+
+  /** Whether the same request may succeed later, or with another token. */
+  get isPassing() {
+    return this.code === 0 || this.code === 401 || this.code >= 500;
+  }
 }
 
 /**

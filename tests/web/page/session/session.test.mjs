@@ -318,7 +318,7 @@ test("a refusal keeps its details", async () => {
   assert.deepEqual([page.state[1].kind, page.state[1].causes], ["machines", causes]);
 });
 
-test("refusals of the first connection are the end; those of later ones may pass", async () => {
+test("a refusal is the end, and one of an overloaded server may pass", async () => {
   const page = await Page.open();
   page.socket.accept();
   page.socket.status({ message: "not found", reason: "NotFound", code: 404 });
@@ -418,7 +418,21 @@ test("a handshake that fails is explained in another way, if there is one", asyn
   const other = await Page.open({ explain: async () => answer });
   other.socket.lose();
   await turn();
-  assert.equal(other.state[1].reason, "Unreachable");
+  assert.equal(other.state[0], "connecting");
+  assert.match(other.state[1].message, /out of reach/);
+});
+
+test("a first connection is tried again while the server is out of reach or overloaded", async () => {
+  const page = await Page.open();
+  page.socket.lose();
+  assert.deepEqual([page.state[0], page.state[1].code], ["connecting", 0]);
+  page.clock.advance(200);
+  page.socket.accept();
+  page.socket.status({ message: "the host is away", reason: "ServiceUnavailable", code: 503 });
+  assert.deepEqual(page.state, ["connecting", { message: "the host is away", code: 503 }]);
+  page.session.reconnectNow();
+  page.accept();
+  assert.equal(page.state[0], "open");
 });
 
 test("a black hole is noticed within 20 seconds, if the server answers questions", async () => {

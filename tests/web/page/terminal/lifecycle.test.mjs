@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { Lifecycle } from "../../../../twisted_exec/web/page/terminal/lifecycle.js";
 import { turn } from "../fakes.mjs";
+import { ApiError } from "../../../../twisted_exec/web/page/api.js";
 
 const WITHDRAWN = { reason: "AuthorizationWithdrawn" };
 const LEFT = { reason: "UserLeft" };
@@ -68,11 +69,12 @@ function begin() {
   const sessions = [];
   const news = [];
   const asked = [];
+  const waits = [];
   let time = 1_000_000;
   const tell = (name) => [name, () => news.push(name)];
   const life = new Lifecycle(
     {
-      ask: () => new Promise((answer) => asked.push(answer)),
+      ask: () => new Promise((answer, fail) => asked.push({ answer, fail })),
       attach: (rights, changed) => {
         sessions.push(new Session(changed));
         return sessions.at(-1);
@@ -85,13 +87,19 @@ function begin() {
       ...Object.fromEntries(["attached", "opened", "lost", "resumed", "ended", "unauthorized", "formerGone", "full"].map(tell)),
     },
     () => time,
+    async (seconds) => waits.push(seconds),
   );
   return {
     life,
     sessions,
     news,
-    answer: async () => {
-      asked.splice(0).forEach((answer) => answer({}));
+    waits,
+    answer: async (rights = {}) => {
+      asked.splice(0).forEach(({ answer }) => answer(rights));
+      await turn();
+    },
+    fail: async (problem) => {
+      asked.splice(0).forEach(({ fail }) => fail(problem));
       await turn();
     },
     pass: (milliseconds) => (time += milliseconds),
@@ -189,6 +197,34 @@ test("a new session follows one of the page before a reload that is over", async
   assert.deepEqual(begun.taken(), ["(ended)", "formerGone", "reopen"]);
   await begun.answer();
   assert.equal(begun.sessions.length, 2);
+});
+
+test("a new session follows one that ended because its server was stopped", async () => {
+  const begun = await opened();
+  begun.session.end({ reason: "ShuttingDown" });
+  assert.deepEqual(begun.taken(), ["(ended)", "formerGone", "reopen"]);
+});
+
+test("a server that does not answer is asked again, and what is typed meanwhile is kept", async () => {
+  const begun = begin();
+  begun.life.open();
+  begun.life.typed("x");
+  for (let count = 0; count < 5; count++) await begun.fail(new ApiError(count ? 503 : 0, "away"));
+  assert.deepEqual(begun.waits, [0.5, 1, 2, 4, 4]);
+  await begun.answer();
+  assert.equal(begun.session.sent, "x");
+  const refused = begin();
+  const opening = refused.life.open();
+  const failing = assert.rejects(opening, /no/);
+  await refused.fail(new ApiError(400, "no"));
+  await failing;
+});
+
+test("a console of which the page knows that it has no session asks for none", async () => {
+  const begun = begin();
+  begun.life.open();
+  await begun.answer({ ending: { reason: "PoweredOff" } });
+  assert.deepEqual([begun.sessions.length, begun.taken()], [0, ["(ended)", "ended"]]);
 });
 
 test("a withdrawn session is opened again with the new token", async () => {

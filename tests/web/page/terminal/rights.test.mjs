@@ -3,13 +3,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { ApiError } from "../../../../twisted_exec/web/page/api.js";
 import { explain, opening } from "../../../../twisted_exec/web/page/terminal/rights.js";
 
 const KIND = { group: "g", version: "v1", plural: "machines", subresources: ["console", "exec"] };
 
+const MACHINE = { metadata: { name: "vm" } };
+
 function context(...allowed) {
   return {
-    api: { can: async (verb, resource, subresource) => allowed.includes(`${verb} ${subresource}`) },
+    api: {
+      can: async (verb, resource, subresource) => allowed.includes(`${verb} ${subresource}`),
+      request: async () => MACHINE,
+    },
     machines: {
       parse: (name) => ({ kind: KIND, name }),
       path: (namespace, name) => `/${namespace}/${name}`,
@@ -23,6 +29,7 @@ test("a console is opened with as much as its user may do", async () => {
     drives: true,
     takesOver: true,
     mayType: true,
+    machine: MACHINE,
     path: "/a/vm/exec",
     query: { stdin: "true", stdout: "true", tty: "true" },
   });
@@ -50,4 +57,12 @@ test("the reason of a refusal is asked with an ordinary request", async () => {
   assert.deepEqual([refusal.code, refusal.message, refusal.causes], [403, "no", [{ reason: "C", message: "no" }]]);
   assert.equal(await explain(failing(400, "other words", "UpgradeRequired"), "/x", {}), null);
   assert.equal(await explain(failing(0, "the server cannot be reached"), "/x", {}), null);
+});
+
+test("a user who may not read the machine opens its console without, and a server that is away is asked again", async () => {
+  const asked = context("get exec");
+  asked.api.request = async () => Promise.reject(new ApiError(403, "forbidden"));
+  assert.equal((await opening(asked, "a", "vm", "drive")).machine, null);
+  asked.api.can = async () => Promise.reject(new ApiError(503, "the server stops"));
+  await assert.rejects(opening(asked, "a", "vm", "drive"), /stops/);
 });

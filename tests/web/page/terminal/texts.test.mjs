@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, demands, droppedKeys, duration, endText, isMachineMissing, isMachineStopped, mayOpenAgain, presentText, recordedFor, recordingNews, roleText, stateText, stoppedText, viewerNames, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, demands, droppedKeys, duration, endText, explained, isMachineMissing, isMachineStopped, mayOpenAgain, presentText, recordedFor, recordingNews, roleText, sentence, stateText, stoppedText, viewerNames, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("durations and amounts have the units of all views", () => {
   assert.deepEqual([3.24, 42.4, 125, 7400].map(duration), ["3.2s", "42s", "2m5s", "123m"]);
@@ -18,16 +18,16 @@ test("keys that may have arrived and keys that were never sent are counted apart
 
 test("each state has a text", () => {
   const lost = stateText("reconnecting", { since: 1000 }, 4200);
-  assert.deepEqual(lost, { kind: "bad", text: "connection lost for 3.2s; reconnecting" });
+  assert.deepEqual(lost, { kind: "bad", text: "Connection lost for 3.2s; reconnecting" });
   assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
-  assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "reconnected after 3.2s; 5.0 KiB of output followed");
-  assert.equal(stateText("open", { resumable: true }, 0).text, "connected");
+  assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "Reconnected after 3.2s; 5.0 KiB of output followed");
+  assert.equal(stateText("open", { resumable: true }, 0).text, "Connected");
 });
 
 test("a connection that came back is soon an ordinary one, and the writer's time goes on", () => {
   const state = { name: "resumed", detail: { seconds: 3, missed: 0 }, at: 1000 };
-  assert.match(presentText(state, 2000).text, /^reconnected after 3/);
-  assert.equal(presentText(state, 60_000).text, "connected");
+  assert.match(presentText(state, 2000).text, /^Reconnected after 3/);
+  assert.equal(presentText(state, 60_000).text, "Connected");
   const viewers = { count: 1, writer: "ada", seconds: 5, at: 1000 };
   assert.match(writerText(viewers, 31_000), /^ada, for 35/);
   assert.equal(writerText({ ...viewers, writer: "" }, 31_000), "nobody");
@@ -49,10 +49,10 @@ test("the user reads when a recording begins or ends, and whose it is", () => {
 test("an observer reads why", () => {
   const session = { mayType: true, isReadOnly: false };
   const observer = { isObserver: true, isDenied: false, writer: "" };
-  assert.equal(roleText({ ...observer, isObserver: false }, session), "you can type");
-  assert.equal(roleText(observer, session), "observing");
-  assert.equal(roleText({ ...observer, writer: "ada" }, session), "observing; the writer is ada");
-  assert.equal(roleText({ ...observer, writer: null }, session), "observing; nobody types");
+  assert.equal(roleText({ ...observer, isObserver: false }, session), "You can type");
+  assert.equal(roleText(observer, session), "Observing");
+  assert.equal(roleText({ ...observer, writer: "ada" }, session), "Observing; the writer is ada");
+  assert.equal(roleText({ ...observer, writer: null }, session), "Observing; nobody types");
   assert.match(roleText({ ...observer, writer: null }, { ...session, isReadOnly: true }), /opened to observe only/);
   for (const denied of [[{ ...observer, isDenied: true }, session], [observer, { mayType: false, isReadOnly: true }]]) {
     assert.match(roleText(...denied), /no right to type/);
@@ -111,4 +111,30 @@ test("a session that ended because its machine does not run differs from others"
   assert.ok(!isMachineStopped({ reason: "NotFound", code: 404, message: "" }));
   assert.equal(stoppedText({ state: "Pending", problem: "no such image" }), "Pending: no such image.");
   assert.equal(stoppedText({ state: "Shutdown", problem: "" }), "Shutdown.");
+});
+
+test("messages begin with a capital, and names stay as they are", () => {
+  assert.equal(sentence("you are the writer of this console"), "You are the writer of this console");
+  assert.equal(sentence("ada has left"), "ada has left");
+  assert.equal(sentence("anton has left"), "anton has left");
+});
+
+test("the first sentence is about the machine, and the server's words follow", () => {
+  const message = 'the poollet of machinepool "rack-7" is not connected';
+  assert.deepEqual(explained(message), { text: "The host of the machine cannot be reached now.", detail: message });
+  assert.deepEqual(explained("no such class"), { text: "No such class", detail: "" });
+});
+
+test("an attempt to connect says what is in the way", () => {
+  assert.equal(attemptText("connecting", {}).text, "");
+  assert.match(attemptText("reconnecting", { unauthorized: true }).text, /login/);
+  assert.match(attemptText("connecting", { message: "no WebSocket", code: 0 }).text, /^The server cannot be reached\. .* by itself/);
+  const busy = attemptText("connecting", { message: "the poollet is not connected", code: 503 });
+  assert.doesNotMatch(busy.text, /poollet/);
+  assert.match(busy.detail, /poollet/);
+});
+
+test("a user reads why a new session begins", () => {
+  assert.match(anewText({ reason: "ShuttingDown" }), /stopped.*as soon as it is back/);
+  assert.match(anewText({ reason: "NotFound" }), /is a new one/);
 });

@@ -46,12 +46,17 @@ export class Reconnecting {
 
   /** Begin: the first attempt of a page at once, the others after a short wait. */
   start() {
-    const isFirst = this.#triedAt === -Infinity;
+    const isFirst = !this.hasBegun;
     this.#startedAt = this.#unreachedAt = this.#clock.now();
     this.#wait = FIRST_WAIT;
     this.#limit = ATTEMPT;
     if (isFirst) this.#try();
     else this.wait(0);
+  }
+
+  /** Whether there was an attempt. */
+  get hasBegun() {
+    return this.#triedAt !== -Infinity;
   }
 
   /** Make no further attempt. */

@@ -11,7 +11,7 @@
  *
  * The states and their details:
  *
- *     connecting                            input waits
+ *     connecting    {message, code}         input waits; without a message this is the first attempt
  *     open          {resumable}             without resumable a lost connection is the end
  *     reconnecting  {since, message, unauthorized}
  *                                           since: milliseconds of the clock; unauthorized: the token is
@@ -35,8 +35,8 @@ const GOING_AWAY = 1001;
 /** Reason of an end: the program of the page's own computer has stopped. */
 export const STOPPED = "WebConsoleStopped";
 const UNREACHABLE =
-  "the browser cannot open a WebSocket to the server: the server is out of reach, or a proxy between them, such as " +
-  "kubectl proxy with a client certificate, does not work with WebSockets";
+  "The server is out of reach, or a proxy in front of it does not pass WebSockets on, as kubectl proxy does with a " +
+  "client certificate.";
 const ROLES = { drive: "drive", observe: "watch", watch: "watch" };
 
 export const systemClock = {
@@ -163,7 +163,8 @@ export class ConsoleSession {
 
   /** Try at once; or find out at once whether an open connection still is one. */
   reconnectNow() {
-    if (this.#name === "reconnecting") this.#reconnecting.now();
+    const isTrying = ["connecting", "reconnecting"].includes(this.#name) && this.#reconnecting.hasBegun;
+    if (isTrying) this.#reconnecting.now();
     else if (this.#isOpen && this.#state.isResumable) this.#liveness.probe();
   }
 
@@ -262,12 +263,9 @@ export class ConsoleSession {
   /** An attempt has failed without an answer. */
   #unreached(message) {
     this.#drop();
-    if (this.#lostAt !== null) {
-      this.#enterOutage({ message, unauthorized: false });
-      this.#reconnecting.unreached();
-    } else {
-      this.#end({ reason: "Unreachable", message: UNREACHABLE });
-    }
+    if (this.#lostAt !== null) this.#enterOutage({ message, unauthorized: false });
+    else this.#enter("connecting", { message: UNREACHABLE, code: 0 });
+    this.#reconnecting.unreached();
   }
 
   /**
@@ -283,8 +281,9 @@ export class ConsoleSession {
     } else if (this.#state.refused(code)) {
       this.#reconnecting.stop();
       this.#reconnecting.now();
-    } else if (this.#lostAt !== null && this.#reconnecting.retries(code, causes)) {
-      this.#enterOutage({ message, unauthorized: false });
+    } else if (this.#reconnecting.retries(code, causes) && (this.#lostAt !== null || code !== 403)) {
+      if (this.#lostAt !== null) this.#enterOutage({ message, code, unauthorized: false });
+      else this.#enter("connecting", { message, code });
       this.#reconnecting.wait(retryAfterSeconds);
     } else {
       this.#end({ reason: reason || "Refused", message, code, kind, causes });

@@ -21,7 +21,7 @@ export class Attachment {
   #first;
   #saved; // session of the page before a reload, or null
   #replayed = 0; // bytes of its output that come again
-  #wasOpen = false;
+  #isReturning; // to a session of the page before a reload, or of a lost connection
   #isReplaced = false;
 
   /**
@@ -30,20 +30,24 @@ export class Attachment {
    * @param {object} options
    * @param {{path: string, query: object}} options.request as rights.js returns it
    * @param {import("./screen.js").Screen} options.screen
-   * @param {object} options.on callbacks as of ConsoleSession, all of them but output() and gap(); and
-   *     tell(text, kind) for the user
+   * @param {object} options.on callbacks as of ConsoleSession, all of them but output() and gap();
+   *     shown(): output goes to the terminal; and tell(text, kind) for the user
    */
   constructor(context, place, { request, screen, on }) {
     this.#context = context;
     this.#place = place;
     this.#screen = screen;
     this.#on = on;
-    this.#saved = context.store.get(keyOf(place));
+    this.#saved = savedSession(context, place);
+    this.#isReturning = this.#saved !== null;
     // Another connection of a session has the path and the query of the first.
     this.#request = this.#saved?.request ?? request;
     this.#first = new FirstScreen({
       read: () => this.#readState(),
-      show: (bytes, count) => screen.write(bytes, () => count && this.session?.taken(count)),
+      show: (bytes, count) => {
+        on.shown?.();
+        screen.write(bytes, () => count && this.session?.taken(count));
+      },
     });
   }
 
@@ -96,9 +100,9 @@ export class Attachment {
     return ![null, this.#token].includes(this.#context.store.get("token"));
   }
 
-  /** Whether it was to go on with a session of the former page, and that one is over. */
+  /** Whether it was to go on with a session, after a reload or a lost connection, and that one is over. */
   isFormerGone(end) {
-    return this.#saved !== null && !this.#wasOpen && isGone(end);
+    return this.#isReturning && isGone(end);
   }
 
   /** Ask the server why it refuses the session; null if it does not. */
@@ -121,7 +125,7 @@ export class Attachment {
       this.#replayed = 0;
     }
     if (state === "ended" || (state === "open" && detail.resumable === false)) this.#first.cancel();
-    if (state === "open" || state === "resumed") this.#wasOpen = true;
+    if (state !== "ended") this.#isReturning = state === "reconnecting" || (this.#isReturning && state === "connecting");
     this.#on.state(state, detail);
   }
 
@@ -140,6 +144,11 @@ export class Attachment {
     const size = `${this.#screen.columns}x${this.#screen.rows}`;
     return readScreen(this.#context, this.#place, { query: { as: "state", size, reason: this.#place.reason } });
   }
+}
+
+/** The session of a console that the store keeps for a reload; null if there is none. */
+export function savedSession({ store }, place) {
+  return store.get(keyOf(place));
 }
 
 /** Forget the session of a console that the store keeps for a reload. */

@@ -1,37 +1,38 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
 import { button, fill, h, printable } from "../dom.js";
-import { Attachment, forget } from "./attachment.js";
+import { Attachment, forget, savedSession } from "./attachment.js";
 import { Clipboard } from "./clipboard.js";
 import { chooseSysrq } from "./dialogs.js";
-import { EndPanel } from "./end_panel.js";
 import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
 import { Lifecycle } from "./lifecycle.js";
-import { MachineWatch } from "./machine_watch.js";
+import { MachineWatch, stateOf } from "./machine_watch.js";
+import { Panel } from "./panel.js";
 import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { droppedKeys, endText, recordingNews } from "./texts.js";
+import { POWERED_OFF, anewText, droppedKeys, endText, recordingNews, sentence } from "./texts.js";
 
 const MESSAGE_MILLISECONDS = 10_000;
+const SHUTDOWN = "Shutdown"; // the state of a machine that is off
 
 let hasToldKeys = false;
 
 export class Console {
   #on;
   #life = new Lifecycle({
-    ask: () => opening(this.context, this.place.namespace, this.place.name, this.place.mode),
+    ask: () => this.#ask(),
     attach: (rights, changed) => this.#attach(rights, changed),
     attached: () => this.#showRole(),
-    state: (name, detail) => this.#status.state(name, detail, this.#life.session?.id ?? ""),
+    state: (name, detail) => this.#stateChanged(name, detail),
     opened: () => this.#opened(),
     lost: () => this.#lost(),
     resumed: () => this.#resumed(),
     ended: (detail) => this.#ended(detail),
     unauthorized: () => this.context.api.dispatchEvent(new Event("unauthorized")),
-    formerGone: () => this.#tell("The session before the reload is over; this is a new one.", ""),
+    formerGone: (detail) => this.#tell(anewText(detail), ""),
     reopen: () => this.reopen(),
     full: () => this.#tell("The connection is slow: this key was not accepted.", "warning"),
   });
@@ -47,6 +48,16 @@ export class Console {
   #recordings = null; // those that the user knows of
   /** @type {MachineWatch | null} */
   #machine = null;
+  /** Whether the terminal has shown nothing yet. */
+  isEmpty = true;
+  /** @type {{text: string, kind: string} | null} */
+  #held = null; // the newest message behind the panel of an attempt to connect
+  /**
+   * The machine as the page knows it; null if unknown.
+   *
+   * @type {{state: string, problem: string, runs: boolean, isOff: boolean} | null}
+   */
+  machine = null;
   // What the user sees.
   /** @type {Screen | null} */
   #screen = null;
@@ -56,7 +67,7 @@ export class Console {
   #messageTimer;
   #role;
   #keys;
-  #end;
+  #panel;
   #status;
 
   /**
@@ -90,7 +101,7 @@ export class Console {
   }
 
   focus() {
-    if (this.#end.isShown) this.#end.focus();
+    if (this.#panel.takesFocus) this.#panel.focus();
     else this.#screen?.focus();
   }
 
@@ -100,6 +111,7 @@ export class Console {
     this.#life.close();
     forget(this.context, this.place);
     this.#status.stop();
+    this.#panel.hide();
     this.#leaveMachine();
     clearTimeout(this.#messageTimer);
     this.#screen?.close();
@@ -130,13 +142,13 @@ export class Console {
     this.#finder = h("form", { class: "finder", role: "search", hidden: true, onsubmit: (event) => event.preventDefault() });
     this.#terminal = h("div", { class: "terminal-box" });
     this.#message = h("div", { class: "message", hidden: true });
-    this.#end = new EndPanel(this);
+    this.#panel = new Panel(this);
     this.#keys = new KeyBar({
       type: (text) => this.type(text),
       isApplication: () => this.#screen?.terminal.modes.applicationCursorKeysMode ?? false,
     });
     this.#status = new StatusLine(this.context, this.place, {
-      reconnect: () => this.#life.session?.reconnectNow(),
+      reconnect: () => this.connectNow(),
     });
     fill(
       this.element,
@@ -147,7 +159,7 @@ export class Console {
         this.#terminal,
         // Over the terminal: another size of it would be another size for the machine.
         h("div", { class: "overlays" }, this.#finder, this.#message),
-        this.#end.element,
+        this.#panel.element,
       ),
       this.#keys.element,
       this.#status.element,
@@ -160,7 +172,7 @@ export class Console {
   }
 
   async #start() {
-    this.#status.state("connecting", {});
+    this.#stateChanged("connecting", {});
     try {
       const loaded = await load();
       if (this.#life.isClosed) return;
@@ -182,21 +194,36 @@ export class Console {
       if (this.isActive) this.#screen.focus();
       await this.#life.open();
     } catch (problem) {
-      this.#end.showMissing(problem);
+      this.#panel.showMissing(problem);
       this.#status.state("ended", {});
     }
   }
 
+  /** Return what the user may do; or why there can be no session, if the machine is known to be off. */
+  async #ask() {
+    const { namespace, name, mode } = this.place;
+    const rights = await opening(this.context, namespace, name, mode);
+    if (!rights.machine) return rights;
+    const machine = (this.machine = stateOf(rights.machine, this.context.machines.parse(name).kind));
+    // The session of the page before a reload waits for the machine.
+    if (machine.state !== SHUTDOWN || savedSession(this.context, this.place)) return rights;
+    return { ending: { reason: POWERED_OFF, message: "This machine is off.", isSeen: true } };
+  }
+
   /** Return the next session, which is not started yet. */
   #attach(rights, changed) {
-    this.#end.hide();
+    if (this.#panel.takesFocus) this.#panel.hide();
     const { path, query } = rights;
     const { reason } = this.place;
     const attachment = new Attachment(this.context, this.place, {
       request: { path, query: { ...query, ...(reason && { reason }) } },
       screen: /** @type {Screen} */ (this.#screen),
       on: {
-        placed: () => this.#status.position(() => this.#life.session?.save()?.position?.offset ?? null),
+        shown: () => this.#shown(),
+        placed: ({ offset, end }) => {
+          if (offset >= (end ?? 0)) this.#shown(); // nothing follows
+          this.#status.position(() => this.#life.session?.save()?.position?.offset ?? null);
+        },
         notice: (mark) => this.#notice(mark),
         viewers: (viewers) => this.#viewersChanged(viewers),
         echo: (microseconds) => this.#status.echo(microseconds),
@@ -214,6 +241,21 @@ export class Console {
   }
 
   // News of the session.
+
+  #stateChanged(name, detail) {
+    this.#status.state(name, detail, this.#life.session?.id ?? "");
+    if (name === "ended") return;
+    if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
+    else this.#shown();
+  }
+
+  /** There is output, or there will be none: the terminal takes the place of the panel. */
+  #shown() {
+    if (!this.isEmpty) return;
+    this.isEmpty = false;
+    this.#panel.hide();
+    if (this.#held) this.#tell(this.#held.text, this.#held.kind);
+  }
 
   #opened() {
     // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
@@ -240,9 +282,9 @@ export class Console {
   }
 
   #ended(detail) {
-    this.#announce(`session ended. ${endText(detail)}`);
-    this.#end.show(detail, this.#rights, this.#status.isReadOnly);
-    if (this.#end.followsMachine) this.#watchMachine();
+    this.#announce(`session ended. ${sentence(endText(detail))}`);
+    this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
+    if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();
     this.#showRole();
   }
@@ -254,10 +296,11 @@ export class Console {
   #watchMachine() {
     const watch = (this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
       const { machine } = watch;
+      this.machine = machine;
       this.#status.machine(machine);
-      this.#end.follow(machine, hasStarted);
+      this.#panel.follow(machine, hasStarted);
     }));
-    this.#end.follow(watch.machine, false);
+    this.#panel.follow(watch.machine, false);
   }
 
   #leaveMachine() {
@@ -268,7 +311,7 @@ export class Console {
 
   #notice(mark) {
     const shown = this.#roles.read(mark);
-    this.#tell(shown, "");
+    this.#tell(sentence(shown), "");
     this.#showRole();
   }
 
@@ -311,6 +354,26 @@ export class Console {
       this.reopen({ mode: "drive" });
     } else {this.#life.session?.role(role);}
     this.focus();
+  }
+
+  /** Try to connect at once. */
+  connectNow() {
+    this.#life.session?.reconnectNow();
+  }
+
+  /** Whether the user may power the machine on; false if it is not off because of that. */
+  async mayPowerOn() {
+    const { namespace } = this.place;
+    const { kind, name } = this.context.machines.parse(this.place.name);
+    if (this.machine === null || !this.machine.isOff) return false;
+    return this.context.api.can("patch", kind.plural, "", namespace, name, kind.group).catch(() => false);
+  }
+
+  async powerOn() {
+    const { api, machines } = this.context;
+    await api.request(machines.path(this.place.namespace, this.place.name), {
+      method: "PATCH", headers: { "Content-Type": "application/merge-patch+json" }, body: { spec: { power: "On" } },
+    });
   }
 
   sendBreak() {
@@ -391,8 +454,14 @@ export class Console {
     }
   }
 
-  /** Show a message over the terminal, and let screen readers say it; warnings stay until dismissed. */
+  /**
+   * Show a message over the terminal, and let screen readers say it; warnings stay until dismissed.
+   *
+   * The newest one before the first screen waits for that.
+   */
   #tell(text, kind) {
+    this.#held = this.#panel.isConnecting ? { text, kind } : null;
+    if (this.#held) return;
     fill(
       this.#message,
       h("span", {}, printable(text)),

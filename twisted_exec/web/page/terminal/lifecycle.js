@@ -12,9 +12,13 @@
  * Any state but Loading and Closed becomes Opening when the console is opened again.
  */
 
+import { sleep } from "../watch.js";
+import { SHUTTING_DOWN } from "./texts.js";
+
 const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
 const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
 const MOST_EARLY = 1000; // keys and pastes
+const WAITS = { first: 0.5, longest: 4 }; // seconds between questions to a server that does not answer
 
 /** Without a session keys are dropped, and a login changes nothing. */
 class State {
@@ -83,23 +87,27 @@ export class Lifecycle {
   #openedAgainAt = 0; // by the page itself
   #on;
   #now;
+  #pause;
 
   /**
    * @param {object} on callbacks.
-   *     ask(): resolves with what the user may do.
+   *     ask(): resolves with what the user may do; or with `{ending}`, why there can be no session now.
    *     attach(rights, changed): returns an Attachment that is not started yet, whose state() is `changed`.
    *     attached(): it is started.
    *     state(name, detail): news of the session, before the following ones.
    *     opened(), lost(), resumed(), ended(detail): the session is so now.
    *     unauthorized(): the user must log in for the session to go on.
-   *     formerGone(): the session of the page before a reload is over; reopen() follows.
+   *     formerGone(detail): the session of the page before a reload, of a lost connection, or of a server that stops is
+   *     over; reopen() follows.
    *     reopen(): the console is to be opened again.
    *     full(): a key was not accepted.
    * @param {() => number} now milliseconds
+   * @param {(seconds: number) => Promise<any>} pause
    */
-  constructor(on, now = Date.now) {
+  constructor(on, now = Date.now, pause = sleep) {
     this.#on = on;
     this.#now = now;
+    this.#pause = pause;
   }
 
   /** The session; null while there is none. */
@@ -129,13 +137,34 @@ export class Lifecycle {
   async open() {
     this.#state.attachment?.replace();
     const opening = this.#enter(new Opening(this.#state.early));
-    const rights = await this.#on.ask();
+    const rights = await this.#rights(opening);
     if (this.#state !== opening) return; // closed, or opened once more
+    if (rights.ending) {
+      this.#enter(new Ended());
+      this.#on.state("ended", rights.ending);
+      this.#on.ended(rights.ending);
+      return;
+    }
     const attachment = this.#on.attach(rights, (name, detail) => this.#changed(attachment, name, detail));
     this.#enter(new Attached(attachment, this.#on));
     attachment.start();
     this.#on.attached();
     for (const bytes of opening.early) this.typed(bytes);
+  }
+
+  /** Ask what the user may do, again and again while the server does not answer or the user has to log in. */
+  async #rights(opening) {
+    for (let wait = WAITS.first; ; wait = Math.min(2 * wait, WAITS.longest)) {
+      try {
+        return await this.#on.ask();
+      } catch (problem) {
+        if (this.#state !== opening) return {};
+        if (!problem.isPassing) throw problem;
+        this.#on.state("connecting", { message: problem.message, code: problem.code });
+      }
+      await this.#pause(wait);
+      if (this.#state !== opening) return {};
+    }
   }
 
   /** End the session. */
@@ -183,8 +212,8 @@ export class Lifecycle {
 
   #ended(attachment, detail) {
     const ended = this.#enter(new Ended());
-    if (attachment.isFormerGone(detail)) {
-      this.#on.formerGone();
+    if (attachment.isFormerGone(detail) || detail.reason === SHUTTING_DOWN) {
+      this.#on.formerGone(detail);
       this.#on.reopen();
       return;
     }

@@ -3,7 +3,7 @@
 import { rowOf } from "../views/machine_rows.js";
 
 export class MachineWatch {
-  /** @type {{state: string, problem: string, runs: boolean} | null} null if unknown. */
+  /** @type {{state: string, problem: string, runs: boolean, isOff: boolean} | null} null if unknown. */
   machine = null;
   #leaving = new AbortController();
   #changed;
@@ -41,8 +41,10 @@ export class MachineWatch {
   }
 }
 
-function stateOf(machine, kind) {
+/** The state of a machine: `{state, problem, runs, isOff}`; isOff: its user has switched it off. */
+export function stateOf(machine, kind) {
   const { state, problem } = rowOf(machine, kind);
+  const isOff = machine.spec?.power === "Off";
   // Some runtimes report nothing new about a machine that is switched off.
-  return { state, problem, runs: state === "Running" && machine.spec?.power !== "Off" };
+  return { state, problem, runs: state === "Running" && !isOff, isOff };
 }

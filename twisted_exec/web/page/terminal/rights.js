@@ -3,33 +3,44 @@
 import { UPGRADE_REQUIRED, causesOf, has, kindOf } from "../details.js";
 
 /**
- * Return what the user may do: `{drives, takesOver, mayType, path, query}` of the request that opens the console.
+ * Return what the user may do: `{drives, takesOver, mayType, path, query}` of the request that opens the console; and
+ * the `machine`, null if the user may not read it.
  *
  * A user without the right to type is attached as an observer. Behind a kube-apiserver, whose roles know no verbs of
  * consoles, opening needs `get` on `machines/exec`; observers use `machines/console`.
  *
  * @param {object} context of the page
  * @param {string} mode drive, observe or takeover
+ * @throws {ApiError} the server does not answer, or wants another token
  */
 export async function opening(context, namespace, routeName, mode) {
   const { api, machines } = context;
   const { kind, name } = machines.parse(routeName);
   const may = (verb, subresource) =>
-    api.can(verb, kind.plural, subresource, namespace, name, kind.group).catch(() => false);
-  const [drives, takesOver, execs] = await Promise.all([
+    api.can(verb, kind.plural, subresource, namespace, name, kind.group).catch(otherwise(false));
+  const path = machines.path(namespace, routeName);
+  const [drives, takesOver, execs, machine] = await Promise.all([
     may("drive", "console"),
     may("takeover", "console"),
     may("get", "exec"),
+    api.request(path).catch(otherwise(null)),
   ]);
   const mayType = drives || execs;
-  const path = machines.path(namespace, routeName);
   const streams = { stdout: "true", tty: "true" };
   if (mode === "observe" || !mayType) {
     const subresource = kind.subresources.includes("console") && !execs ? "console" : "exec";
-    return { drives, takesOver, mayType, path: `${path}/${subresource}`, query: { ...streams, readOnly: "true" } };
+    return { drives, takesOver, mayType, machine, path: `${path}/${subresource}`, query: { ...streams, readOnly: "true" } };
   }
   const force = mode === "takeover" ? { force: "true" } : {};
-  return { drives, takesOver, mayType, path: `${path}/exec`, query: { stdin: "true", ...streams, ...force } };
+  return { drives, takesOver, mayType, machine, path: `${path}/exec`, query: { stdin: "true", ...streams, ...force } };
+}
+
+/** Return what a server answers that refuses to say more. */
+function otherwise(answer) {
+  return (problem) => {
+    if (problem.isPassing) throw problem;
+    return answer;
+  };
 }
 
 /**

@@ -108,7 +108,7 @@ export class StatusLine {
     const isStopped = machine !== null && machine.state !== "Running";
     this.#machineText.hidden = !isStopped || this.#state.name === "ended";
     this.#roleText.hidden = isStopped; // nothing reads what is typed
-    this.#machineText.textContent = isStopped ? `machine: ${printable(machine.state)}` : "";
+    this.#machineText.textContent = isStopped ? `Machine: ${printable(machine.state)}` : "";
     this.#machineText.title = printable(machine?.problem ?? "");
   }
 

@@ -9,7 +9,11 @@ export { size as amount };
 const RESUMED_MILLISECONDS = 10_000;
 /** Reasons of a Status. */
 export const MACHINE_DELETED = "MachineDeleted";
-const POWERED_OFF = "PoweredOff";
+export const POWERED_OFF = "PoweredOff";
+export const SHUTTING_DOWN = "ShuttingDown";
+
+const INNER = /poollet|websocket/i; // parts of the service that its users need not know
+const FIRST_WORD = /^(a|an|from|machine|no|the|there|this|what|you)\b/; // others may be names
 
 /** Return a duration of a connection, in seconds: `3.2s`, `42s` or `2m5s`. */
 export function duration(seconds) {
@@ -24,20 +28,20 @@ export function duration(seconds) {
  * @param {number} now milliseconds
  */
 export function stateText(name, detail, now) {
-  if (name === "connecting") return { kind: "waiting", text: "connecting" };
+  if (name === "connecting") return { kind: "waiting", text: "Connecting" };
   if (name === "reconnecting") {
     const since = duration((now - detail.since) / 1000);
     const what = detail.unauthorized ? "waiting for your login" : "reconnecting";
-    return { kind: "bad", text: `connection lost for ${since}; ${what}` };
+    return { kind: "bad", text: `Connection lost for ${since}; ${what}` };
   }
   if (name === "resumed") {
     const missed = detail.missed ? `; ${size(detail.missed)} of output followed` : "";
-    return { kind: "good", text: `reconnected after ${duration(detail.seconds)}${missed}` };
+    return { kind: "good", text: `Reconnected after ${duration(detail.seconds)}${missed}` };
   }
   if (name === "open") {
-    return { kind: "good", text: detail.resumable === false ? "connected (cannot be resumed)" : "connected" };
+    return { kind: "good", text: detail.resumable === false ? "Connected (cannot be resumed)" : "Connected" };
   }
-  return { kind: "off", text: "ended" };
+  return { kind: "off", text: "Ended" };
 }
 
 /**
@@ -76,11 +80,11 @@ export function writerText(viewers, now) {
  *     write
  */
 export function roleText({ isObserver, isDenied, writer }, { mayType, isReadOnly }) {
-  if (!isObserver) return "you can type";
-  if (isDenied || !mayType) return "observing (no right to type)";
-  if (isReadOnly) return "observing (opened to observe only)";
-  if (writer) return `observing; the writer is ${writer}`;
-  return writer === null ? "observing; nobody types" : "observing";
+  if (!isObserver) return "You can type";
+  if (isDenied || !mayType) return "Observing (no right to type)";
+  if (isReadOnly) return "Observing (opened to observe only)";
+  if (writer) return `Observing; the writer is ${writer}`;
+  return writer === null ? "Observing; nobody types" : "Observing";
 }
 
 /** Return the names of users at a console: this session's with `(you)`, and each other one once. */
@@ -106,6 +110,42 @@ export function recordingNews(before, now) {
   const text = recordedFor(now);
   if (text === recordedFor(before ?? [])) return "";
   return text ? `This console is recorded for ${text}.` : "This console is not recorded any more.";
+}
+
+/** Return a message as a sentence: with a capital, unless it may begin with a name. */
+export function sentence(message) {
+  return FIRST_WORD.test(message) ? message[0].toUpperCase() + message.slice(1) : message;
+}
+
+/**
+ * Return `{text, detail}` of a message of a server: what its user can understand, and its own words if that differs.
+ *
+ * @param {string} message
+ */
+export function explained(message) {
+  if (!INNER.test(message)) return { text: sentence(message), detail: "" };
+  return { text: "The host of the machine cannot be reached now.", detail: message };
+}
+
+/**
+ * Return `{text, detail}` of the attempts to connect, for a panel; empty while the first one goes on.
+ *
+ * @param {string} name of the state of the session
+ * @param {object} state its detail
+ */
+export function attemptText(name, { message = "", code = 0, unauthorized = false }) {
+  if (unauthorized || code === 401) return { text: "Waiting for your login.", detail: "" };
+  if (name === "connecting" && !message) return { text: "", detail: "" };
+  if (!code) return { text: "The server cannot be reached. The page tries again by itself.", detail: message };
+  const { text, detail } = explained(message);
+  return { text: "The console cannot be opened now. The page tries again by itself.", detail: detail || text };
+}
+
+/** Return what a user reads when a new session follows one that has ended so. */
+export function anewText({ reason }) {
+  return reason === SHUTTING_DOWN
+    ? "The server of this console was stopped. A new session opens as soon as it is back."
+    : "The session before is over; this is a new one. Keys that you typed meanwhile were not sent.";
 }
 
 /**

@@ -1,33 +1,44 @@
-/** The panel over a terminal whose session has ended: why, and how to open it again. */
+/** The panel over a terminal without a session: how far it is, or why it has ended and how to open it again. */
 
 import { button, fill, h, printable } from "../dom.js";
 import { requestApproval } from "./approval.js";
-import { MACHINE_DELETED, demands, endText, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
+import { duration } from "../times.js";
+import { MACHINE_DELETED, attemptText, demands, endText, explained, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
 
 const NO_SESSION = "No session";
+const TICK_MILLISECONDS = 1000;
+const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
 
-export class EndPanel {
+export class Panel {
   #owner;
   #waiting;
   /** @type {((machine: any, hasStarted: boolean) => void) | null} */
   #followMachine = null; // if the machine decides what the user can do
+  /** @type {{name: string, detail: any, begin: number, timer: any, draw: () => void} | null} */
+  #attempt = null; // while the session connects
 
   constructor(owner) {
     this.#owner = owner;
-    this.element = h("div", { class: "end-panel", hidden: true, role: "group", "aria-label": "End of the session" });
+    this.element = h("div", { class: "panel", hidden: true, role: "group", "aria-label": "State of the session" });
   }
 
-  get isShown() {
-    return !this.element.hidden;
+  /** Whether the user has something to decide in it: while the session connects, the terminal takes keys. */
+  get takesFocus() {
+    return !this.element.hidden && this.#attempt === null;
+  }
+
+  get isConnecting() {
+    return this.#attempt !== null;
   }
 
   focus() {
-    /** @type {HTMLElement | null} */ (this.element.querySelector("input, .button:not([hidden])"))?.focus();
+    /** @type {HTMLElement | null} */ (this.element.querySelector("input, .button:not([hidden], :disabled)"))?.focus();
   }
 
   hide() {
     this.#waiting?.abort();
     this.#followMachine = null;
+    this.#leaveAttempt();
     const hadFocus = this.element.contains(document.activeElement);
     this.element.hidden = true;
     if (hadFocus) this.#owner.focus();
@@ -43,16 +54,56 @@ export class EndPanel {
     this.#followMachine?.(machine, hasStarted);
   }
 
+  /**
+   * The session connects: show for how long, and what is in the way.
+   *
+   * @param {string} name of the state: connecting, reconnecting, or open while the first output is on its way
+   * @param {object} detail as ConsoleSession says
+   */
+  showConnecting(name, detail) {
+    if (this.#attempt) {
+      Object.assign(this.#attempt, { name, detail });
+      this.#attempt.draw();
+      return;
+    }
+    const title = h("h3", {}, `Connecting to ${printable(this.#owner.place.name)}`);
+    const [state, text, more] = [h("p", { class: "dim" }), h("p"), h("p", { class: "dim" })];
+    const again = button("Try now", () => this.#owner.connectNow(), { class: "primary", hidden: true });
+    const draw = () => {
+      if (!this.#attempt) return;
+      const { name, detail, begin } = this.#attempt;
+      const { runs, state: machine } = this.#owner.machine ?? {};
+      const waited = Date.now() - begin;
+      const attempt = attemptText(name, detail);
+      const machineText = machine ? `The machine is ${runs ? "running" : `in the state ${printable(machine)}`}. ` : "";
+      const step = name === "open" ? "The session is open; its output is on its way" : "Connecting";
+      state.textContent = `${machineText}${step} for ${duration(waited)}.`;
+      text.textContent = printable(attempt.text);
+      more.textContent = waited < PATIENCE_MILLISECONDS ? "" : printable(attempt.detail);
+      again.hidden = !attempt.text;
+      [text, more].forEach((each) => (each.hidden = !each.textContent));
+    };
+    this.#fill("", title, state, text, more, h("div", { class: "actions" }, again, this.#link("logs", "Log"), this.#link("screen", "Screen")));
+    this.element.classList.add("connecting");
+    this.#attempt = { name, detail, begin: Date.now(), timer: setInterval(draw, TICK_MILLISECONDS), draw };
+    draw();
+  }
+
+  #leaveAttempt() {
+    clearInterval(this.#attempt?.timer);
+    this.#attempt = null;
+  }
+
   /** @param {object} ending as ConsoleSession says */
   show(ending, rights, isReadOnly) {
     const required = demands(ending);
-    const text = endText(ending);
+    const { text, detail } = explained(endText(ending));
     if (required.reason || required.approval) {
       this.#showForm(text, required);
     } else if (isMachineMissing(ending)) {
       this.#showNoMachine(text, ending.reason === MACHINE_DELETED);
     } else if (isMachineStopped(ending)) {
-      this.#showStopped(text);
+      this.#showStopped(text, ending.isSeen);
     } else {
       const again = mayOpenAgain(ending)
         ? button("Open again", () => this.#owner.reopen(), { class: "primary" })
@@ -61,7 +112,12 @@ export class EndPanel {
         ending.code === 403 && !isReadOnly && !rights.drives
           ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }))
           : null;
-      this.#fill(NO_SESSION, h("p", {}, printable(text)), h("div", { class: "actions" }, again, observe));
+      this.#fill(
+        NO_SESSION,
+        h("p", {}, printable(text)),
+        detail && h("p", { class: "dim" }, printable(detail)),
+        h("div", { class: "actions" }, again, observe, this.#link("logs", "Log"), this.#link("screen", "Screen")),
+      );
     }
     if (this.#owner.isActive) this.focus();
   }
@@ -79,22 +135,41 @@ export class EndPanel {
     );
   }
 
-  /** Only the start of the machine helps; the user can read its log and its last screen meanwhile. */
-  #showStopped(text) {
+  /**
+   * Only the start of the machine helps; the user can read its log and its last screen meanwhile.
+   *
+   * @param {string} text
+   * @param {boolean} isSeen the page has seen that it does not run, so its next start may have been missed
+   */
+  #showStopped(text, isSeen) {
     const state = h("p", { class: "dim" });
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
+    const power = button("Power on", () => this.#powerOn(power, state), { class: "primary", hidden: true });
+    this.#owner.mayPowerOn().then((may) => (power.hidden = !may));
     this.#fill(
       "The machine is not running",
-      h("p", {}, printable(text)),
+      !isSeen && h("p", {}, printable(text)),
       state,
-      h("div", { class: "actions" }, again, this.#link("logs", "Log"), this.#link("screen", "Screen")),
+      h("div", { class: "actions" }, power, again, this.#link("logs", "Log"), this.#link("screen", "Screen")),
     );
     this.#followMachine = (machine, hasStarted) => {
       const isStopped = machine?.runs === false;
       state.textContent = isStopped ? `${printable(stoppedText(machine))} This console opens as soon as the machine runs.` : "";
-      this.#offer(again, !isStopped);
-      if (hasStarted) this.#owner.reopen();
+      this.#offer(again, machine?.runs === true);
+      if (hasStarted || (isSeen && machine?.runs)) this.#owner.reopen();
     };
+    this.#offer(again, !isSeen);
+  }
+
+  async #powerOn(power, state) {
+    power.disabled = true;
+    try {
+      await this.#owner.powerOn();
+      state.textContent = "The machine starts. This console opens as soon as it runs.";
+    } catch (problem) {
+      power.disabled = false;
+      state.textContent = `The machine could not be powered on: ${printable(problem.message)}`;
+    }
   }
 
   /** A machine that gets the name later is another one: only the user decides to open its console. */
@@ -179,7 +254,9 @@ export class EndPanel {
   }
 
   #fill(title, ...children) {
-    fill(this.element, h("h3", {}, title), ...children);
+    this.#leaveAttempt();
+    this.element.className = this.#owner.isEmpty ? "panel middle" : "panel";
+    fill(this.element, title && h("h3", {}, title), ...children);
     this.element.hidden = false;
   }
 }

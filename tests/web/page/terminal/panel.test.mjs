@@ -5,29 +5,36 @@ import { test } from "node:test";
 
 import { Machines } from "../../../../twisted_exec/web/page/machines.js";
 import { machineLink } from "../../../../twisted_exec/web/page/routes.js";
-import { EndPanel } from "../../../../twisted_exec/web/page/terminal/end_panel.js";
+import { Panel } from "../../../../twisted_exec/web/page/terminal/panel.js";
 import { install } from "../dom.mjs";
+import { turn } from "../fakes.mjs";
 
 install();
 
 const KIND = { group: "compute.ironcore.dev", version: "v1alpha1", plural: "machines", subresources: ["log", "screen"] };
-const OFF = { state: "Shutdown", problem: "powered off", runs: false };
-const RUNNING = { state: "Running", problem: "", runs: true };
+const OFF = { state: "Shutdown", problem: "powered off", runs: false, isOff: true };
+const RUNNING = { state: "Running", problem: "", runs: true, isOff: false };
 const DELETED = { reason: "MachineDeleted", code: 0, message: 'machine "vm" was deleted' };
 const MISSING = { reason: "NotFound", code: 404, message: 'machines "vm" not found', kind: "machines" };
 
-function panel(ending) {
+function panel(ending, { machine = null } = {}) {
   const opened = [];
-  const made = new EndPanel({
+  const powered = [];
+  const made = new Panel({
     context: { machines: new Machines([KIND]), link: machineLink },
     place: { namespace: "default", name: "vm" },
     isActive: true,
+    isEmpty: true,
+    machine,
+    mayPowerOn: async () => machine?.isOff ?? false,
+    powerOn: async () => powered.push("on"),
+    connectNow: () => powered.push("now"),
     reopen: (changes) => opened.push(changes),
     focus: () => {},
   });
-  made.show(ending, { drives: true }, false);
+  if (ending) made.show(ending, { drives: true }, false);
   const labels = () => [...made.element.all("button"), ...made.element.all("a")].filter((each) => !each.hidden).map((each) => each.text);
-  return { made, opened, labels };
+  return { made, opened, powered, labels };
 }
 
 test("a console whose machine is off shows why, leads to its log and screen, and opens when it starts", () => {
@@ -69,5 +76,31 @@ test("a console opens at another machine of the same name only if the user wants
 test("other endings have nothing to do with the machine", () => {
   const { made, labels } = panel({ reason: "SessionDeleted", code: 0, message: "ada deleted it" });
   assert.ok(!made.followsMachine);
-  assert.deepEqual(labels(), ["Open again"]);
+  assert.deepEqual(labels(), ["Open again", "Log", "Screen"]);
+});
+
+test("a machine that is off can be powered on by who may, and its console opens even if its start was missed", async () => {
+  const ending = { reason: "PoweredOff", message: "This machine is off.", isSeen: true };
+  const { made, opened, powered, labels } = panel(ending, { machine: OFF });
+  await turn();
+  assert.deepEqual(labels(), ["Power on", "Log", "Screen"]);
+  made.element.all("button")[0].click();
+  await turn();
+  assert.deepEqual(powered, ["on"]);
+  made.follow(RUNNING, false);
+  assert.equal(opened.length, 1);
+});
+
+test("a console that connects shows the machine, for how long, and what is in the way", () => {
+  const { made, powered, labels } = panel(null, { machine: RUNNING });
+  made.showConnecting("connecting", {});
+  assert.ok(made.isConnecting && !made.takesFocus);
+  assert.match(made.element.text, /^Connecting to vm.*machine is running\. Connecting for /);
+  assert.deepEqual(labels(), ["Log", "Screen"]);
+  made.showConnecting("connecting", { message: "no answer", code: 0 });
+  assert.match(made.element.text, /server cannot be reached/);
+  made.element.all("button")[0].click();
+  assert.deepEqual(powered, ["now"]);
+  made.hide();
+  assert.ok(!made.isConnecting);
 });

@@ -1,0 +1,100 @@
+"""
+The view of a console in a real browser: what its user sees before there is a session, and after one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted_exec.api import kinds
+
+from .base import WebTestCase
+from .layout import layout_faults
+from .steps import VM
+from .user import User
+
+PANEL = ".panel:not([hidden])"
+MACHINES = kinds.MACHINES.resource
+# The centre of the panel is that of the terminal.
+_CENTRED = """(() => {
+    const centre = (each) => {
+        const {left, right, top, bottom} = document.querySelector(each).getBoundingClientRect();
+        return [(left + right) / 2, (top + bottom) / 2];
+    };
+    const [[x, y], [px, py]] = [centre('.terminal-frame'), centre('.panel:not([hidden])')];
+    return Math.abs(x - px) < 3 && Math.abs(y - py) < 3;
+})()"""
+_COUNT_SOCKETS = """(() => {
+    self.sockets = [];
+    const Before = WebSocket;
+    self.WebSocket = class extends Before {
+        constructor(url, protocols) { super(url, protocols); sockets.push(url); }
+    };
+})()"""
+
+
+class ConsoleTests(WebTestCase):
+    """A shell, and a user who logs in with a token."""
+
+    timeout = 170
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        await self.deployment.create_machine("vm-1", "shell")
+        self.pictures = Path(self.mktemp())
+        self.pictures.mkdir()
+
+    async def check_layout(self, user: User, name: str, *selectors: str) -> None:
+        """Fail if a part is hidden, cut off or covered in a window; keep a picture of the last."""
+        self.assertEqual(await layout_faults(user.page, *selectors), [], name)
+        (self.pictures / f"{name}.png").write_bytes(await user.page.screenshot())
+        await user.page.resize(1280, 800)
+
+    async def test_before_session(self) -> None:
+        """
+        A console that connects shows its machine and for how long, not an empty terminal.  One whose
+        machine is off says so without an attempt to connect, powers the machine on, and then opens.
+        """
+        ada = await self.user()
+        await ada.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
+        self.deployment.near.silence()
+        await ada.open(VM)
+        await ada.until_page("Connecting to vm-1[^]*Connecting for \\d")
+        self.assertTrue(await ada.page.evaluate(_CENTRED))
+        await self.check_layout(ada, "connecting", PANEL, f"{PANEL} .button", ".console-head")
+        self.deployment.near.mend()
+        await ada.until_terminal("[#$]$")
+        await ada.page.until(f"!document.querySelector('{PANEL}')")
+        await ada.until_terminal_focus()
+        await ada.click_text("button", "Close the console of vm-1")
+
+        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "Off"}}, "default")
+        await self.deployment.machine_in_state("vm-1", "Shutdown")
+        await ada.page.evaluate(_COUNT_SOCKETS)
+        await ada.open(VM)
+        await ada.until_page("not running[^]*Shutdown: powered off")
+        self.assertTrue(await ada.page.evaluate(_CENTRED))
+        self.assertEqual(await ada.page.evaluate("sockets.filter((each) => /exec/.test(each))"), [])
+        await self.check_layout(ada, "off", PANEL, f"{PANEL} .button", ".console-head")
+        await ada.click_text("button", "Power on")
+        await ada.until_page("You can type")
+        await ada.until_terminal("[#$]$")
+        self.check_faults()
+
+    async def test_server_returns(self) -> None:
+        """
+        A console whose servers were stopped opens again by itself, whether it was open or was opened
+        meanwhile; what its user reads first names the machine, not a part of the service.
+        """
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await self.deployment.end("poollet", kill=False)
+        await ada.page.reload()
+        await ada.until_page("by itself")
+        text = await ada.page.evaluate(f"document.querySelector('{PANEL} p:not(.dim)').innerText")
+        self.assertNotRegex(text, "(?i)poollet|websocket")
+        await self.check_layout(ada, "away", PANEL, f"{PANEL} .button", ".console-head")
+        await self.deployment.start_poollet()
+        await ada.until_page("You can type")
+        await ada.echo("returned")
+        self.check_faults()
