@@ -104,7 +104,7 @@ class Photographer:
         await ada.type_line("uname -sm; echo $((6*7))")
         await ada.until_terminal("42\nweb-1:~#$")
         await bob.open("machines/default/web-1")
-        await bob.until_page("the writer is ada")
+        await bob.until_page("ada types")
         await ada.type_line(_COLOURS)
         await bob.until_terminal("#### ?\nweb-1:~#$")
         await ada.click_text("button", "Split view")

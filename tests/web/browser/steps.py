@@ -69,7 +69,7 @@ class Steps(TestCase):
         await user.until_terminal_focus()
         await user.open_commands()
         await user.page.press("e")
-        await user.until_page("Round trip")
+        await user.until_page("Debug")
         await user.page.press("Enter")
         await user.until_terminal_focus()
         await user.page.type("seq 200\n")

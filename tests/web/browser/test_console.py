@@ -5,6 +5,7 @@ The view of a console in a real browser: what its user sees before there is a se
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from twisted_exec.api import kinds
 
@@ -14,6 +15,7 @@ from .steps import VM
 from .user import User
 
 PANEL = ".panel:not([hidden])"
+BANNER = "console.twisted-exec.dev/banner"
 MACHINES = kinds.MACHINES.resource
 # The centre of the panel is that of the terminal.
 _CENTRED = """(() => {
@@ -44,7 +46,7 @@ class ConsoleTests(WebTestCase):
         self.pictures = Path(self.mktemp())
         self.pictures.mkdir()
 
-    async def check_layout(self, user: User, name: str, *selectors: str) -> None:
+    async def check_layout(self, user: User[Any], name: str, *selectors: str) -> None:
         """Fail if a part is hidden, cut off or covered in a window; keep a picture of the last."""
         self.assertEqual(await layout_faults(user.page, *selectors), [], name)
         (self.pictures / f"{name}.png").write_bytes(await user.page.screenshot())
@@ -98,3 +100,89 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("You can type")
         await ada.echo("returned")
         self.check_faults()
+
+    async def test_console_tools(self) -> None:
+        """
+        The machine's banner is above the terminal, and not output.  A take-over asks once; who has
+        lost the right to type reads to whom.  A search counts what it finds, all output can be copied
+        and saved, and details name people before figures.
+        """
+        banner = "Production: ask #db first.\x1b[31m\nline 2\nline 3\nline 4\nline 5"
+        annotations = {"metadata": {"annotations": {BANNER: banner}}}
+        await self.deployment.client.patch(MACHINES, "vm-1", annotations, "default")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        shown = await ada.page.evaluate("document.querySelector('.banner').innerText")
+        self.assertEqual(shown, "Production: ask #db first.[31m\nline 2\nline 3\nline 4")
+        self.assertNotIn("Production", await ada.text())
+        for word in ("first", "second"):
+            await ada.echo(f"needle-{word}")
+        await self.lose_role(ada)
+        await self.search(ada)
+        await self.check_details(ada)
+        await self.follow_tabs(ada)
+        self.check_faults()
+
+    async def lose_role(self, ada: User[Any]) -> None:
+        bob = await self.user("bob")
+        await bob.open(f"{VM}?mode=observe")
+        await bob.until_page("Observing")
+        await bob.click_text(".console-head button", "Take over")
+        await bob.until_page("ada types at this console")
+        await self.check_layout(bob, "take-over", "dialog", "dialog button")
+        await bob.click_text("dialog button", "Take over")
+        await bob.until_page("You can type")
+        self.assertFalse(await bob.page.evaluate("!!document.querySelector('dialog[open]')"))
+        await ada.until_page("bob types here now")
+        parts = (".message", ".banner", ".status-line", ".console-head", ".console-head .button")
+        await self.check_layout(ada, "lost", *parts)
+        await bob.click_text("button", "Observe only")
+        await ada.click_text("button", "Type here")
+        await ada.until_page("You can type")
+
+    async def search(self, ada: User[Any]) -> None:
+        await ada.open_commands()
+        await ada.page.press("f")
+        await ada.page.type("needle")
+        await ada.until_page("\\d of 4")
+        await self.check_layout(ada, "search", ".finder", ".finder .button", ".finder input")
+        await ada.page.press("Escape")
+        await ada.page.allow("clipboard-read", "clipboard-write")
+        await ada.open_commands()
+        await ada.page.press("y")
+        await ada.until_page("copied")
+        copied = await ada.page.evaluate("navigator.clipboard.readText()")
+        self.assertRegex(
+            copied, "needle-first-42\n[^]*needle-second-42\n".replace("[^]", r"[\s\S]")
+        )
+        await ada.page.evaluate(
+            "URL.createObjectURL = (blob) => { self.saved = blob; return '#'; }"
+        )
+        await ada.open_commands()
+        await ada.page.press("o")
+        await ada.page.until("self.saved")
+        self.assertEqual(await ada.page.evaluate("saved.text()"), copied)
+
+    async def check_details(self, ada: User[Any]) -> None:
+        await ada.open_commands()
+        await ada.page.press("e")
+        await ada.until_page("People[^]*ada[^]*Debug")
+        visible = await ada.page.evaluate("document.querySelector('dialog').innerText")
+        self.assertNotIn("offset", visible)
+        await self.check_layout(ada, "details", "dialog", "dialog .actions .button")
+        await ada.page.press("Escape")
+
+    async def follow_tabs(self, ada: User[Any]) -> None:
+        """All parts of the machine are a click away, also from its console, and back leads back."""
+        for part, expected in (
+            ("Events", "Message"),
+            ("Recordings", "no recordings"),
+            ("Console", ""),
+        ):
+            await ada.click_text(".parts a", part)
+            await ada.until_page(expected)
+            tabs = await ada.page.evaluate(
+                "document.querySelector('.parts').innerText.split(/\\s+/)"
+            )
+            self.assertEqual(tabs, ["Console", "Log", "Screen", "Recordings", "Events"])
+        await ada.until_terminal("needle-second-42")

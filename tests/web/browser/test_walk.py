@@ -61,23 +61,25 @@ class WalkTests(WebTestCase):
         await ada.echo("drive")
 
     async def share(self, ada: User, bob: User) -> None:
-        """A second user sees the same screen, may not type, and takes over; both see who types."""
+        """A second user observes, may not type, and takes over with one question; both see who types."""
         await bob.open(f"{VM}?mode=observe")
         await bob.until_terminal("drive-42")
         await bob.until_page("Observing")
-        await bob.click_text("button", "Type here")
-        await bob.until_page("the writer is ada")
-        await bob.until_terminal("drive-42")
         await ada.until_page("2 viewers")
         await bob.type_line("echo observer-$((6*7))")
-        await bob.click_text("button", "Take over")
-        await ada.until_page("bob has taken over")
+        await self.take_over(bob)
+        await ada.until_page("bob types here now")
         await bob.until_page("You can type")
         await bob.type_line("echo taken-$((6*7))")
         for user in (ada, bob):
             self.assertNotIn("observer-", await user.until_terminal("taken-42"))
-        await ada.click_text("button", "Take over")
+        await self.take_over(ada)
         await ada.until_page("You can type")
+
+    async def take_over(self, user: User) -> None:
+        """Take over a console from another user, which asks once."""
+        await user.click_text(".console-head button", "Take over")
+        await user.click_text("dialog button", "Take over")
 
     async def log_in_again(self, bob: User) -> None:
         """A token that expires with an open session: the page asks for another, and keeps the screen."""
@@ -142,7 +144,7 @@ class WalkTests(WebTestCase):
         """No view is wider than a phone, and a terminal that was hidden meanwhile shows its newest output."""
         await ada.page.resize(*PHONE)
         for route in (
-            *("machines", VM, f"{VM}/logs", f"{VM}/screen", f"{VM}/recordings"),
+            *("machines", VM, f"{VM}/logs", f"{VM}/screen", f"{VM}/recordings", f"{VM}/events"),
             *("sessions", "recordings", "recordings/default/seen", "alerts"),
         ):
             await ada.open(route)

@@ -14,6 +14,7 @@ const PARTS = [
   ["logs", "Log"],
   ["screen", "Screen"],
   ["recordings", "Recordings"],
+  ["events", "Events"],
 ];
 
 export class Frame {
@@ -107,7 +108,17 @@ export class Frame {
 }
 
 /** Return the head of a machine's views, with links to its other parts. */
-export function machineHead({ link, machines }, namespace, name, current) {
+export function machineHead(context, namespace, name, current) {
+  return h(
+    "div",
+    { class: "machine-head" },
+    h("h1", {}, h("span", { class: "dim" }, printable(namespace), " / "), printable(name)),
+    partLinks(context, namespace, name, current),
+  );
+}
+
+/** Return links to the console of a machine and to its other parts. */
+export function partLinks({ link, machines }, namespace, name, current) {
   const { kind } = machines.parse(name);
   const links = PARTS.filter(([part]) => machines.has(kind, part)).map(([part, label]) =>
     h(
@@ -116,12 +127,7 @@ export function machineHead({ link, machines }, namespace, name, current) {
       label,
     ),
   );
-  return h(
-    "div",
-    { class: "machine-head" },
-    h("h1", {}, h("span", { class: "dim" }, printable(namespace), " / "), printable(name)),
-    h("nav", { class: "parts", "aria-label": "Parts of this machine" }, links),
-  );
+  return h("nav", { class: "parts", "aria-label": `Parts of ${printable(name)}` }, links);
 }
 
 /** Return the place of a number beside a link. */

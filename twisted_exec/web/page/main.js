@@ -20,6 +20,7 @@ const VIEWS = {
   logs: () => import("./views/logs.js"),
   screen: () => import("./views/screen.js"),
   recordings: () => import("./views/recordings.js"),
+  events: () => import("./views/events.js"),
   sessions: () => import("./views/sessions.js"),
   alerts: () => import("./views/alerts.js"),
 };
@@ -29,6 +30,7 @@ const TITLES = {
   logs: "Log",
   screen: "Screen",
   recordings: "Recordings",
+  events: "Events",
   sessions: "Sessions",
   alerts: "Alerts",
 };

@@ -1,7 +1,7 @@
 /** Routes in `location.hash`. */
 
 const VIEWS = ["machines", "recordings", "sessions", "alerts", "consoles"];
-const PARTS = ["logs", "screen", "recordings"];
+const PARTS = ["logs", "screen", "recordings", "events"];
 
 /**
  * Return the view and the parameters of a hash; the machine list for anything unknown.

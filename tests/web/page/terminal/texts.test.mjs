@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, anewText, attemptText, demands, droppedKeys, duration, endText, explained, isMachineMissing, isMachineStopped, mayOpenAgain, presentText, recordedFor, recordingNews, roleText, sentence, stateText, stoppedText, viewerNames, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, demands, droppedKeys, duration, endText, explained, isMachineMissing, isMachineStopped, lostText, mayOpenAgain, presentText, recordedFor, recordingNews, roleText, sentence, stateText, stoppedText, viewerNames, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("durations and amounts have the units of all views", () => {
   assert.deepEqual([3.24, 42.4, 125, 7400].map(duration), ["3.2s", "42s", "2m5s", "123m"]);
@@ -30,8 +30,8 @@ test("a connection that came back is soon an ordinary one, and the writer's time
   assert.equal(presentText(state, 60_000).text, "Connected");
   const viewers = { count: 1, writer: "ada", seconds: 5, at: 1000 };
   assert.match(writerText(viewers, 31_000), /^ada, for 35/);
-  assert.equal(writerText({ ...viewers, writer: "" }, 31_000), "nobody");
-  assert.equal(writerText(undefined, 0), "unknown");
+  assert.equal(writerText({ ...viewers, writer: "" }, 31_000), "Nobody");
+  assert.equal(writerText(undefined, 0), "Unknown");
 });
 
 test("the user reads when a recording begins or ends, and whose it is", () => {
@@ -51,7 +51,7 @@ test("an observer reads why", () => {
   const observer = { isObserver: true, isDenied: false, writer: "" };
   assert.equal(roleText({ ...observer, isObserver: false }, session), "You can type");
   assert.equal(roleText(observer, session), "Observing");
-  assert.equal(roleText({ ...observer, writer: "ada" }, session), "Observing; the writer is ada");
+  assert.equal(roleText({ ...observer, writer: "ada" }, session), "Observing; ada types");
   assert.equal(roleText({ ...observer, writer: null }, session), "Observing; nobody types");
   assert.match(roleText({ ...observer, writer: null }, { ...session, isReadOnly: true }), /opened to observe only/);
   for (const denied of [[{ ...observer, isDenied: true }, session], [observer, { mayType: false, isReadOnly: true }]]) {
@@ -137,4 +137,16 @@ test("an attempt to connect says what is in the way", () => {
 test("a user reads why a new session begins", () => {
   assert.match(anewText({ reason: "ShuttingDown" }), /stopped.*as soon as it is back/);
   assert.match(anewText({ reason: "NotFound" }), /is a new one/);
+});
+
+test("the banner of a machine is short and plain", () => {
+  assert.equal(bannerText(undefined), "");
+  assert.equal(bannerText({ no: "text" }), "");
+  assert.equal(bannerText("\n Ask \x1b[31mfirst\r\nthen\ttype \n"), "Ask [31mfirst\nthentype");
+  assert.deepEqual(bannerText(`${"😀".repeat(90)}\n2\n3\n4\n5`).split("\n").map((line) => [...line].length), [80, 1, 1, 1]);
+});
+
+test("a user who has lost the right to type reads to whom", () => {
+  assert.match(lostText({ isDenied: false, writer: "bob" }), /^bob types here now\. You only observe/);
+  assert.match(lostText({ isDenied: true, writer: "" }), /no longer type/);
 });

@@ -34,8 +34,8 @@ export class Clipboard {
     }
   }
 
-  async copy() {
-    const text = this.#console.screen?.selection ?? "";
+  /** Copy the selection, or all output that the terminal has. */
+  async copy(text = this.#console.screen?.selection ?? "") {
     if (!text) {
       this.#tell("Nothing is selected: select text with the mouse, or find it.", "");
       return;

@@ -1,6 +1,9 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
+import { confirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
+import { partLinks } from "../frame.js";
+import { save } from "../views/parts.js";
 import { Attachment, forget, savedSession } from "./attachment.js";
 import { Clipboard } from "./clipboard.js";
 import { chooseSysrq } from "./dialogs.js";
@@ -13,7 +16,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { POWERED_OFF, anewText, droppedKeys, endText, recordingNews, sentence } from "./texts.js";
+import { POWERED_OFF, anewText, droppedKeys, endText, lostText, recordingNews, sentence } from "./texts.js";
 
 const MESSAGE_MILLISECONDS = 10_000;
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
@@ -44,6 +47,7 @@ export class Console {
   // Of the present session.
   #rights = { drives: true, takesOver: false, mayType: true };
   #roles = new Roles();
+  #hasDriven = false; // it could type until now
   /** @type {object[] | null} */
   #recordings = null; // those that the user knows of
   /** @type {MachineWatch | null} */
@@ -55,7 +59,7 @@ export class Console {
   /**
    * The machine as the page knows it; null if unknown.
    *
-   * @type {{state: string, problem: string, runs: boolean, isOff: boolean} | null}
+   * @type {import("./machine_watch.js").MachineWatch["machine"]}
    */
   machine = null;
   // What the user sees.
@@ -63,6 +67,8 @@ export class Console {
   #screen = null;
   #terminal;
   #finder;
+  #found;
+  #banner;
   #message;
   #messageTimer;
   #role;
@@ -130,6 +136,7 @@ export class Console {
       "header",
       { class: "console-head" },
       h("h2", {}, h("span", { class: "dim" }, `${printable(namespace)} / `), printable(name)),
+      partLinks(this.context, namespace, name, ""),
       h("span", { class: "grow" }),
       this.#role,
       button("Find", () => this.find(), { class: "quiet find-button", title: "Find text in the terminal" }),
@@ -141,6 +148,7 @@ export class Console {
     );
     this.#finder = h("form", { class: "finder", role: "search", hidden: true, onsubmit: (event) => event.preventDefault() });
     this.#terminal = h("div", { class: "terminal-box" });
+    this.#banner = h("div", { class: "banner", role: "note", "aria-label": "Note of this machine", hidden: true });
     this.#message = h("div", { class: "message", hidden: true });
     this.#panel = new Panel(this);
     this.#keys = new KeyBar({
@@ -153,6 +161,7 @@ export class Console {
     fill(
       this.element,
       head,
+      this.#banner,
       h(
         "div",
         { class: "terminal-frame" },
@@ -168,7 +177,7 @@ export class Console {
     // Before xterm.js: it would send the text at once.
     this.#terminal.addEventListener("paste", (event) => this.clipboard.pasted(event), { capture: true });
     this.#terminal.addEventListener("drop", (event) => event.preventDefault());
-    buildFinder(this.#finder, this);
+    this.#found = buildFinder(this.#finder, this);
   }
 
   async #start() {
@@ -189,6 +198,7 @@ export class Console {
           this.#status.size(columns, rows);
         },
         key: (event) => this.#on.key(event),
+        found: (index, count) => this.#found(index, count),
       });
       this.#screen.open(this.#terminal);
       if (this.isActive) this.#screen.focus();
@@ -204,7 +214,8 @@ export class Console {
     const { namespace, name, mode } = this.place;
     const rights = await opening(this.context, namespace, name, mode);
     if (!rights.machine) return rights;
-    const machine = (this.machine = stateOf(rights.machine, this.context.machines.parse(name).kind));
+    const machine = stateOf(rights.machine, this.context.machines.parse(name).kind);
+    this.#know(machine);
     // The session of the page before a reload waits for the machine.
     if (machine.state !== SHUTDOWN || savedSession(this.context, this.place)) return rights;
     return { ending: { reason: POWERED_OFF, message: "This machine is off.", isSeen: true } };
@@ -235,6 +246,7 @@ export class Console {
     });
     this.#rights = rights;
     this.#roles = new Roles(attachment.isReadOnly);
+    this.#hasDriven = false;
     this.#recordings = null;
     this.#status.begin(attachment.isReadOnly);
     return attachment;
@@ -296,11 +308,18 @@ export class Console {
   #watchMachine() {
     const watch = (this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
       const { machine } = watch;
-      this.machine = machine;
+      this.#know(machine);
       this.#status.machine(machine);
       this.#panel.follow(machine, hasStarted);
     }));
     this.#panel.follow(watch.machine, false);
+  }
+
+  #know(machine) {
+    this.machine = machine;
+    const text = machine?.banner ?? "";
+    this.#banner.hidden = !text;
+    fill(this.#banner, text.split("\n").map((line) => h("div", {}, printable(line))));
   }
 
   #leaveMachine() {
@@ -311,7 +330,13 @@ export class Console {
 
   #notice(mark) {
     const shown = this.#roles.read(mark);
-    this.#tell(sentence(shown), "");
+    if (this.#hasDriven && this.#roles.isObserver) {
+      const back = this.mayTakeOver && button("Take over", () => this.changeRole("drive"));
+      this.#tell(lostText(this.#roles), "warning", back);
+    } else {
+      this.#tell(sentence(shown), "");
+    }
+    if (this.#roles.isObserver) this.#hasDriven = false;
     this.#showRole();
   }
 
@@ -321,6 +346,8 @@ export class Console {
     this.#recordings = viewers.recordings ?? this.#recordings;
     if (news) this.#tell(news, "");
     if (!viewers.writer) this.#roles.writer = null;
+    // The first of these marks follows the first notice about the role.
+    this.#hasDriven = !this.#roles.isObserver;
     this.#showRole();
   }
 
@@ -346,13 +373,25 @@ export class Console {
     this.focus();
   }
 
-  /** Take over, or become an observer. */
-  changeRole(role = this.#roles.isObserver ? "drive" : "observe") {
+  /** Take over, after one question if another user types, or become an observer. */
+  async changeRole(role = this.#roles.isObserver ? "drive" : "observe") {
+    const { writer } = this;
+    this.#hasDriven = false; // the user's own act is no loss
+    if (role === "drive" && writer) {
+      const name = printable(writer);
+      const isSure = await confirmed(`${name} types at this console. If you take it over, ${name} only observes.`, "Take over");
+      if (!isSure) return this.focus();
+    }
+    this.#message.hidden = true; // of the former role
     // A session that was opened to observe only never gets input: another one takes its place.
-    if (this.#status.isReadOnly && role === "drive") {
-      this.#message.hidden = true; // of the session that ends here
-      this.reopen({ mode: "drive" });
-    } else {this.#life.session?.role(role);}
+    if (this.#status.isReadOnly && role === "drive") this.reopen({ mode: writer && this.#rights.takesOver ? "takeover" : "drive" });
+    else this.#life.session?.role(role);
+    this.focus();
+  }
+
+  /** Save all output that the terminal still has. */
+  saveOutput() {
+    if (this.#screen) save(`${this.place.name}.txt`, [this.#screen.text], "text/plain");
     this.focus();
   }
 
@@ -432,6 +471,19 @@ export class Console {
     return this.#roles.isObserver;
   }
 
+  /** The name of another user who types, as far as an observer knows; empty if there is none. */
+  get writer() {
+    const { isObserver, writer } = this.#roles;
+    return isObserver && writer !== null ? writer || this.#status.writer : "";
+  }
+
+  /** The address of the machine's log; empty if the server has none. */
+  get logLink() {
+    const { machines, link } = this.context;
+    const { namespace, name } = this.place;
+    return machines.has(machines.parse(name).kind, "logs") ? link(namespace, name, "logs") : "";
+  }
+
   get mayTakeOver() {
     if (!this.isOpen) return false;
     if (this.#status.isReadOnly) return this.#rights.mayType;
@@ -440,10 +492,10 @@ export class Console {
   }
 
   #showRole() {
-    const { isObserver, isDenied, writer } = this.#roles;
+    const { isObserver, isDenied } = this.#roles;
     this.#status.role(this.#roles, this.#rights.mayType);
     const { isReadOnly } = this.#status;
-    const typeHere = isReadOnly || writer === null ? "Type here" : "Take over";
+    const typeHere = this.writer ? "Take over" : "Type here";
     this.#role.hidden = !this.isOpen || isDenied || (isReadOnly && !this.mayTakeOver);
     this.#role.textContent = isObserver ? typeHere : "Observe only";
     this.#role.classList.toggle("primary", isObserver);
@@ -458,13 +510,18 @@ export class Console {
    * Show a message over the terminal, and let screen readers say it; warnings stay until dismissed.
    *
    * The newest one before the first screen waits for that.
+   *
+   * @param {string} text
+   * @param {string} kind "warning", "error", or empty
+   * @param {HTMLElement | false} [action] what the user can do about it
    */
-  #tell(text, kind) {
+  #tell(text, kind, action = false) {
     this.#held = this.#panel.isConnecting ? { text, kind } : null;
     if (this.#held) return;
     fill(
       this.#message,
       h("span", {}, printable(text)),
+      action,
       button("×", () => this.#hideMessage(), { class: "quiet icon", "aria-label": "Dismiss this message" }),
     );
     this.#message.className = `message ${kind}`;

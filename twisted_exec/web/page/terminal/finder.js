@@ -2,13 +2,24 @@
 
 import { button, fill, h } from "../dom.js";
 
-/** Fill a form whose owner has `screen` and `endFind()`. */
+/** Return how far a search is: `2 of 7`, or that nothing was found. */
+export function resultText(index, count) {
+  if (!count) return "Not found";
+  if (index < 0) return `${count} or more`;
+  return `${index + 1} of ${count}`;
+}
+
+/**
+ * Fill a form whose owner has `screen`, `endFind()` and `logLink`; return what shows a result of the screen.
+ *
+ * @returns {(index: number, count: number) => void}
+ */
 export function buildFinder(form, owner) {
   const input = h("input", { type: "search", "aria-label": "Text to find", spellcheck: "false", autocomplete: "off" });
   const result = h("span", { class: "dim", role: "status" });
   const find = (options) => {
-    const found = !input.value || owner.screen?.find(input.value, options);
-    result.textContent = found ? "" : "not found";
+    if (input.value) owner.screen?.find(input.value, options);
+    else result.textContent = "";
   };
   input.addEventListener("input", () => find({ incremental: true, backwards: true }));
   form.addEventListener("keydown", (event) => {
@@ -21,6 +32,8 @@ export function buildFinder(form, owner) {
     button("Previous", () => find({ backwards: true })),
     button("Next", () => find({})),
     result,
+    owner.logLink && h("a", { class: "button", href: owner.logLink, title: "Earlier output is in the log" }, "Log"),
     button("×", () => owner.endFind(), { class: "quiet icon", "aria-label": "End the search" }),
   );
+  return (index, count) => (result.textContent = input.value ? resultText(index, count) : "");
 }

@@ -1,9 +1,12 @@
 /** The machine of one console: whether it runs, by a watch of its object. */
 
 import { rowOf } from "../views/machine_rows.js";
+import { bannerText } from "./texts.js";
+
+const BANNER = "console.twisted-exec.dev/banner";
 
 export class MachineWatch {
-  /** @type {{state: string, problem: string, runs: boolean, isOff: boolean} | null} null if unknown. */
+  /** @type {{state: string, problem: string, runs: boolean, isOff: boolean, banner: string} | null} null if unknown. */
   machine = null;
   #leaving = new AbortController();
   #changed;
@@ -41,10 +44,11 @@ export class MachineWatch {
   }
 }
 
-/** The state of a machine: `{state, problem, runs, isOff}`; isOff: its user has switched it off. */
+/** The state of a machine: `{state, problem, runs, isOff, banner}`; isOff: its user has switched it off. */
 export function stateOf(machine, kind) {
   const { state, problem } = rowOf(machine, kind);
   const isOff = machine.spec?.power === "Off";
   // Some runtimes report nothing new about a machine that is switched off.
-  return { state, problem, runs: state === "Running" && !isOff, isOff };
+  const banner = bannerText(machine.metadata?.annotations?.[BANNER]);
+  return { state, problem, runs: state === "Running" && !isOff, isOff, banner };
 }

@@ -3,6 +3,7 @@
 import { loadStyles, loadVendored } from "../dom.js";
 import { guard, onTyped } from "./hostile.js";
 
+export const MOST_FOUND = 500; // places that a search counts and marks
 const SCROLLBACK_ROWS = 10_000;
 const FONT = 'ui-monospace, SFMono-Regular, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const SIZES = { least: 8, usual: 14, most: 32 };
@@ -87,9 +88,10 @@ export class Screen {
   /**
    * @param {Array} loaded what {@link load} resolved with
    * @param {object} options `theme`, `preferences`; `size`: [columns, rows] until the terminal is shown;
-   *     `typed(bytes)`, `resized(columns, rows)`, `key(event)`: false keeps a key from the machine
+   *     `typed(bytes)`, `resized(columns, rows)`, `key(event)`: false keeps a key from the machine;
+   *     `found(index, count)`: what a search has found, -1 for one of more than it counts
    */
-  constructor([{ Terminal }, { FitAddon }, { SearchAddon }], { theme, preferences, size, typed, resized, key }) {
+  constructor([{ Terminal }, { FitAddon }, { SearchAddon }], { theme, preferences, size, typed, resized, key, found }) {
     this.#theme = theme;
     this.#preferences = preferences;
     this.#resized = resized;
@@ -114,7 +116,8 @@ export class Screen {
     onTyped(this.terminal, typed);
     this.terminal.attachCustomKeyEventHandler(key);
     this.#fit = new FitAddon();
-    this.#search = new SearchAddon({ highlightLimit: 500 });
+    this.#search = new SearchAddon({ highlightLimit: MOST_FOUND });
+    this.#search.onDidChangeResults(({ resultIndex, resultCount }) => found(resultIndex, resultCount));
     this.terminal.loadAddon(this.#fit);
     this.terminal.loadAddon(this.#search);
     this.#recolour = () => {
@@ -180,6 +183,18 @@ export class Screen {
     };
     const options = { decorations, incremental };
     return backwards ? this.#search.findPrevious(text, options) : this.#search.findNext(text, options);
+  }
+
+  /** All output that the terminal still has, as text. */
+  get text() {
+    const { active } = this.terminal.buffer;
+    let text = "";
+    for (let at = 0; at < active.length; at++) {
+      const line = active.getLine(at);
+      if (at && !line?.isWrapped) text += "\n";
+      text += line?.translateToString(!active.getLine(at + 1)?.isWrapped) ?? "";
+    }
+    return `${text.trimEnd()}\n`;
   }
 
   endFind() {

@@ -1,4 +1,4 @@
-/** The line below a terminal: state of the connection, roles, recordings and viewers, speed and position. */
+/** The line below a terminal: state of the connection, roles, recordings and viewers, and speed. */
 
 import { ask } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
@@ -28,7 +28,6 @@ export class StatusLine {
   #recorded;
   #names;
   #speed;
-  #position;
   #details;
   #timer;
   #namesTimer;
@@ -59,7 +58,6 @@ export class StatusLine {
     });
     this.#names = h("span", { class: "names" });
     this.#speed = h("span", { class: "speed dim", title: SPEED });
-    this.#position = h("span", { class: "offset dim", title: "How many bytes the machine has printed; its log has the same offsets" });
     this.#details = button("Details", () => this.showDetails(), { class: "quiet small" });
     this.element = h(
       "footer",
@@ -72,7 +70,6 @@ export class StatusLine {
       this.#viewers,
       h("span", { class: "grow" }),
       this.#speed,
-      this.#position,
       this.#details,
     );
     this.#timer = setInterval(() => this.#draw(), TICK_MILLISECONDS);
@@ -123,6 +120,11 @@ export class StatusLine {
     this.#namesTimer = setTimeout(() => this.#nameViewers(), NAMES_MILLISECONDS);
   }
 
+  /** The name of the user who types, as the server said last; empty if nobody does, or if it is unknown. */
+  get writer() {
+    return this.#facts.viewers?.writer ?? "";
+  }
+
   echo(microseconds) {
     this.#facts.echo = microseconds;
     this.#draw();
@@ -140,7 +142,6 @@ export class StatusLine {
   /** @param {() => number|null} offset of the next output */
   position(offset) {
     this.#offset = offset;
-    this.#draw();
   }
 
   async #nameViewers() {
@@ -178,22 +179,25 @@ export class StatusLine {
     const offset = this.#offset();
     const facts = [
       ["State", presentText(this.#state, Date.now()).text],
-      ["Session", this.#session || "unknown"],
-      ["Writer", writerText(viewers, Date.now())],
-      ["Viewers", viewers ? String(viewers.count) : "unknown"],
-      ...(viewers?.recordings ? [["Recorded", viewers.recordings.length ? `for ${recordedFor(viewers.recordings)}` : "no"]] : []),
-      ["Echo", echo === undefined ? "not measured yet" : `${(echo / 1000).toFixed(1)} ms from the machine`],
-      ["Round trip", roundTrip === undefined ? "not measured yet" : `${roundTrip} ms to the runtime and back`],
-      ["Output", offset === null ? "unknown" : `at offset ${offset}`],
+      ["Typing", writerText(viewers, Date.now())],
+      ["Viewers", viewers ? String(viewers.count) : "Unknown"],
+      ...(viewers?.recordings ? [["Recorded", viewers.recordings.length ? `For ${recordedFor(viewers.recordings)}` : "No"]] : []),
+    ];
+    const debug = [
+      ["Session", this.#session || "Unknown"],
+      ["Echo", echo === undefined ? "Not measured yet" : `${(echo / 1000).toFixed(1)} ms from the machine`],
+      ["Round trip", roundTrip === undefined ? "Not measured yet" : `${roundTrip} ms to the runtime and back`],
+      ["Output", offset === null ? "Unknown" : `At offset ${offset}, as in the log`],
       ["Terminal", `${columns} columns, ${rows} rows`],
     ];
     await ask(`Console of ${printable(this.#place.name)}`, (close) =>
       h(
         "div",
         { class: "stack" },
-        h("dl", { class: "facts" }, facts.map(([label, value]) => [h("dt", {}, label), h("dd", {}, printable(value))])),
+        factList(facts),
         h("h3", {}, "People"),
         Array.isArray(people) ? peopleTable(people) : h("p", { class: "dim" }, `Names are not shown: ${printable(people.message)}`),
+        h("details", {}, h("summary", {}, "Debug"), factList(debug)),
         h("div", { class: "actions" }, button("Close", () => close(null), { class: "primary", autofocus: true })),
       ),
     );
@@ -211,9 +215,11 @@ export class StatusLine {
     ];
     const open = name === "open" || name === "resumed";
     this.#speed.textContent = open ? speeds.filter(Boolean).join(" · ") : "";
-    const offset = this.#offset();
-    this.#position.textContent = offset === null ? "" : `offset ${offset}`;
   }
+}
+
+function factList(facts) {
+  return h("dl", { class: "facts" }, facts.map(([label, value]) => [h("dt", {}, label), h("dd", {}, printable(value))]));
 }
 
 function peopleTable(people) {

@@ -12,6 +12,8 @@ export const MACHINE_DELETED = "MachineDeleted";
 export const POWERED_OFF = "PoweredOff";
 export const SHUTTING_DOWN = "ShuttingDown";
 
+const BANNER = { lines: 4, columns: 80 };
+const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
 const INNER = /poollet|websocket/i; // parts of the service that its users need not know
 const FIRST_WORD = /^(a|an|from|machine|no|the|there|this|what|you)\b/; // others may be names
 
@@ -67,8 +69,8 @@ function keys(count) {
 
 /** Return who may type, and for how long by now; `viewers` are those of the moment `at`. */
 export function writerText(viewers, now) {
-  if (!viewers) return "unknown";
-  if (!viewers.writer) return "nobody";
+  if (!viewers) return "Unknown";
+  if (!viewers.writer) return "Nobody";
   return `${viewers.writer}, for ${duration((viewers.seconds ?? 0) + (now - viewers.at) / 1000)}`;
 }
 
@@ -83,7 +85,7 @@ export function roleText({ isObserver, isDenied, writer }, { mayType, isReadOnly
   if (!isObserver) return "You can type";
   if (isDenied || !mayType) return "Observing (no right to type)";
   if (isReadOnly) return "Observing (opened to observe only)";
-  if (writer) return `Observing; the writer is ${writer}`;
+  if (writer) return `Observing; ${writer} types`;
   return writer === null ? "Observing; nobody types" : "Observing";
 }
 
@@ -110,6 +112,23 @@ export function recordingNews(before, now) {
   const text = recordedFor(now);
   if (text === recordedFor(before ?? [])) return "";
   return text ? `This console is recorded for ${text}.` : "This console is not recorded any more.";
+}
+
+/**
+ * Return the banner of a machine: at most four lines of 80 characters, without control characters.
+ *
+ * @param {unknown} text of the annotation
+ */
+export function bannerText(text) {
+  if (typeof text !== "string") return "";
+  const lines = text.trim().split("\n", BANNER.lines).map((line) => [...line.replace(CONTROLS, "")].slice(0, BANNER.columns).join(""));
+  return lines.join("\n").trim();
+}
+
+/** Return what a user reads who has lost the right to type. */
+export function lostText({ isDenied, writer }) {
+  if (isDenied) return "You may no longer type at this console. You only observe.";
+  return `${writer ?? "Nobody"} types here now. You only observe: what you type is not sent.`;
 }
 
 /** Return a message as a sentence: with a capital, unless it may begin with a name. */

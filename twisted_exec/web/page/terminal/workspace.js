@@ -186,6 +186,8 @@ class Workspace {
       { key: "v", label: this.#isSplit ? "One console at a time" : "Split view", action: () => this.toggleSplit() },
       { key: "f", label: "Find text", action: () => console.find() },
       { key: "c", label: "Copy the selection (Ctrl Shift C)", action: () => console.clipboard.copy() },
+      { key: "y", label: "Copy all output as text", action: () => console.clipboard.copy(console.screen?.text) },
+      { key: "o", label: "Save all output as a text file", action: () => console.saveOutput() },
       { key: "i", label: "Insert from the clipboard (Ctrl Shift V)", action: () => console.clipboard.paste(), disabled: !drives },
       { key: "t", label: "Type here, or take over", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
       { key: "r", label: "Release: only observe", action: () => console.changeRole("observe"), disabled: !drives },
