@@ -21,7 +21,7 @@ from .user import User
 RECORDINGS = kinds.CONSOLERECORDINGS.resource
 VM = "machines/default/vm-1"
 FLOOD_BYTES = 400_000
-_PLAYED = "document.querySelector('.player .ap-term-text, .player .ap-term')?.innerText"
+PLAYED = "document.querySelector('.player .ap-term-text, .player .ap-term')?.innerText"
 _NUMBER = re.compile(rb"(?<!\d)\d{15}(?!\d)")
 
 
@@ -50,7 +50,7 @@ class Steps(TestCase):
         await user.until_page("a <b>test</b>")
         await user.page.focus("input[placeholder='1:30 or 90']")
         await user.page.type("3600\n")
-        await user.page.until(f"/recorded-42/.test({_PLAYED})")
+        await user.page.until(f"/recorded-42/.test({PLAYED})")
 
     async def _recording_is(self, state: str) -> None:
         while True:

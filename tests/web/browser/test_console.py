@@ -11,7 +11,7 @@ from twisted_exec.api import kinds
 
 from .base import WebTestCase
 from .layout import layout_faults
-from .steps import VM
+from .steps import PLAYED, VM
 from .user import User
 
 PANEL = ".panel:not([hidden])"
@@ -186,3 +186,33 @@ class ConsoleTests(WebTestCase):
             )
             self.assertEqual(tabs, ["Console", "Log", "Screen", "Recordings", "Events"])
         await ada.until_terminal("needle-second-42")
+
+    async def test_past(self) -> None:
+        """
+        The name of a recording opens it: a frame of it is shown before it plays, input and sizes are
+        markers, and a link leads to a moment.  The screen has one stepper and a slider.
+        """
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await self.play_recording(ada)
+        await ada.open("recordings")
+        await ada.page.click("td a[href='#/recordings/default/seen']")
+        await ada.page.until(f"/recorded-42/.test({PLAYED})")
+        await ada.until_page("0:00 of")
+        parts = (".player-controls", ".player-controls .button", ".player")
+        await self.check_layout(ada, "recording", *parts)
+        await ada.open("recordings/default/seen?at=1")
+        await ada.until_page("0:01 of")
+        await ada.page.allow("clipboard-read", "clipboard-write")
+        await ada.click_text("button", "Copy link to this moment")
+        await ada.until_page("The link to 0:01 is copied")
+        copied = await ada.page.evaluate("navigator.clipboard.readText()")
+        self.assertEqual(copied, f"{self.deployment.console_url}#/recordings/default/seen?at=1")
+
+        await ada.open(f"{VM}/screen")
+        await ada.page.until("document.querySelector('.screen')?.innerText.includes('recorded-42')")
+        steps = (".steps", ".steps .button", ".steps select", ".steps input")
+        await self.check_layout(ada, "screen", *steps)
+        await ada.click_text("button", "Earlier")
+        await ada.until_page("Then: ")
+        self.check_faults()

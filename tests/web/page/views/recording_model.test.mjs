@@ -78,6 +78,12 @@ test("positions of the player and times of the recording convert, with idle time
   assert.equal(new Timeline([], 2).at(3), 3);
 });
 
+test("markers say where a size changes and where typing begins", () => {
+  const events = [[1, "r", "120x40"], [1, "i", "l"], [1, "i", "s"], [20, "i", "x"], [1, "m", ""], [1, "o", "out"]];
+  const marks = new Timeline(events, 2).marks.map(({ at, label }) => [at, label]);
+  assert.deepEqual(marks, [[1, "Resized to 120 × 40"], [2, "Input"], [23, "Input"], [24, "Marker"]]);
+});
+
 test("the page never claims that a recording is verified", () => {
   const cast = parseCast(CAST.join("\n") + "\n");
   const closed = proofOf(object("r"), cast, true);

@@ -1,12 +1,13 @@
 /** The player of asciinema, which is large and is loaded when the first recording is opened. */
 
-import { loadStyles, loadVendored } from "../dom.js";
+import { loadStyles, loadVendored, printable } from "../dom.js";
 
 /**
  * Seconds behind a position that is sought.  The player sums the times of events in another order than the page, and
  * a position that is smaller by the last bit of a number would leave out the event at it: the last one, at the end.
  */
 const MARGIN = 1e-6;
+const POSTER_MARGIN = 0.01; // the same, with as many digits as the poster's position has
 
 /** @type {Promise<any> | null} */
 let loading = null;
@@ -30,6 +31,8 @@ function load() {
  * @param {number} options.position
  * @param {number} options.speed
  * @param {boolean} options.showsKeys
+ * @param {{position: number, label: string}[]} options.marks
+ * @param {number} options.poster the position that is shown before it plays.
  * @param {(isPlaying: boolean) => void} options.changed
  * @param {() => void} options.ended
  * @returns {Promise<null | {play(): void, pause(): void, seek(position: number): void, position(): number,
@@ -49,13 +52,22 @@ export async function openPlayer(stage, cast, options) {
       idleTimeLimit: Number.isFinite(options.limit) ? options.limit : undefined,
       speed: options.speed,
       keystrokeOverlay: options.showsKeys,
+      markers: options.marks.map(({ position, label }) => [position, printable(label)]),
+      poster: `npt:${(options.poster + POSTER_MARGIN).toFixed(3)}`,
     },
   );
   // The library lets it have the focus.
   const screen = stage.querySelector("pre");
   screen?.setAttribute("role", "group");
   screen?.setAttribute("aria-label", "Recorded screen");
-  if (options.position > 0) player.seek(options.position + MARGIN);
+  let hasPoster = true;
+  // Behind the poster, a seek to a later position shows an empty screen: the player believes to be there already.
+  const seek = async (position) => {
+    if (hasPoster) await player.seek(0);
+    hasPoster = false;
+    await player.seek(position + MARGIN);
+  };
+  if (options.position > 0) seek(options.position);
   let at = options.position;
   let isPlaying = false;
   const learn = async () => {
@@ -65,7 +77,10 @@ export async function openPlayer(stage, cast, options) {
     isPlaying = value;
     options.changed(value);
   };
-  player.addEventListener("playing", () => change(true));
+  player.addEventListener("playing", () => {
+    hasPoster = false;
+    change(true);
+  });
   player.addEventListener("pause", () => change(false));
   player.addEventListener("ended", () => {
     change(false);
@@ -75,8 +90,8 @@ export async function openPlayer(stage, cast, options) {
   return {
     play: () => player.play(),
     pause: () => player.pause(),
-    seek: (position) => player.seek(position + MARGIN).then(learn),
-    position: () => at,
+    seek: (position) => seek(position).then(learn),
+    position: () => (hasPoster ? options.position : at),
     get isPlaying() {
       return isPlaying;
     },

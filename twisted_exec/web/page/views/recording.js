@@ -15,7 +15,7 @@ const SPEEDS = [0.5, 1, 2, 4, 8, 16];
 /**
  * @param {HTMLElement} container
  * @param {any} context
- * @param {{namespace: string, name: string}} place
+ * @param {{namespace: string, name: string, at: number}} place `at`: seconds since the beginning
  * @returns {{stop(): void}}
  */
 export function showRecording(container, context, place) {
@@ -35,10 +35,11 @@ class RecordingView {
   /** @type {any} */
   #timeline = null;
 
-  constructor(container, context, { namespace, name }) {
+  constructor(container, context, { namespace, name, at }) {
     this.context = context;
     this.namespace = namespace;
     this.name = name;
+    this.at = at;
     this.problem = h("div");
     this.facts = h("dl", { class: "facts pairs" });
     this.stage = h("div", { class: "player" });
@@ -59,7 +60,7 @@ class RecordingView {
       { class: "toolbar player-controls", hidden: true, onsubmit: (event) => this.#seekTyped(event) },
       this.toggle, field("Skip idle time", this.idle), field("Show typed keys", this.keys), field("Speed", this.speed),
       field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go"),
-      this.file,
+      button("Copy link to this moment", () => this.#copyLink()), this.file,
     );
     fill(
       container,
@@ -92,7 +93,7 @@ class RecordingView {
       if (signal.aborted) return;
       fill(this.problem);
       this.#showProof();
-      await this.#play(0);
+      await this.#play(this.at);
     } catch (error) {
       if (!signal.aborted) fill(this.problem, notice("error", printable(error.message)));
     }
@@ -142,7 +143,7 @@ class RecordingView {
     const limit = this.idle.checked ? IDLE_SECONDS : Infinity;
     this.#timeline = new Timeline(cast.events, limit);
     const player = await openPlayer(this.stage, cast, {
-      limit, position: this.#timeline.position(seconds), speed: Number(this.speed.value), showsKeys: this.keys.checked,
+      limit, marks: this.#timeline.marks, poster: this.#timeline.playLength, position: this.#timeline.position(seconds), speed: Number(this.speed.value), showsKeys: this.keys.checked,
       changed: (isPlaying) => (this.toggle.textContent = isPlaying ? "Pause" : "Play"),
       ended: () => this.context.announce("The recording ends here."),
     });
@@ -185,6 +186,19 @@ class RecordingView {
     this.context.announce(`At ${clock(at)}.`);
   }
 
+  async #copyLink() {
+    const { origin, pathname } = location;
+    const at = Math.floor(this.#now());
+    const { announce } = this.context;
+    try {
+      await navigator.clipboard.writeText(`${origin}${pathname}${recordingLink(this)}?at=${at}`);
+      fill(this.problem, notice("", `The link to ${clock(at)} is copied.`));
+      announce(`The link to ${clock(at)} is copied.`);
+    } catch {
+      fill(this.problem, notice("warning", `The browser refuses to copy. The link is ${printable(`${origin}${pathname}${recordingLink(this)}?at=${at}`)}`));
+    }
+  }
+
   #showClock() {
     if (!this.#timeline) return;
     const at = this.#now();
@@ -200,12 +214,22 @@ class RecordingView {
     fill(
       this.marks,
       shown.map((mark) =>
-        h("li", {}, button(clock(mark.at), () => this.#goTo(mark.at), { title: begin === null ? null : zonedTime(begin + mark.at * 1000) }), " ", printable(mark.label || "marker")),
+        h("li", {}, button(clock(mark.at), () => this.#goTo(mark.at), { title: begin === null ? null : zonedTime(begin + mark.at * 1000) }), " ", printable(mark.label)),
       ),
     );
     this.marksFrame.hidden = marks.length === 0;
     if (marks.length > shown.length) this.marks.append(h("li", {}, `and ${marks.length - shown.length} more`));
   }
+}
+
+/**
+ * The address of a recording in the page.
+ *
+ * @param {{namespace: string, name: string}} place
+ * @returns {string}
+ */
+export function recordingLink({ namespace, name }) {
+  return `#/recordings/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 }
 
 function clock(seconds) {

@@ -163,8 +163,10 @@ function numberOf(value) {
   return Number.isFinite(value) ? value : null;
 }
 
+const TYPING_SECONDS = 10; // input after a longer pause gets a marker of its own
+
 /**
- * Positions of a recording while idle time is skipped.
+ * Positions of a recording while idle time is skipped; its marks are markers, sizes, and where typing begins.
  *
  * @param {[number, string, string][]} events with the seconds since the event before.
  * @param {number} limit seconds; Infinity skips nothing.
@@ -178,12 +180,16 @@ export class Timeline {
   constructor(events, limit) {
     let real = 0;
     let played = 0;
+    let typed = -Infinity;
     for (const [interval, code, data] of events) {
       real += interval;
       played += Math.min(interval, limit);
       this.#real.push(real);
       this.#played.push(played);
-      if (code === "m") this.marks.push({ position: played, at: real, label: data, code });
+      const isTyping = code === "i" && real - typed > TYPING_SECONDS;
+      if (code === "i") typed = real;
+      const label = { m: data || "Marker", r: `Resized to ${data.replace("x", " × ")}`, i: isTyping ? "Input" : "" }[code];
+      if (label) this.marks.push({ position: played, at: real, label, code });
     }
   }
 

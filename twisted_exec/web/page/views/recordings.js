@@ -7,7 +7,7 @@ import { itemPath, listPath } from "../objects.js";
 import { age, dateTime, duration, size, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
 import { badge, countOf, emptyState, field, Table } from "./parts.js";
-import { showRecording } from "./recording.js";
+import { recordingLink, showRecording } from "./recording.js";
 import { rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
 
 const OPTIONS = {
@@ -26,8 +26,9 @@ const OPTIONS = {
  * @returns {{stop(): void}}
  */
 export function show(container, context, parameters) {
-  const { namespace, name, part } = parameters;
-  if (namespace && name && !part) return showRecording(container, context, { namespace, name });
+  const { namespace, name, part, query } = parameters;
+  const at = Math.max(0, Number(query.get("at")) || 0);
+  if (namespace && name && !part) return showRecording(container, context, { namespace, name, at });
   const view = new Recordings(container, context, parameters);
   view.start();
   return view;
@@ -91,7 +92,7 @@ class Recordings extends ListView {
 
   #columns() {
     const columns = [
-      { title: "Recording", cell: (row) => (row.isPlayable && row.mayRead ? h("a", { href: recordingLink(row) }, printable(row.name)) : row.name) },
+      { title: "Recording", cell: (row) => h("a", { href: recordingLink(row) }, printable(row.name)) },
       { title: "Namespace", cell: (row) => row.namespace },
       { title: "Machine", cell: (row) => h("a", { href: this.machineLink(row) }, printable(row.machine)) },
       { title: "State", cell: (row) => [badge(row.state, STATE_KINDS[row.state]), row.message && h("div", { class: "dim" }, printable(row.message))] },
@@ -102,10 +103,7 @@ class Recordings extends ListView {
       { title: "Why", cell: (row) => [row.policies.length > 0 && h("div", {}, `policy ${printable(row.policies.join(", "))}`), printable(row.reason)], class: "wide" },
       {
         title: "",
-        cell: (row) => [
-          row.isPlayable && row.mayRead && h("a", { class: "button", href: recordingLink(row), "data-action": "open", "aria-label": `Open ${printable(row.name)}` }, "Open"),
-          row.isOpen && row.mayEnd && button("End", () => this.#end(row), { "data-action": "end", "aria-label": `End the recording ${printable(row.name)}` }),
-        ],
+        cell: (row) => row.isOpen && row.mayEnd && button("End", () => this.#end(row), { "data-action": "end", "aria-label": `End the recording ${printable(row.name)}` }),
       },
     ];
     return this.machine ? columns.filter(({ title }) => !["Machine", "Namespace"].includes(title)) : columns;
@@ -124,10 +122,6 @@ class Recordings extends ListView {
       fill(this.problem, notice("error", `Could not end ${name}: ${printable(error.message)}`));
     }
   }
-}
-
-function recordingLink(row) {
-  return `#/recordings/${encodeURIComponent(row.namespace)}/${encodeURIComponent(row.name)}`;
 }
 
 function isOf(recording, machine) {

@@ -11,10 +11,7 @@ import { nextWait, screenOf, segmentsOf } from "./screen_model.js";
 import { styledText } from "./styles.js";
 
 const SLIDE_MS = 250;
-const STEPS = [
-  ["1 hour earlier", -3600], ["10 minutes earlier", -600], ["1 minute earlier", -60],
-  ["1 minute later", 60], ["10 minutes later", 600], ["1 hour later", 3600],
-];
+const STEPS = [["1 minute", 60], ["10 minutes", 600], ["1 hour", 3600]];
 
 /**
  * @param {HTMLElement} container
@@ -47,7 +44,8 @@ class ScreenView {
     this.reasonField = field("Reason", this.reason);
     this.reasonField.hidden = true;
     this.slider = h("input", { type: "range", min: 0, max: 0, value: 0, oninput: () => this.#slid(), "aria-label": "Position in the retained output" });
-    this.sliderField = h("div", { class: "toolbar", hidden: true }, h("span", { class: "dim" }, "oldest"), this.slider, h("span", { class: "dim" }, "newest"));
+    this.sliderField = h("div", { class: "slider", hidden: true }, h("span", { class: "dim" }, "Oldest"), this.slider, h("span", { class: "dim" }, "Newest"));
+    this.stepSize = h("select", { "aria-label": "Step" }, STEPS.map(([label, seconds]) => h("option", { value: String(seconds) }, label)));
     this.problem = h("div");
     this.facts = h("p", { class: "dim", id: "screen-time" });
     this.picture = h("div", { class: "screen", tabindex: 0, role: "group", "aria-label": `Screen of ${printable(name)}` });
@@ -57,13 +55,13 @@ class ScreenView {
       field("Now, and follow", this.now), field("Time", this.time), this.reasonField,
       h("button", { type: "submit", class: "button" }, "Show"),
     );
-    const steps = h("div", { class: "toolbar", role: "group", "aria-label": "Steps in time" },
-      STEPS.map(([label, seconds]) => button(label, () => this.#step(seconds))));
+    const steps = h("div", { class: "toolbar steps", role: "group", "aria-label": "Steps in time" },
+      button("Earlier", () => this.#step(-1)), this.stepSize, button("Later", () => this.#step(1)), this.sliderField);
     const files = h("div", { class: "toolbar" },
       button("Copy the text", () => this.#copy()), button("Save as text", () => this.#save("text", "txt")), button("Save as SVG", () => this.#save("svg", "svg")));
     const frame = h("div", { class: "screen-frame" }, this.picture);
     this.controls = [form, steps, this.facts, frame, files];
-    fill(container, form, this.sliderField, steps, this.problem, this.facts, frame, files);
+    fill(container, form, steps, this.problem, this.facts, frame, files);
     this.#findRange();
     const offset = query.get("offset");
     if (offset) this.#show(offset);
@@ -89,7 +87,7 @@ class ScreenView {
     }
     if (!this.#log?.end) return;
     this.#updateSlider(this.#log.end);
-    this.sliderField.hidden = this.controls[0].hidden;
+    this.sliderField.hidden = false;
   }
 
   #updateSlider(offset) {
@@ -138,10 +136,11 @@ class ScreenView {
     }, SLIDE_MS);
   }
 
-  #step(seconds) {
+  /** @param {number} direction -1 or 1 */
+  #step(direction) {
     const shown = Date.parse(this.#screen?.time || new Date().toISOString());
     const from = this.at ?? (Number.isNaN(shown) ? Date.now() : shown);
-    const at = from + seconds * 1000;
+    const at = from + direction * Number(this.stepSize.value) * 1000;
     this.now.checked = at >= Date.now();
     this.#show(this.now.checked ? "" : new Date(at).toISOString(), at);
   }
@@ -185,7 +184,7 @@ class ScreenView {
   #refused(error) {
     const more = [];
     if (error.code === 501) {
-      for (const each of [...this.controls, this.sliderField]) each.hidden = true;
+      for (const each of this.controls) each.hidden = true;
     }
     if (error.code === 403) {
       this.reasonField.hidden = false;
@@ -210,8 +209,8 @@ class ScreenView {
     }
     fill(this.picture, rows);
     const printed = screen.time ? `last output ${zonedTime(screen.time)}` : "no output yet";
-    this.facts.textContent =
-      `${when === "" ? "Now" : "Then"}: ${screen.columns} by ${screen.rows}, offset ${screen.offset}, ${printed}`;
+    this.facts.textContent = `${when === "" ? "Now" : "Then"}: ${screen.columns} by ${screen.rows}, ${printed}`;
+    this.facts.title = `At offset ${screen.offset} of the log`;
   }
 
   #text() {
