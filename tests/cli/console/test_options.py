@@ -10,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import DIALECTS
-from twisted_exec.cli.console.options import parse_options
+from twisted_exec.cli.console.options import make_parser, parse_options
 
 
 class ParseOptionsTests(SynchronousTestCase):
@@ -145,9 +145,27 @@ class ParseOptionsTests(SynchronousTestCase):
                 parse_options(["vm", *words])
 
     def test_help(self) -> None:
-        """Help goes to standard output and is a success."""
+        """Help is a success: a usage of one line and the ten most used options, 80 columns wide."""
+        lines = self._printed("--help").splitlines()
+        self.assertEqual(lines[0], "usage: kubectl console [options] NAME")
+        options = [line for line in lines if line.startswith("  -")]
+        self.assertEqual(len(options), 10)
+        self.assertIn("-n, --namespace NAMESPACE", options[0])
+        self.assertIn("--help-all", options[-1])
+        self.assertEqual([line for line in lines if len(line) > 80], [])
+        self.assertEqual(self._printed("-h").splitlines(), lines)
+
+    def test_all_help(self) -> None:
+        """The other help has every option, and the exit codes."""
+        text = self._printed("--help-all")
+        for action in make_parser()._actions:
+            for name in action.option_strings:
+                self.assertIn(name, text)
+        self.assertIn("Exit code:", text)
+
+    def _printed(self, option: str) -> str:
         stdout = io.StringIO()
         with redirect_stdout(stdout), self.assertRaises(SystemExit) as caught:
-            parse_options(["--help"])
+            parse_options([option])
         self.assertEqual(caught.exception.code, 0)
-        self.assertIn("kubectl console [-h]", stdout.getvalue())
+        return stdout.getvalue()

@@ -166,6 +166,10 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
 
 
 _MASKED = RECORDED_INPUT[1]
+_SUMMARY = """\
+Open the serial console of a machine in this terminal. Every key goes to the
+machine; Ctrl-] leaves, and ~? right after Enter lists the other commands.
+"""
 _DESCRIPTION = """\
 Open the serial console of a machine in this terminal. Every key goes to the
 machine, Ctrl-C too; Ctrl-] leaves, and ~? lists other commands, such as BREAK.
@@ -210,6 +214,41 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(self.failure_code, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+
+_MOST_USED = {
+    "--namespace": "of the machine, instead of the context's",
+    "--read-only": "be an observer: what you type is not sent",
+    "--force": "take over from the present writer",
+    "--from": "begin with new output, or with earlier output",
+    "--run": "run a command in the machine's shell",
+    "--reason": "such as a ticket's number, for audit records",
+    "--record": "record the console while it has sessions",
+    "--selector": "instead of NAME: machines with these labels",
+    "--web": "open the console in your browser",
+    "--help-all": "all options, and the exit codes",
+}
+"""The options of ``--help``."""
+
+
+class _ShortHelp(argparse._HelpAction):
+    """Prints the most used options; ``--help-all`` has all of them."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        actions = {name: action for action in parser._actions for name in action.option_strings}
+        print(f"{parser.format_usage()}\n{_SUMMARY}")
+        for option, text in _MOST_USED.items():
+            action = actions[option]
+            value = action.metavar or "|".join(action.choices or (action.dest.upper(),))
+            name = ", ".join(action.option_strings) + (f" {value}" if action.nargs != 0 else "")
+            print(f"  {name:<27} {text}")
+        parser.exit()
 
 
 def parse_options(argv: Sequence[str]) -> argparse.Namespace:
@@ -280,11 +319,17 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = Parser(
         prog="kubectl console",
+        usage="%(prog)s [options] NAME",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        add_help=False,
     )
+    parser.add_argument(
+        "-h", "--help", action=_ShortHelp, help="show the most used options and exit"
+    )
+    parser.add_argument("--help-all", action="help", help="show this help message and exit")
     parser.add_argument(
         "machine",
         metavar="NAME",
