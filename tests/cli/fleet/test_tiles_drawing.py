@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.cli.console.views import fitted
 from twisted_exec.cli.fleet.tiles import (
     LEAST_COLUMNS,
     LEAST_ROWS,
     Grid,
     ScreenText,
     draw_tile,
-    fitted,
     grid_for,
 )
 
@@ -51,30 +49,6 @@ class GridTests(SynchronousTestCase):
         self.assertLessEqual(top - 1 + grid.height, max(1, rows - 1))
         self.assertGreaterEqual(grid.width, min(columns, LEAST_COLUMNS))
         self.assertGreaterEqual(grid.height, min(max(1, rows - 1), LEAST_ROWS))
-
-
-class FittedTests(SynchronousTestCase):
-    """Tests for :func:`fitted`."""
-
-    def test_texts(self) -> None:
-        """Text takes exactly the width; a wide character that does not fit is left out."""
-        for text, width, shown in (
-            ("abc", 5, "abc  "),
-            ("abcdef", 5, "abcde"),
-            ("中文", 3, "中 "),
-            ("e\u0301a", 3, "ea "),
-            ("\u202ea\x1b[2J", 8, "a\ufffd[2J   "),
-            ("\u05d0\u0627", 3, "\ufffd\ufffd "),
-        ):
-            self.assertEqual(fitted(text, width), shown)
-
-    @given(st.text(max_size=30), st.integers(0, 20), st.integers(0, 20))
-    def test_any(self, text: str, width: int, skip: int) -> None:
-        """Whatever the text, nothing but visible characters of that width is left."""
-        shown = fitted(text, width, skip)
-        wide = sum(unicodedata.east_asian_width(each) in "WF" for each in shown)
-        self.assertEqual(len(shown) + wide, width)
-        self.assertEqual({unicodedata.category(each)[0] for each in shown} & {"C", "M"}, set())
 
 
 class DrawTileTests(SynchronousTestCase):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
-from twisted_exec.cli.fleet.tiles import Mode, Model, TileRequest, first_key
+from twisted_exec.cli.console.views import first_key
+from twisted_exec.cli.fleet.tiles import Mode, Model, TileRequest
 
 
 class ModelTests(SynchronousTestCase):

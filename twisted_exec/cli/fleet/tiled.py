@@ -25,18 +25,16 @@ from twisted.python.failure import Failure
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import APIError
 from twisted_exec.cli.console.terminal import Terminal, TerminalInput, TerminalOutput, nonblocking
+from twisted_exec.cli.console.views import Key, first_key, fitted
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
 from twisted_exec.cli.fleet.task import Task, complain
 from twisted_exec.cli.fleet.tiles import (
     HELP,
-    Key,
     Mode,
     Model,
     ScreenText,
     TileRequest,
     draw_tile,
-    first_key,
-    fitted,
 )
 from twisted_exec.cli.fleet.typing import TypedSessions
 from twisted_exec.cli.messages import explain, one_line
