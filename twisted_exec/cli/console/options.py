@@ -353,19 +353,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="the reason for the session, such as a ticket's number; audit records have it, and "
         "policies may require it",
     )
-    parser.add_argument(
-        "--record",
-        action="store_true",
-        help="record the console while it has sessions; the session is refused if that is not "
-        "possible; see 'twisted-exec recording'",
-    )
-    parser.add_argument(
-        "--record-input",
-        metavar="INPUT",
-        choices=RECORDED_INPUT,
-        help="record also the input, which implies --record: none, masked (only what the machine "
-        "echoed; the default), or all, with passwords",
-    )
+    _add_record_options(parser)
     parser.add_argument(
         "--request",
         action="store_true",
@@ -399,6 +387,22 @@ def make_parser() -> argparse.ArgumentParser:
     add_space_options(parser)
     add_cluster_options(parser)
     return parser
+
+
+def _add_record_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="record the console while it has sessions; the session is refused if that is not "
+        "possible; see 'twisted-exec recording'",
+    )
+    parser.add_argument(
+        "--record-input",
+        metavar="INPUT",
+        choices=RECORDED_INPUT,
+        help="record also the input, which implies --record: none, masked (only what the machine "
+        "echoed; the default), or all, with passwords",
+    )
 
 
 def add_session_options(parser: argparse.ArgumentParser) -> None:
