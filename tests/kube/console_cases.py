@@ -42,7 +42,7 @@ class Consoles(Dispatcher):
     """
     :ivar dialects: the dialects of the server; initially only the default one.
     :ivar machines: the attachment factory, or the error, of each ``NAMESPACE/NAME``, or for each
-        ``PLURAL.GROUP/NAMESPACE/NAME`` where it is no machine of the default dialect.
+        ``PLURAL.GROUP/NAMESPACE/NAME`` where it is no machine of the default dialect.  A list has all of them.
     :ivar observers: the same for the observers' path.
     :ivar allowed: verbs of consoles that SelfSubjectAccessReviews allow.
     :ivar heads: the headers of every request.
@@ -73,6 +73,11 @@ class Consoles(Dispatcher):
             asked = json.loads(request.content.read())["spec"]["resourceAttributes"]
             may = asked["subresource"] == "console" and asked["verb"] in self.allowed
             respond_json(request, 201, {"status": {"allowed": may}})
+            return
+        if path.endswith(f"/namespaces/default/{DEFAULT.workload.plural}"):
+            names = [key.rpartition("/")[2] for key in self.machines]
+            items = [{"metadata": {"name": name}} for name in names]
+            respond_json(request, 200, {"metadata": {}, "items": items})
             return
         found = self._machine(path)
         if isinstance(found, APIError):

@@ -107,6 +107,11 @@ class Modes:
         else:
             self._changed.pop(number, None)
 
+    @property
+    def full_screen(self) -> bool:
+        """True while an alternate screen is shown, as that of an editor."""
+        return any(number in self._changed for number in _SCREENS)
+
     def undo(self) -> bytes:
         """Return the output that resets the terminal; empty if nothing has changed."""
         parts = []

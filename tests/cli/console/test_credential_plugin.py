@@ -62,7 +62,7 @@ class AskPluginTests(TestCase):
     async def test_both_are_interrupted(self) -> None:
         """Ctrl-C takes precedence over an error of the plugin: the session ends by SIGINT."""
         self.addCleanup(signal.signal, signal.SIGCHLD, signal.getsignal(signal.SIGCHLD))
-        session = ConsoleSession(reactor, interactive=True, size=lambda: None)
+        session = ConsoleSession(reactor, interactive=True)
         reactor.callFromThread(session.interrupted, signal.SIGINT)
         asking = run_plugin_in_terminal(
             ClientConfig("https://a", plugin=ExecPlugin("/nonexistent/plugin", V1)),

@@ -19,7 +19,7 @@ from tests.wire.test_terminal_queries import STREAMS
 from twisted_exec.api.screens import TerminalState
 from twisted_exec.cli.console import first_screen
 from twisted_exec.cli.console.first_screen import FirstScreen
-from twisted_exec.cli.console.session import ConsoleSession, Outcome
+from twisted_exec.cli.console.session import ConsoleSession, Outcome, UserTerminal
 from twisted_exec.console.floor import HINT, notice
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import Role, TerminalSize
@@ -158,9 +158,8 @@ class HistoryTests(SynchronousTestCase):
         self.server = ResumableConsole(self.clock)
         self.server.print(printed)
         settings: dict[str, Any] = {"query_filter": QueryFilter, **more}
-        self.session = ConsoleSession(
-            self.clock, interactive=True, size=lambda: TerminalSize(20, 4), **settings
-        )
+        terminal = UserTerminal(size=lambda: TerminalSize(20, 4), **settings)
+        self.session = ConsoleSession(self.clock, interactive=True, terminal=terminal)
         self.sink = FakeSink(self.session)
         self.session.start(FakeSource(), self.sink)
 

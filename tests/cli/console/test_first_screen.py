@@ -27,6 +27,24 @@ from twisted_exec.wire.resume import Attendance, OpenRecording
 CLEAR = b"\r\n" * 4 + b"\x1b[m\x1b[H\x1b[2J"
 
 
+class ScreenUser(ResumingUser):
+    """
+    A user that keeps output for the escape menu.
+
+    :ivar kept: output that is kept and not shown.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = b""
+
+    def show(self, data: bytes) -> None:
+        self.data_received(data)
+
+    def remember(self, data: bytes) -> None:
+        self.kept += data
+
+
 class Opened:
     """A session whose user sees the screen first."""
 
@@ -35,7 +53,7 @@ class Opened:
         self.server = ResumableConsole(self.clock)
         self.server.oldest = oldest
         self.server.print(printed)
-        self.user = ResumingUser()
+        self.user = ScreenUser()
         self.size: TerminalSize | None = TerminalSize(20, 4)
         self.requests: list[Deferred[TerminalState]] = []
         self.screen = FirstScreen(
@@ -101,6 +119,7 @@ class FirstScreenTests(SynchronousTestCase):
             self.assertEqual((opened.user.items, opened.requests), ([], []))
             opened.print(b"abc")
             self.assertEqual(opened.user.items, [b"abc"])
+            self.assertEqual(opened.user.kept, printed)
 
     def test_state(self) -> None:
         """The state takes the place of the output before it; then follows each byte behind it."""

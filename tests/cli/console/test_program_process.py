@@ -554,6 +554,26 @@ class TerminalTests(TerminalCase):
         await self.ends_so(process, 0)
         self.assertEqual(attachment.detached_with, ["client closed"])
 
+    async def test_other_machine(self) -> None:
+        """The menu switches to another machine: one session ends, the next opens in the same terminal."""
+        first, second = EchoAttachment(b"one$ \x1b[?1049h"), EchoAttachment(b"two$ ")
+        self.serve(first)
+        self.consoles.machines["default/web-1"] = lambda: second
+        process = self.start_on_terminal()
+        await process.until(rb"one\$ ")
+        process.type(b"~L")
+        await process.until(
+            rb"   1  vm     Pending  \(this one\)\r\n   2  web-1  Pending\r\n.*Switch to "
+        )
+        process.type(b"2\r")
+        await process.until(rb"\x1b\[\?1049lConnected to web-1\..*\r\ntwo\$ ")
+        process.type(b"ls\r")
+        await process.until(rb"ls\r")
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+        self.assertEqual((first.received, second.received), (b"", b"ls\r"))
+        self.assertEqual(first.detached_with, ["client closed"])
+
     async def test_menu_of_a_read_only_session(self) -> None:
         """In a read-only session the menu sends no request and explains why."""
         attachment = self.serve(EchoAttachment(b"login: "))

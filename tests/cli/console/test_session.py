@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from dataclasses import fields
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -22,6 +23,7 @@ from twisted_exec.cli.console.session import (
     TIMED_OUT,
     ConsoleSession,
     Outcome,
+    UserTerminal,
 )
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.floor import HINT, LINE_AGAIN, WAITS, Floor, notice
@@ -121,7 +123,9 @@ class SessionCase(SynchronousTestCase):
 
     def begin(self, timeout: float | None = None, **more: Any) -> None:
         self.clock = Clock()
-        settings: dict[str, Any] = {"interactive": True, "size": lambda: None, **more}
+        parts = {each.name for each in fields(UserTerminal)}
+        terminal = UserTerminal(**{key: more.pop(key) for key in parts & {*more}})
+        settings: dict[str, Any] = {"interactive": True, "terminal": terminal, **more}
         self.session = ConsoleSession(self.clock, **settings)
         self.source, self.sink = FakeSource(), FakeSink(self.session)
         self.session.start(self.source, self.sink, timeout_seconds=timeout)

@@ -45,6 +45,11 @@ class EscapeCommand(Enum):
     TAKE_OVER = b"f"
     RELEASE = b"r"
     STATUS = b"s"
+    HISTORY = b"H"
+    SEARCH = b"G"
+    SAVE = b"W"
+    MACHINES = b"L"
+    POWER = b"P"
     SUSPEND = b"\x1a"
 
 
@@ -69,10 +74,30 @@ HELP = (
     ("f", "take over the console; its writer becomes an observer"),
     ("r", "release the console and become an observer"),
     ("s", "show the status of the session"),
+    ("H", "scroll back through the output of this session"),
+    ("G", "search it for a text (grep)"),
+    ("W", "write it into a file"),
+    ("L", "list the machines, and switch to another one"),
+    ("P", "power: switch the machine on or off, or reset it"),
     ("^Z", "suspend"),
     ("?", "this help"),
 )
-"""Keys after the menu's, and their commands; the menu's own key, typed twice, is sent once."""
+"""
+Keys after the menu's, and their commands; the menu's own key, typed twice, is sent once.
+
+The keys of commands that came later are capital letters: ``~/`` and ``~name`` begin paths in a shell.
+"""
+
+DIALOGS = frozenset(
+    {
+        EscapeCommand.HISTORY,
+        EscapeCommand.SEARCH,
+        EscapeCommand.SAVE,
+        EscapeCommand.MACHINES,
+        EscapeCommand.POWER,
+    }
+)
+"""Commands that ask the user, or show a view."""
 
 
 def parse_escape(text: str) -> Escapes | None:

@@ -142,7 +142,7 @@ class FirstScreen:
         self._hidden_until = state.offset
         # The user finds what the terminal shows now by scrolling back.
         clear = "\r\n" * state.rows + "\x1b[m\x1b[H\x1b[2J"
-        self._user.data_received((clear + state.output).encode("utf-8", "replace"))
+        self._user.show((clear + state.output).encode("utf-8", "replace"))
 
     def _fits(self, state: TerminalState) -> bool:
         size = self._size()
@@ -182,7 +182,8 @@ class FirstScreen:
         offset = self._offset
         self._offset += len(data)
         if offset < self._hidden_until:
-            data = data[self._hidden_until - offset :]
+            hidden, data = data[: self._hidden_until - offset], data[self._hidden_until - offset :]
+            self._user.remember(hidden)
         if data:
             self._user.data_received(data)
 

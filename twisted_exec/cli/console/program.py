@@ -38,9 +38,14 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from twisted.python.failure import Failure
 
+    from twisted_exec.api.dialects import Dialect
+    from twisted_exec.cli.console.dialog import Dialog
+    from twisted_exec.cli.console.escape import EscapeCommand
     from twisted_exec.cli.console.first_screen import FirstScreen
     from twisted_exec.cli.console.interfaces import Sink
+    from twisted_exec.cli.console.menu import MachineAccess, NextSession
     from twisted_exec.cli.console.script import Script
+    from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.cli.console.session import Outcome
     from twisted_exec.cli.console.terminal import Terminal
     from twisted_exec.cli.fleet.task import Task
@@ -248,13 +253,11 @@ class ConsoleProgram:
         return explain(error)
 
     def run(self) -> tuple[Outcome, bool]:
-        from twisted_exec.cli.console.session import ConsoleSession
         from twisted_exec.cli.console.terminal import Signals, nonblocking
         from twisted_exec.tls.fast.loop import use_monotonic_clock
-        from twisted_exec.wire.terminal_modes import Modes
 
         start_log()
-        reactor, modes = the_reactor(), Modes()
+        reactor = the_reactor()
         use_monotonic_clock(reactor)
         self._script = script = self.make_script(reactor)
         call = reactor.callFromThread
@@ -263,30 +266,24 @@ class ConsoleProgram:
             nonblocking(0, os.O_RDONLY) as source,
             nonblocking(1, os.O_WRONLY) as sink,
         ):
-            self._session = session = ConsoleSession(
-                reactor,
-                interactive=terminal.is_terminal and script is None,
-                size=terminal.size if script is None else lambda: None,
-                escapes=self._options.escape,
-                read_only=self._options.read_only,
-                script=script,
-                say=self._say,
-                suspend=lambda: os.kill(os.getpid(), signal.SIGTSTP),
-                linger_seconds=self._options.linger,
-                limited=self._options.timeout != 0,
-                greet=self._greet,
-                watch=modes.feed if os.isatty(1) else lambda _: None,
-                query_filter=_query_filter if os.isatty(1) else None,
-                quiet=self._options.quiet,
-                watch_network=_watch_network,
-            )
             outcomes: list[Outcome] = []
-            session.finished.addCallback(outcomes.append)
-            session.finished.addBoth(lambda _: reactor.stop())
+
+            def finished(outcome: Outcome) -> None:
+                with suppress(OSError):  # a terminal that is gone or stuck
+                    os.write(sink, self._modes.undo())
+                if outcome.next is None:
+                    outcomes.append(outcome)
+                    reactor.stop()
+                else:
+                    self._follow(outcome.next)
+                    self._new_session().addCallback(finished)
+                    self._begin(source, sink)
+
+            self._new_session().addCallback(finished)
             with Signals(
                 terminal,
-                resized=lambda: call(session.window_changed),
-                deadly=lambda number: call(session.interrupted, number),
+                resized=lambda: call(self._session.window_changed),
+                deadly=lambda number: call(self._session.interrupted, number),
             ):
                 reactor.callWhenRunning(self._begin, source, sink)
                 _collect_garbage()
@@ -295,11 +292,64 @@ class ConsoleProgram:
                 finally:
                     gc.freeze()  # nor does Python's exit look for garbage
                     terminal.restore()  # before the signal handlers, which also restore it, are removed
-                    with suppress(OSError):  # a terminal that is gone or stuck
-                        os.write(sink, modes.undo())
         if script is not None:
             return scripted_outcome(script, outcomes[0]), self._printed.mid_line
-        return outcomes[0], session.mid_line
+        return outcomes[0], self._session.mid_line
+
+    def _new_session(self) -> Deferred[Outcome]:
+        """Create the next session; return its end."""
+        from twisted_exec.cli.console.session import ConsoleSession, UserTerminal
+        from twisted_exec.wire.terminal_modes import Modes
+
+        self._modes = modes = Modes()
+        script, is_shown = self._script, os.isatty(1)
+        self._session = ConsoleSession(
+            the_reactor(),
+            interactive=self._terminal.is_terminal and script is None,
+            terminal=UserTerminal(
+                size=self._terminal.size if script is None else lambda: None,
+                say=self._say,
+                draw=self._draw if is_shown or os.isatty(2) else None,
+                greet=self._greet,
+                watch=modes.feed if is_shown else lambda _: None,
+                full_screen=lambda: modes.full_screen,
+                query_filter=_query_filter if is_shown else None,
+                suspend=lambda: os.kill(os.getpid(), signal.SIGTSTP),
+            ),
+            escapes=self._options.escape,
+            read_only=self._options.read_only,
+            script=script,
+            act=self._act,
+            linger_seconds=self._options.linger,
+            limited=self._options.timeout != 0,
+            quiet=self._options.quiet,
+            watch_network=_watch_network,
+        )
+        return self._session.finished
+
+    async def _act(
+        self, command: EscapeCommand, dialog: Dialog, scrollback: Scrollback
+    ) -> NextSession | None:
+        """Carry out a command of the escape menu."""
+        # Imported here, because most sessions have no dialog.
+        from twisted_exec.cli.console.menu import act
+
+        return await act(command, dialog, scrollback, str(self._options.name), self.access())
+
+    def access(self) -> MachineAccess | None:
+        """Return the machine at its API server; ``None`` without an API server."""
+        return None
+
+    def _follow(self, following: NextSession) -> None:
+        """Prepare for the next session."""
+        self._options.name = following.machine
+
+    def _draw(self, data: bytes) -> None:
+        """Write on the terminal what is no output."""
+        if os.isatty(1):
+            self._output.write(data)  # behind the output that the terminal has not taken yet
+        else:
+            os.write(2, data)
 
     @property
     def _timeout_seconds(self) -> float | None:
@@ -315,6 +365,7 @@ class ConsoleProgram:
 
         reactor, session, options = the_reactor(), self._session, self._options
         output: Sink = TerminalOutput(sink, session.output_lost, reactor)
+        self._output = output
         if self._script is not None:
             from twisted_exec.cli.console.script import ScriptSink
 
@@ -380,6 +431,8 @@ class _Console(ConsoleProgram):
         self._config = config
         self._hint = ""
         self._approved = False
+        self._at: tuple[ClientConfig, Dialect, str] | None = None
+        self._is_reset = False
 
     @property
     def subject(self) -> str:
@@ -428,14 +481,53 @@ class _Console(ConsoleProgram):
             then=lambda timeout: self._open(source, sink, timeout),
         ).addErrback(self._refused)
 
+    def access(self) -> MachineAccess | None:
+        """See :meth:`ConsoleProgram.access`."""
+        from twisted_exec.cli.console.menu import MachineAccess
+
+        if self._at is None:
+            return None
+        config, dialect, agent = self._at
+        return MachineAccess(config, dialect, str(self._options.name), agent, the_reactor())
+
+    def _follow(self, following: NextSession) -> None:
+        """See :meth:`ConsoleProgram._follow`."""
+        super()._follow(following)
+        self._hint, self._approved = "", False
+        self._is_reset = following.reset
+        if self._at is not None:
+            self._options.among = [self._at[1]]
+
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
         """See :meth:`ConsoleProgram.attempt`."""
+        if not self._is_reset:
+            return self._attempt(user, reactor, options)
+        from twisted.internet.defer import Deferred
+
+        from twisted_exec.cli.console.menu import switch_on_again
+
+        self._is_reset = False
+        access = self.access()
+        assert access is not None
+        self._say(f"Machine {self._options.name} is being switched off and on again.")
+        resetting = Deferred.fromCoroutine(switch_on_again(access))
+        return resetting.addCallback(lambda _: self._attempt(user, reactor, options))
+
+    def _attempt(
+        self, user: ConsoleUser, reactor: Any, options: StreamOptions
+    ) -> Deferred[ConsoleStream]:
         from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS, ConsoleOptions, open_console
 
         def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleStream]:
             screen = self._first_screen(user, reactor, config.namespace, agent)
+
+            def requested(current: ClientConfig, dialect: Dialect) -> None:
+                self._at = current, dialect, agent
+                if screen is not None:
+                    screen.ask(current, dialect)
+
             opening = open_console(
                 config,
                 config.namespace,
@@ -452,7 +544,7 @@ class _Console(ConsoleProgram):
                     resume=not self._options.no_resume,
                     silence_seconds=self._options.lost_after,
                 ),
-                requested=None if screen is None else screen.ask,
+                requested=requested,
             )
             if screen is not None:
                 opening.addErrback(screen.refused)

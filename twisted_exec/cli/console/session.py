@@ -43,19 +43,19 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError
-from twisted_exec.cli.console.escape import EscapeCommand, Escapes, SysRq, Typed
+from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.type_ahead import TypeAhead
-from twisted_exec.cli.messages import one_line
+from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.console.floor import RoleNotices, notice_text, understood
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.wire.control_messages import (
@@ -69,12 +69,19 @@ from twisted_exec.wire.control_messages import (
 from twisted_exec.wire.resume import Notice, NoticeRole
 
 if TYPE_CHECKING:
+    from twisted.python.failure import Failure
+
+    from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.interfaces import MachineStream, SessionScript, Sink, Source
+    from twisted_exec.cli.console.menu import NextSession
+    from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.cli.console.status import Outage
     from twisted_exec.streaming.remotecommand.client import ConsoleStream
     from twisted_exec.wire.escape_sequences import QueryFilter
     from twisted_exec.wire.resume import Attendance
 
+    Act = Callable[[EscapeCommand, Dialog, Scrollback], Coroutine[Any, Any, NextSession | None]]
+    """Carries out a command of :data:`DIALOGS`."""
 
 QUIET_SECONDS = 1.0
 
@@ -121,29 +128,51 @@ class Outcome:
 
     :param line: message for stderr, without newline; empty for none.
     :param signal: the signal to die of instead of exiting with ``exit_code``.
+    :param next: the session that the user has chosen to follow in this terminal.
     """
 
     exit_code: int = 0
     line: str = ""
     signal: int = 0
+    next: NextSession | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserTerminal:
+    """
+    The user's terminal, as a session uses it.
+
+    :param size: its size now, ``None`` without a terminal.
+    :param say: prints messages of this program; the last line has no newline.
+    :param draw: writes what is neither output nor a message; ``None`` without a terminal.
+    :param greet: called when the stream is attached, before the first output.
+    :param watch: receives all output that is written.
+    :param full_screen: whether the output so far has switched to the other screen.
+    :param query_filter: see :class:`.Display`.
+    :param suspend: stops this program, as job control does.
+    """
+
+    size: Callable[[], TerminalSize | None] = lambda: None
+    say: Callable[[str], None] = lambda _: None
+    draw: Callable[[bytes], None] | None = None
+    greet: Callable[[], None] = lambda: None
+    watch: Callable[[bytes], None] = lambda _: None
+    full_screen: Callable[[], bool] = lambda: False
+    query_filter: Callable[[], QueryFilter] | None = None
+    suspend: Callable[[], None] = lambda: None
 
 
 class ConsoleSession:
     """
     Joins the user's input and output to the stream.
 
-    :param size: the terminal's size now, ``None`` without a terminal.
     :param interactive: the input is a terminal.
     :param escapes: escape keys, only for input from a terminal.
     :param read_only: the session was opened read-only, so nothing that is typed is sent, and the
         menu cannot change the role.
     :param script: drives the session, and gets the messages for the user.
-    :param say: prints messages of this program; the last line has no newline.
-    :param suspend: stops this program, as job control does.
+    :param act: carries out the commands of the escape menu that need a dialog; ``None`` for none.
     :param limited: end a script :data:`SCRIPT_SECONDS` after the end of input if it has no other limit.
-    :param greet: called when the stream is attached, before the first output.
-    :param watch: receives all output that is written.
-    :param query_filter: see :class:`.Display`.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param tell_recorded: gets messages about recordings of the console instead of ``say``.
     :param watch_network: calls its argument after each change of the network; returns a function that
@@ -157,17 +186,13 @@ class ConsoleSession:
         clock: IReactorTime,
         *,
         interactive: bool,
-        size: Callable[[], TerminalSize | None],
+        terminal: UserTerminal = UserTerminal(),
         escapes: Escapes | None = None,
         read_only: bool = False,
         script: SessionScript | None = None,
-        say: Callable[[str], None] = lambda _: None,
-        suspend: Callable[[], None] = lambda: None,
+        act: Act | None = None,
         linger_seconds: float | None = None,
         limited: bool = True,
-        greet: Callable[[], None] = lambda: None,
-        watch: Callable[[bytes], None] = lambda _: None,
-        query_filter: Callable[[], QueryFilter] | None = None,
         quiet: bool = False,
         tell_recorded: Callable[[str], None] | None = None,
         watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
@@ -175,19 +200,16 @@ class ConsoleSession:
         self.finished: Deferred[Outcome] = Deferred()
         self._clock = clock
         self._interactive = interactive
-        self._size = size
+        self._terminal = terminal
         self._escapes = escapes if interactive else None
-        self._read_only, self._suspend = read_only, suspend
+        self._read_only = read_only
         self._linger_seconds, self._is_limited = linger_seconds, limited
-        self._greet = greet
         self._script, self._watch_network = script, watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
         self._timers = Timers(clock)
         self._display = Display(
             script=script,
-            say=say,
-            watch=watch,
-            query_filter=query_filter,
+            terminal=terminal,
             quiet=quiet,
             wrote=lambda: self._timers.restart("quiet"),
         )
@@ -199,6 +221,10 @@ class ConsoleSession:
         self._outage: Outage | None = None
         self._outcome: Outcome | None = None
         self._recordings = RecordingNews()
+        self._act = act if interactive and terminal.draw is not None else None
+        self._scrollback: Scrollback | None = None
+        self._dialog: Dialog | None = None
+        self._acting: Deferred[None] | None = None
 
     def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
         """
@@ -234,7 +260,12 @@ class ConsoleSession:
             return
         self._stream, self._connecting = stream, None
         self._attached_at = self._clock.seconds()
-        self._greet()
+        self._terminal.greet()
+        if self._act is not None:
+            # Imported here, because its patterns take a while and the connection is open by now.
+            from twisted_exec.cli.console.scrollback import Scrollback
+
+            self._scrollback = Scrollback()
         if news := self._recordings.begun(getattr(stream, "recorded", "")):
             self._tell_recorded(news)
         self._display.open(stream)
@@ -243,6 +274,17 @@ class ConsoleSession:
 
     def data_received(self, data: bytes) -> None:
         """Handle output of the machine."""
+        if self._outcome is None:
+            self.remember(data)
+            self._display.output(data)
+
+    def remember(self, data: bytes) -> None:
+        """Keep output of the machine for the escape menu, whether or not it is shown."""
+        if self._scrollback is not None:
+            self._scrollback.add(data)
+
+    def show(self, data: bytes) -> None:
+        """Show a screen, whose output the session gets, too."""
         if self._outcome is None:
             self._display.output(data)
 
@@ -336,6 +378,13 @@ class ConsoleSession:
 
     def typed(self, data: bytes) -> None:
         """Input was read."""
+        if self._dialog is not None:
+            leave = self._escapes.leave if self._escapes is not None else None
+            data, leaves = leave.feed(data) if leave is not None else (data, False)
+            self._type_into(self._dialog, data)
+            if leaves:
+                self._end(Outcome())
+            return
         is_sent = not (self._read_only or self._display.notices.is_observer)
         if self._escapes is None:
             pieces: list[Typed] = [data]
@@ -344,7 +393,10 @@ class ConsoleSession:
         for piece in pieces:
             if self._outcome is not None:
                 return
-            self._do(piece)
+            if self._dialog is not None and isinstance(piece, bytes):
+                self._type_into(self._dialog, piece)
+            else:
+                self._do(piece)
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
@@ -363,9 +415,59 @@ class ConsoleSession:
         elif typed is EscapeCommand.STATUS:
             self._display.tell("\n".join(self._status()))
         elif typed is EscapeCommand.SUSPEND:
-            self._suspend()
+            self._terminal.suspend()
+        elif typed in DIALOGS:
+            self._open_dialog(typed)
         else:
             self._wish(_WISHES[typed])
+
+    def _open_dialog(self, command: EscapeCommand) -> None:
+        if self._act is None or self._terminal.draw is None:
+            return
+        if self._scrollback is None:
+            self._display.tell("not connected yet")
+            return
+        # Imported here, because most sessions have no dialog.
+        from twisted_exec.cli.console.dialog import Dialog
+
+        self._display.hold()
+        dialog = self._dialog = Dialog(
+            self._terminal.draw,
+            self._terminal.size,
+            mid_line=self.mid_line,
+            full_screen=self._terminal.full_screen(),
+        )
+        acting = Deferred.fromCoroutine(self._act(command, dialog, self._scrollback))
+        self._acting = acting.addCallbacks(
+            self._go_to_next, self._refused, (dialog,), {}, (dialog,), {}
+        )
+        acting.addBoth(lambda _: self._close_dialog(dialog))
+
+    def _type_into(self, dialog: Dialog, data: bytes) -> None:
+        if not dialog.typed(data) and _INTERRUPT in data and self._acting is not None:
+            self._acting.cancel()  # a request to the server, for which the user does not wait
+
+    def _go_to_next(self, following: NextSession | None, dialog: Dialog) -> None:
+        if following is not None:
+            self._end(Outcome(next=following))
+
+    def _refused(self, failure: Failure, dialog: Dialog) -> None:
+        if self._outcome is None and not failure.check(CancelledError):
+            assert failure.value is not None
+            dialog.tell(one_line(explain(failure.value)))
+
+    def _close_dialog(self, dialog: Dialog) -> None:
+        self._dialog = self._acting = None
+        self._display.release(begins_line=not dialog.mid_line)
+        if self._terminal.full_screen():
+            self._redraw()
+
+    def _redraw(self) -> None:
+        """Have the machine's program draw its screen again: it does so when the size changes."""
+        size = self._terminal.size()
+        if self._stream is not None and size is not None:
+            self._stream.resize(replace(size, rows=max(1, size.rows - 1)))
+            self._stream.resize(size)
 
     def _wish(self, wish: Break | Role) -> bool:
         """:return: whether the stream supports the request."""
@@ -408,9 +510,11 @@ class ConsoleSession:
 
     def window_changed(self) -> None:
         """The terminal may have a new size."""
-        size = self._size()
+        size = self._terminal.size()
         if self._stream is not None and size is not None:
             self._stream.resize(size)
+        if self._dialog is not None:
+            self._dialog.resized()
 
     def output_lost(self, error: OSError | None) -> None:
         """The output is flushed and closed, or cannot be written."""
@@ -469,6 +573,8 @@ class ConsoleSession:
         if self._outcome is not None:
             return
         self._outcome = outcome
+        if self._acting is not None:
+            self._acting.cancel()
         if in_haste:
             self._timers.after(
                 "farewell", _FAREWELL_SECONDS, lambda: self._finish(outcome), steady=True
@@ -514,9 +620,7 @@ class Display:
     Writes into the user's output, which paces the stream.
 
     :param script: gets the notices; the user reads them without one.
-    :param say: prints a message of this program; the last line has no newline.
-    :param watch: receives all output of the machine.
-    :param query_filter: returns what keeps a terminal from answering earlier output; ``None`` if the
+    :param terminal: ``query_filter`` returns what keeps it from answering earlier output; ``None`` if the
         output is no terminal.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param wrote: called before each write.
@@ -529,22 +633,22 @@ class Display:
         self,
         *,
         script: SessionScript | None,
-        say: Callable[[str], None],
-        watch: Callable[[bytes], None],
-        query_filter: Callable[[], QueryFilter] | None,
+        terminal: UserTerminal,
         quiet: bool,
         wrote: Callable[[], None],
     ) -> None:
         self.sink: Sink | None = None
         self.notices = RoleNotices()
         self.is_paused = False
-        self._script, self._say, self._watch, self._wrote = script, say, watch, wrote
+        self._script, self._wrote = script, wrote
+        self._say, self._watch = terminal.say, terminal.watch
         self._is_quiet = quiet
         self._stream: Any = None
         self._has_marks = False
-        self._make_filter = query_filter
+        self._make_filter = terminal.query_filter
         self._filter: QueryFilter | None = None
         self._last_byte = b""
+        self._held: list[Callable[[], None]] | None = None
 
     @property
     def mid_line(self) -> bool:
@@ -559,6 +663,26 @@ class Display:
             self._filter = self._make_filter()
         if self.sink is not None:
             self.sink.registerProducer(self, True)
+
+    def hold(self) -> None:
+        """Write nothing until :meth:`release`: a dialog has the terminal."""
+        self._held = []
+        if self._stream is not None:
+            self._stream.pause_output()
+
+    def release(self, *, begins_line: bool) -> None:
+        """
+        Write what was held.
+
+        :param begins_line: the dialog left the cursor at the beginning of a line.
+        """
+        held, self._held = self._held or [], None
+        if begins_line:
+            self._last_byte = b"\n"
+        for write in held:
+            write()
+        if not self.is_paused:
+            self.resumeProducing()
 
     def close(self) -> None:
         """Flush and close the output; the stream is not paused any more."""
@@ -614,6 +738,11 @@ class Display:
             self._write(data)
 
     def _write(self, data: bytes) -> None:
+        if self._held is not None:
+            self._held.append(lambda: self._write(data))
+            if self._stream is not None:
+                self._stream.pause_output()  # another part of the program may have resumed it
+            return
         self._last_byte = data[-1:]
         self._wrote()
         if self.sink is not None:
@@ -623,6 +752,9 @@ class Display:
 
     def tell(self, lines: str) -> None:
         """Print a message that the user has asked for, or needs."""
+        if self._held is not None:
+            self._held.append(lambda: self.tell(lines))
+            return
         self._say(lines)
         self._last_byte = b"\n"
 
@@ -642,7 +774,7 @@ class Display:
     def resumeProducing(self) -> None:
         """The user's output takes more."""
         self.is_paused = False
-        if self._stream is not None:
+        if self._stream is not None and self._held is None:
             self._stream.resume_output()
 
     def stopProducing(self) -> None:

@@ -150,7 +150,6 @@ class MachineRun:
         self._session = session = ConsoleSession(
             reactor,
             interactive=False,
-            size=lambda: None,
             script=script,
             limited=False,
             quiet=True,

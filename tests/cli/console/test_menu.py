@@ -1,0 +1,321 @@
+"""Tests for :mod:`twisted_exec.cli.console.menu` and its dialogs, in a session."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+
+from tests.cli.console.test_session import FakeStream, SessionCase
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import Forbidden
+from twisted_exec.cli.console.escape import EscapeCommand, parse_escape
+from twisted_exec.cli.console.menu import (
+    NO_SERVER,
+    OFF_SECONDS,
+    MachineAccess,
+    NextSession,
+    act,
+    save,
+    switch_on_again,
+)
+from twisted_exec.cli.console.session import Outcome
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.wire.control_messages import COMPLETED, Ending, TerminalSize
+
+
+class FakeClient:
+    """An API server's machines; ``power`` has the patches."""
+
+    def __init__(self) -> None:
+        self.machines = {"a": "Running", "b-1": "Shutdown", "b-2": "Running\x1b[2J"}
+        self.power: list[tuple[str, str]] = []
+        self.refusal: Exception | None = None
+        self.silent = False
+
+    def get(self, resource: Any, name: str, namespace: str) -> Deferred[Any]:
+        if self.silent:
+            return Deferred()
+        return succeed({"status": {"state": self.machines[name]}, "spec": {}})
+
+    def list(self, resource: Any, namespace: str, trim: Callable[[Any], Any]) -> Deferred[Any]:
+        items = [
+            trim({"metadata": {"name": name}, "status": {"state": state}, "spec": {}})
+            for name, state in self.machines.items()
+        ]
+        return succeed({"items": items})
+
+    async def patch(self, resource: Any, name: str, patch: Any, namespace: str) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
+        self.power.append((name, patch["spec"]["power"]))
+
+
+class FakeAccess(MachineAccess):
+    """Access to the machine ``a``."""
+
+    fake: FakeClient
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Any]:
+        yield self.fake
+
+
+class MenuCase(SessionCase):
+    """A session at a terminal of 60 columns and 6 rows."""
+
+    def setUp(self) -> None:
+        self.client = FakeClient()
+        self.drawn = b""
+        self.said: list[str] = []
+        self.full_screen = False
+        self.directory = self.mktemp()
+        os.mkdir(self.directory)
+
+    def open(self, *, with_server: bool = True) -> FakeStream:
+        """Open a session of the machine ``a``."""
+
+        def carry_out(command: EscapeCommand, dialog: Any, scrollback: Any) -> Any:
+            access = self.access() if with_server else None
+            return act(command, dialog, scrollback, "a", access)
+
+        self.begin(
+            escapes=parse_escape("^],~"),
+            act=carry_out,
+            size=lambda: TerminalSize(60, 6),
+            draw=self.draw,
+            say=self.said.append,
+            full_screen=lambda: self.full_screen,
+        )
+        return self.attach()
+
+    def access(self) -> FakeAccess:
+        config = ClientConfig("https://server", namespace="ns")
+        access = FakeAccess(config, IRONCORE, "a", "agent", Clock())
+        object.__setattr__(access, "fake", self.client)
+        return access
+
+    def draw(self, data: bytes) -> None:
+        self.drawn += data
+
+    def type(self, *pieces: bytes) -> str:
+        """Type; return what was drawn."""
+        self.drawn = b""
+        for piece in pieces:
+            self.session.typed(piece)
+        return self.drawn.decode()
+
+
+class ScrollbackTests(MenuCase):
+    """Scrollback, search and save."""
+
+    def test_view(self) -> None:
+        """The view has the terminal until q; the machine's output and messages wait, and no key is sent."""
+        stream = self.open()
+        self.session.data_received(b"one\r\ntwo\r\n")
+        drawn = self.type(b"~H")
+        self.assertTrue(drawn.startswith("\x1b[?1049h"))
+        self.assertIn("two", drawn)
+        self.session.data_received(b"three\r\n")
+        self.session.typed(b"xj")
+        self.assertEqual(self.sink.written, b"one\r\ntwo\r\n")
+        self.assertTrue(self.type(b"q").endswith("\x1b[?1049l"))
+        self.assertEqual(self.sink.written, b"one\r\ntwo\r\nthree\r\n")
+        self.assertEqual((stream.told[1:], stream.sent), (["pause", "pause", "resume"], b""))
+        self.session.typed(b"next")
+        self.assertEqual(stream.sent, b"next")
+
+    def test_search(self) -> None:
+        """A text opens the view where it is; without a text nothing opens."""
+        self.open()
+        self.session.data_received(b"\r\n".join([b"needle", *[b"hay"] * 50]))
+        self.assertIn("\x1b[1mneedle", self.type(b"~G", b"nex\x7fedle\r"))
+        self.type(b"q")
+        self.assertNotIn("\x1b[?1049h", self.type(b"~G", b"needle", b"\x1b"))
+        self.assertIn("hay", self.type(b"~G", b"hay\r", b"/"))
+        self.assertIn("\x1b[1mneedle", self.type(b"\x15needle\r"))
+
+    def test_other_screen(self) -> None:
+        """A view over an editor shares its screen; then a change of size makes the editor draw again."""
+        stream = self.open()
+        self.full_screen = True
+        self.assertNotIn("1049", self.type(b"~H", b"q"))
+        self.assertEqual(stream.told[-2:], [(60, 5), (60, 6)])
+
+    def test_save(self) -> None:
+        """The lines are in a new file that only its user can read; another file is never replaced."""
+        self.open()
+        self.session.data_received(b"\x1b[31mone\x1b[m\r\ntwo")
+        path = os.path.join(self.directory, "log")
+        drawn = self.type(b"~W", path.encode() + b"\r")
+        self.assertIn("Save 2 lines in [a-", drawn)
+        self.assertIn(f"Saved 2 lines in {path}.", drawn)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "one\ntwo\n")
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+        self.assertIn("exists, and is left as it is", self.type(b"~W", path.encode() + b"\r"))
+        self.assertIn("Nothing was saved.", self.type(b"~W", b"\x03"))
+        self.assertIn(
+            "x cannot be written: Not a directory; give another", save(["a"], f"{path}/x")
+        )
+
+    def test_save_view(self) -> None:
+        """The view saves, too, and says so in its last row."""
+        self.open()
+        self.session.data_received(b"one")
+        path = os.path.join(self.directory, "log")
+        self.assertIn("Saved 1 line in ", self.type(b"~H", b"w", path.encode() + b"\r"))
+        self.assertTrue(os.path.exists(path))
+
+    def test_resized(self) -> None:
+        """A view is drawn anew when the terminal has another size."""
+        self.open()
+        self.type(b"~H")
+        self.drawn = b""
+        self.session.window_changed()
+        self.assertIn(b"no lines", self.drawn)
+
+    def test_leave(self) -> None:
+        """The key that leaves does so in a view, which is closed first."""
+        self.open()
+        self.session.data_received(b"one\r\n")
+        self.type(b"~H")
+        self.session.data_received(b"two\r\n")
+        self.assertTrue(self.type(b"\x1d").endswith("\x1b[?1049l"))
+        self.sink.flush()
+        self.session.detached("")
+        self.assertEqual((self.outcome(), self.sink.written), (Outcome(), b"one\r\ntwo\r\n"))
+
+    def test_ended(self) -> None:
+        """The end of the session closes a view."""
+        self.open()
+        self.type(b"~H")
+        self.session.ended(Ending(COMPLETED))
+        self.assertTrue(self.drawn.endswith(b"\x1b[?1049l"))
+
+    def test_no_terminal(self) -> None:
+        """Without a place to draw, and before the session is open, there is no dialog."""
+        self.begin(escapes=parse_escape("^],~"), say=self.said.append, act=self.fail)
+        self.attach()
+        self.session.typed(b"~H")
+        self.begin(
+            escapes=parse_escape("^],~"), say=self.said.append, draw=self.draw, act=self.fail
+        )
+        self.session.typed(b"~H")
+        self.assertEqual((self.said, self.drawn), (["not connected yet"], b""))
+
+
+class MachinesTests(MenuCase):
+    """Another machine."""
+
+    def test_switch(self) -> None:
+        """A number, a name, or a part of one ends this session and names the next one."""
+        for answer, machine in ((b"2", "b-1"), (b"b-2", "b-2"), (b"-1", "b-1")):
+            stream = self.open()
+            drawn = self.type(b"~L")
+            self.assertIn("Machines in namespace ns:\r\n   1  a    Running  (this one)", drawn)
+            self.assertIn("   3  b-2  Running?[2J\r\n", drawn)
+            self.type(answer + b"\r")
+            self.assertEqual(stream.told[-1], "leave")
+            self.sink.flush()
+            self.session.detached("")
+            self.assertEqual(self.outcome(), Outcome(next=NextSession(machine)))
+
+    def test_ahead(self) -> None:
+        """What is typed behind the command is for the dialog, also if it comes with it."""
+        stream = self.open()
+        self.type(b"~Lb-1\r")
+        self.assertEqual((stream.told[-1], stream.sent), ("leave", b""))
+
+    def test_stay(self) -> None:
+        """Enter, Ctrl-C and the machine itself change nothing; a part of many names lists these."""
+        stream = self.open()
+        self.assertNotIn(" a ", self.type(b"~L", b"b\r").rpartition("Machines in")[2])
+        self.type(b"\r")
+        self.assertIn('No name in namespace ns has "none" in it', self.type(b"~L", b"none\r"))
+        self.type(b"\x03")
+        self.assertIn("This is the console of a.", self.type(b"~L", b"1\r"))
+        self.session.typed(b"ls\r")
+        self.assertEqual((stream.sent, "leave" in stream.told), (b"ls\r", False))
+
+    def test_many(self) -> None:
+        """A long list is cut, and says so."""
+        self.client.machines = {f"m-{number}": "Running" for number in range(60)}
+        self.open()
+        self.assertIn("and 10 more: type a part of the name", self.type(b"~L"))
+
+    def test_no_server(self) -> None:
+        """A console from a runtime knows no machines."""
+        self.open(with_server=False)
+        self.assertIn(NO_SERVER, self.type(b"~L"))
+        self.assertIn(NO_SERVER, self.type(b"~P"))
+
+
+class PowerTests(MenuCase):
+    """The power of the machine."""
+
+    def test_power(self) -> None:
+        """One key chooses, and y confirms."""
+        for key, power in ((b"o", "On"), (b"f", "Off")):
+            self.open()
+            self.client.power = []
+            self.assertIn("Machine a is Running; its power is On.", self.type(b"~P"))
+            self.type(key)
+            self.assertEqual(self.client.power, [])
+            self.assertIn("Machine a is being switched", self.type(b"y"))
+            self.assertEqual(self.client.power, [("a", power)])
+
+    def test_cancelled(self) -> None:
+        """Any other key cancels, at both questions."""
+        self.open()
+        for keys in (b"x", b"\x1b[A", b"fn", b"f\r", b"\x03"):
+            self.assertIn("Nothing was switched.", self.type(b"~P", keys))
+        self.assertEqual(self.client.power, [])
+
+    def test_forbidden(self) -> None:
+        """A user without the right reads the refusal, and the session goes on."""
+        stream = self.open()
+        self.client.refusal = Forbidden('User "eve" cannot patch resource "machines"')
+        self.assertIn('cannot patch resource "machines"', self.type(b"~P", b"r", b"y"))
+        self.session.typed(b"ls\r")
+        self.assertEqual(stream.sent, b"ls\r")
+
+    def test_slow_server(self) -> None:
+        """Ctrl-C ends the wait for the server's answer."""
+        stream = self.open()
+        self.client.silent = True
+        self.type(b"~P", b"\x03")
+        self.session.typed(b"ls\r")
+        self.assertEqual(stream.sent, b"ls\r")
+
+    def test_reset(self) -> None:
+        """A reset ends the session, waits until the machine is off, switches it on, and waits again."""
+        self.open()
+        self.type(b"~P", b"ry")
+        self.sink.flush()
+        self.session.detached("")
+        self.assertEqual(self.outcome(), Outcome(next=NextSession("a", reset=True)))
+        access = self.access()
+        resetting = Deferred.fromCoroutine(switch_on_again(access))
+        access.reactor.advance(1)
+        self.assertEqual(self.client.power, [("a", "Off")])
+        self.client.machines["a"] = "Shutdown"
+        access.reactor.advance(1)
+        self.assertEqual(self.client.power, [("a", "Off"), ("a", "On")])
+        self.assertNoResult(resetting)
+        self.client.machines["a"] = "Running"
+        access.reactor.advance(1)
+        self.successResultOf(resetting)
+
+    def test_reset_waits(self) -> None:
+        """A machine that does not go off is switched on after a while, whatever it did."""
+        access = self.access()
+        resetting = Deferred.fromCoroutine(switch_on_again(access))
+        access.reactor.pump([1] * int(OFF_SECONDS + 1))
+        self.successResultOf(resetting)
+        self.assertEqual(self.client.power, [("a", "On")])

@@ -1,0 +1,87 @@
+"""Tests for :mod:`twisted_exec.cli.console.pager`."""
+
+from __future__ import annotations
+
+import re
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.cli.console.pager import KEYS, Pager
+from twisted_exec.cli.console.views import Key
+from twisted_exec.wire.control_messages import TerminalSize
+
+SIZE = TerminalSize(80, 4)
+
+
+def rows(pager: Pager) -> list[str]:
+    """Return the rows of the view without the blanks at their ends; the last one is the status."""
+    shown = re.split(r"\x1b\[\d+;1H", pager.frame())[1:]
+    return [re.sub(r"\x1b\[\d*m", "", row).rstrip() for row in shown]
+
+
+class PagerTests(SynchronousTestCase):
+    """A view of three rows and the status."""
+
+    def setUp(self) -> None:
+        self.pager = Pager([f"line {number}" for number in range(1, 10)], SIZE)
+
+    def shown(self) -> list[str]:
+        return [row.removeprefix("line ") for row in rows(self.pager)[:-1]]
+
+    def test_keys(self) -> None:
+        """Keys move the view, and not beyond the lines; others do nothing."""
+        self.assertEqual(rows(self.pager)[-1], f"7-9 of 9  {KEYS}")
+        for keys, first in (
+            ([Key.DOWN], 7),
+            ([Key.UP], 6),
+            (["k", "j"], 6),
+            ([Key.PAGE_UP], 3),
+            (["b", "b"], 1),
+            ([" "], 4),
+            ([Key.END], 7),
+            (["g", "x", Key.LEFT], 1),
+            (["G"], 7),
+        ):
+            for key in keys:
+                self.pager.press(key)
+            self.assertEqual(self.shown()[0], str(first), keys)
+
+    def test_width(self) -> None:
+        """A view fits into 80 columns, and never draws the last one of the last row."""
+        for row in re.split(r"\x1b\[\d+;1H", Pager(["x" * 200], SIZE).frame())[1:]:
+            self.assertLessEqual(len(re.sub(r"\x1b\[\d*m", "", row)), 80)
+        self.assertLess(len(rows(self.pager)[-1]), 80)
+
+    def test_wrapped(self) -> None:
+        """Long lines take several rows, and go on in view when the size changes."""
+        pager = Pager(["a" * 7, "", "b" * 4], TerminalSize(4, 5))
+        self.assertEqual(rows(pager)[:-1], ["aaaa", "aaa", "", "bbbb"])
+        pager.resize(TerminalSize(3, 3))
+        self.assertEqual(rows(pager)[:-1], ["aaa", "aaa"])
+
+    def test_search(self) -> None:
+        """The last match is found first, in any case; n and N go to earlier and later ones."""
+        lines = ["Error a", *["x"] * 9, "error b", *["x"] * 9]
+        pager = Pager(lines, SIZE)
+        pager.search("ERROR")
+        self.assertIn("\x1b[1merror b", pager.frame())
+        pager.press("n")
+        self.assertIn("\x1b[1mError a", pager.frame())
+        pager.press("n")
+        self.assertEqual(rows(pager)[-1], 'no earlier line has "error"')
+        pager.press("N")
+        self.assertIn("\x1b[1merror b", pager.frame())
+        pager.press("N")
+        self.assertEqual(rows(pager)[-1], 'no later line has "error"')
+        pager.search("")
+        pager.press("n")
+        self.assertIn(KEYS, rows(pager)[-1])
+
+    def test_nothing(self) -> None:
+        """Without lines the view is empty."""
+        pager = Pager([], SIZE)
+        pager.press(Key.UP)
+        pager.search("a")
+        self.assertEqual(rows(pager), ["", "", "", 'no earlier line has "a"'])
+        pager.press("q")
+        self.assertEqual(rows(pager)[-1], f"no lines  {KEYS}")

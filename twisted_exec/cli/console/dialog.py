@@ -1,0 +1,168 @@
+"""
+Questions of this program in the terminal of a session, and the view of its scrollback.
+
+While a dialog is open, it gets what the user types, and the machine's output waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred, succeed
+
+from twisted_exec.cli.console.views import Key, first_key
+from twisted_exec.cli.messages import one_line
+from twisted_exec.wire.control_messages import TerminalSize
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.console.pager import Pager
+
+CANCEL = ("\x03", "\x1b", Key.LEAVE)
+"""Ctrl-C, Escape, and the key that leaves."""
+
+_ERASE = ("\x7f", "\b")
+_KILL_LINE = "\x15"
+_MOST_KEYS = 1024
+_LONGEST_LINE = 256
+_USUAL = TerminalSize(80, 24)
+# The other screen, without cursor; the plain character set, because the machine may have chosen another.
+_BEGIN, _END = "\x1b[?1049h\x1b[?25l\x1b(B\x1b[m\x1b[2J", "\x1b[?25h\x1b[?1049l"
+_CLEAR = "\x1b[m\x1b[H\x1b[2J"
+
+
+class Dialog:
+    """
+    A dialog with the user.
+
+    :param draw: writes on the terminal.
+    :param size: of the terminal.
+    :param mid_line: the cursor is inside a line.
+    :param full_screen: the machine's program uses the other screen, so that a view shares it.
+    """
+
+    def __init__(
+        self,
+        draw: Callable[[bytes], None],
+        size: Callable[[], TerminalSize | None],
+        *,
+        mid_line: bool = False,
+        full_screen: bool = False,
+    ) -> None:
+        self.mid_line = mid_line
+        self.full_screen = full_screen
+        self._draw_bytes, self._size = draw, size
+        self._keys: list[Key | str] = []
+        self._waiting: Deferred[Key | str | None] | None = None
+
+    def typed(self, data: bytes) -> bool:
+        """
+        Handle keys; they wait until they are read.
+
+        :return: whether the dialog waits for the user.
+        """
+        is_waiting = self._waiting is not None
+        while data:
+            if data[0] < 0x80:
+                key, length = first_key(data)
+            else:
+                length = next((at for at, byte in enumerate(data) if byte < 0x80), len(data))
+                key = data[:length].decode("utf-8", "replace")
+            data = data[length:]
+            if key is not None and len(self._keys) < _MOST_KEYS:
+                self._keys.append(key)
+        if self._keys and self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            waiting.callback(self._keys.pop(0))
+        return is_waiting
+
+    def resized(self) -> None:
+        """The terminal has another size: draw a view anew."""
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            waiting.callback(None)
+
+    def tell(self, lines: str) -> None:
+        """Print lines; the last one has no newline."""
+        start = "\n" if self.mid_line else ""
+        self.mid_line = False
+        self._draw(f"{start}{lines}\n".replace("\n", "\r\n"))
+
+    async def key(self, question: str) -> str:
+        """Print a question, and return the key that answers it; empty for a key with a name, and to cancel."""
+        self._begin_line()
+        self._draw(question)
+        key: Key | str | None = None
+        while key is None:
+            key = await self._key()
+        shown = key if isinstance(key, str) and key.isprintable() else ""
+        self._draw(f"{shown}\r\n")
+        return shown
+
+    async def line(self, prompt: str, row: int = 0) -> str | None:
+        """
+        Return a line that the user types; ``None`` if the user cancels it.
+
+        :param row: of the view that is open; 0 without a view.
+        """
+        if not row:
+            self._begin_line()
+        text = ""
+        while True:
+            columns = (self._size() or _USUAL).columns
+            shown = text[-max(1, columns - len(prompt) - 2) :]
+            self._draw(f"{f'{chr(27)}[{row};1H' if row else chr(13)}\x1b[K{prompt}{shown}")
+            key = await self._key()
+            if key in CANCEL or key is Key.ENTER:
+                self._draw("" if row else "\r\n")
+                return None if key in CANCEL else text
+            if key in _ERASE:
+                text = text[:-1]
+            elif key == _KILL_LINE:
+                text = ""
+            elif isinstance(key, str) and key.isprintable():
+                text = (text + key)[:_LONGEST_LINE]
+
+    async def view(self, pager: Pager, save: Callable[[str], str], name: str) -> None:
+        """
+        Show lines until the user closes the view.
+
+        :param save: writes the lines into a file, and returns what to tell the user.
+        :param name: of the file, if the user gives no other.
+        """
+        self._draw(_CLEAR if self.full_screen else _BEGIN)
+        try:
+            while True:
+                pager.resize(size := self._size() or _USUAL)
+                self._draw(pager.frame())
+                key = await self._key()
+                if key in CANCEL or key == "q":
+                    return
+                if key == "/":
+                    pager.search(await self.line("/", size.rows) or "")
+                elif key == "w":
+                    path = await self.line(f"Save in [{name}]: ", size.rows)
+                    pager.message = "nothing was saved" if path is None else save(path or name)
+                elif key is not None:
+                    pager.press(key)
+        finally:
+            self._draw(_CLEAR if self.full_screen else _END)
+
+    def _begin_line(self) -> None:
+        if self.mid_line:
+            self._draw("\r\n")
+        self.mid_line = False
+
+    def _draw(self, text: str) -> None:
+        self._draw_bytes(text.encode("utf-8", "replace"))
+
+    def _key(self) -> Deferred[Key | str | None]:
+        if self._keys:
+            return succeed(self._keys.pop(0))
+        self._waiting = Deferred()
+        return self._waiting
+
+
+def safe(text: object) -> str:
+    """Return a text of a server on one line, without control characters."""
+    return one_line(str(text))

@@ -1,0 +1,227 @@
+"""
+Commands of the escape menu that need a dialog: scrollback, search, save, another machine, power.
+
+:func:`act` carries one of them out.  Power and the list of machines are requests to the API server, with the
+user's credentials: the server decides who may see machines and who may switch them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.task import deferLater
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.console.dialog import Dialog, safe
+from twisted_exec.cli.console.escape import EscapeCommand
+from twisted_exec.cli.console.pager import Pager
+from twisted_exec.cli.console.scrollback import Scrollback
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.wire.control_messages import TerminalSize
+
+SECONDS = 10.0
+"""Time limit of a request; the user waits for it."""
+OFF_SECONDS = 90.0
+"""Time for a machine to be off, before it is switched on again."""
+LOOK_SECONDS = 1.0
+
+NO_SERVER = "This console comes from a runtime, not from an API server, which knows other machines and power."
+
+_RUNNING = "Running"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_MOST_NAMES = 50
+
+
+@dataclass(frozen=True)
+class MachineAccess:
+    """
+    The machine of a session, at its API server.
+
+    :param config: with the namespace.
+    :param agent: the ``User-Agent``.
+    """
+
+    config: ClientConfig
+    dialect: Dialect
+    name: str
+    agent: str
+    reactor: Any
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[CommandClient]:
+        """A client, which is closed afterwards."""
+        client = CommandClient(self.config, self.reactor, timeout_seconds=SECONDS, agent=self.agent)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    async def set_power(self, client: CommandClient, power: str) -> None:
+        """:param power: ``On`` or ``Off``."""
+        patch = {"spec": {"power": power}}
+        await client.patch(self.dialect.workload, self.name, patch, self.config.namespace)
+
+    async def read(self, client: CommandClient) -> tuple[str, str]:
+        """Return the state, and ``On`` or ``Off``."""
+        machine = await client.get(self.dialect.workload, self.name, self.config.namespace)
+        return _state(machine), str(machine.get("spec", {}).get("power") or "On")
+
+
+@dataclass(frozen=True)
+class NextSession:
+    """
+    The session that follows this one in the same terminal.
+
+    :param machine: its name.
+    :param reset: switch the machine off and on first.
+    """
+
+    machine: str
+    reset: bool = False
+
+
+async def act(
+    command: EscapeCommand,
+    dialog: Dialog,
+    scrollback: Scrollback,
+    machine: str,
+    access: MachineAccess | None,
+) -> NextSession | None:
+    """
+    Carry out a command.
+
+    :param machine: the name, for that of a file.
+    :param access: ``None`` for a console without an API server.
+    :raises APIError: the server refuses a request.
+    """
+    if command in (EscapeCommand.MACHINES, EscapeCommand.POWER):
+        if access is None:
+            dialog.tell(NO_SERVER)
+            return None
+        return await (_switch if command is EscapeCommand.MACHINES else _power)(dialog, access)
+    lines = scrollback.lines()
+    name = f"{_UNSAFE.sub('_', machine)}-{time.strftime('%Y%m%d-%H%M%S')}.log"
+    if command is EscapeCommand.SAVE:
+        path = await dialog.line(f"Save {_count(lines)} in [{name}]: ")
+        dialog.tell("Nothing was saved." if path is None else save(lines, path or name))
+        return None
+    sought = ""
+    if command is EscapeCommand.SEARCH and not (sought := await dialog.line("Search for: ") or ""):
+        return None
+    pager = Pager(lines, TerminalSize(80, 24))
+    if sought:
+        pager.search(sought)
+    await dialog.view(pager, lambda path: save(lines, path), name)
+    return None
+
+
+def save(lines: Sequence[str], path: str) -> str:
+    """Write lines into a new file that only its user can read; return what to tell the user."""
+    try:
+        file = os.open(os.path.expanduser(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(file, "w", encoding="utf-8") as stream:
+            stream.writelines(f"{line}\n" for line in lines)
+    except FileExistsError:
+        return f"{safe(path)} exists, and is left as it is; give another name."
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        return f"{safe(path)} cannot be written: {why}; give another name."
+    return f"Saved {_count(lines)} in {safe(path)}."
+
+
+def _count(lines: Sequence[str]) -> str:
+    return "1 line" if len(lines) == 1 else f"{len(lines)} lines"
+
+
+async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
+    namespace = access.config.namespace
+    async with access.client() as client:
+        listed = await client.list(access.dialect.workload, namespace, trim=_short)
+    states = {safe(each["metadata"]["name"]): _state(each) for each in listed["items"]}
+    shown = sorted(states)
+    while True:
+        width = max((len(name) for name in shown[:_MOST_NAMES]), default=0)
+        rows = [
+            f"  {number:>2}  {name:<{width}}  {states[name]}{'  (this one)' * (name == access.name)}"
+            for number, name in enumerate(shown[:_MOST_NAMES], 1)
+        ]
+        if len(shown) > _MOST_NAMES:
+            rows.append(f"  and {len(shown) - _MOST_NAMES} more: type a part of the name")
+        dialog.tell("\n".join([f"Machines in namespace {namespace}:", *rows]))
+        text = await dialog.line("Switch to (number or name; Enter stays here): ")
+        if not text:
+            return None
+        if text.isascii() and text.isdigit() and 0 < int(text[:9]) <= len(shown[:_MOST_NAMES]):
+            text = shown[int(text) - 1] if text not in states else text
+        matches = [text] if text in states else [name for name in sorted(states) if text in name]
+        if len(matches) == 1:
+            if matches[0] != access.name:
+                return NextSession(matches[0])
+            dialog.tell(f"This is the console of {access.name}.")
+            return None
+        if not matches:
+            dialog.tell(f'No name in namespace {namespace} has "{safe(text)}" in it.')
+        shown = matches or sorted(states)
+
+
+async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
+    name = access.name
+    async with access.client() as client:
+        state, power = await access.read(client)
+        dialog.tell(f"Machine {name} is {state}; its power is {power}.")
+        choice = await dialog.key(
+            "Power: o on, f off, r reset (off and on); any other key cancels: "
+        )
+        effects = {
+            "o": f"Switch {name} on?",
+            "f": f"Switch {name} off? That ends all sessions at its console.",
+            "r": f"Switch {name} off and on again? This console opens again after that.",
+        }
+        if choice not in effects:
+            dialog.tell("Nothing was switched.")
+            return None
+        if await dialog.key(f"{effects[choice]} y confirms: ") != "y":
+            dialog.tell("Nothing was switched.")
+            return None
+        if choice == "r":
+            # The server says now whether the user may switch it.
+            await access.set_power(client, "Off")
+            return NextSession(name, reset=True)
+        await access.set_power(client, "On" if choice == "o" else "Off")
+    dialog.tell(f"Machine {name} is being switched {'on' if choice == 'o' else 'off'}.")
+    return None
+
+
+async def switch_on_again(access: MachineAccess) -> None:
+    """
+    Switch a machine on when it is off, and wait until it runs.
+
+    :raises APIError: the server refuses a request.
+    """
+    async with access.client() as client:
+        deadline = access.reactor.seconds() + OFF_SECONDS
+        while (await access.read(client))[0] == _RUNNING:
+            if access.reactor.seconds() >= deadline:
+                break
+            await deferLater(access.reactor, LOOK_SECONDS)
+        await access.set_power(client, "On")
+        while (await access.read(client))[0] != _RUNNING:
+            if access.reactor.seconds() >= deadline + OFF_SECONDS:
+                break  # the refusal of the console says more
+            await deferLater(access.reactor, LOOK_SECONDS)
+
+
+def _short(machine: dict[str, Any]) -> dict[str, Any]:
+    name = machine["metadata"].get("name", "")
+    return {"metadata": {"name": name}, "status": {"state": _state(machine)}}
+
+
+def _state(machine: dict[str, Any]) -> str:
+    return safe(machine.get("status", {}).get("state") or "Pending")

@@ -1,0 +1,117 @@
+"""
+A view of many lines that fills the terminal, sans I/O: to scroll and to search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from twisted_exec.cli.console.views import Key, fitted
+from twisted_exec.wire.control_messages import TerminalSize
+
+KEYS = "arrows PgUp PgDn g G  / search  n N next  w save  q quit"
+
+_STEPS = {Key.UP: -1, "k": -1, Key.DOWN: 1, "j": 1, Key.ENTER: 1}
+_PAGES = {Key.PAGE_UP: -1, "b": -1, Key.PAGE_DOWN: 1, " ": 1, "f": 1}
+_TOP, _BOTTOM = (Key.HOME, "g"), (Key.END, "G")
+
+
+class Pager:
+    """
+    The view; it begins at the last lines.
+
+    :param lines: without control characters.
+    :ivar message: shown in the last row until the next key.
+    """
+
+    def __init__(self, lines: Sequence[str], size: TerminalSize) -> None:
+        self.message = ""
+        self._lines = lines
+        self._sought, self._found = "", -1
+        self.resize(size)
+        self._top = self._last_top
+
+    def resize(self, size: TerminalSize) -> None:
+        """Wrap the lines anew; the first line in view stays in view."""
+        rows: list[tuple[int, str]] = getattr(self, "_rows", [])
+        first = rows[self._top][0] if rows else 0
+        self._size = size
+        self._rows = [
+            (number, row)
+            for number, line in enumerate(self._lines)
+            for row in _wrapped(line, size.columns)
+        ]
+        self._top = min(self._row_of(first), self._last_top)
+
+    @property
+    def _height(self) -> int:
+        return max(1, self._size.rows - 1)
+
+    @property
+    def _last_top(self) -> int:
+        return max(0, len(self._rows) - self._height)
+
+    def press(self, key: Key | str) -> None:
+        """Handle a key; others than those of :data:`KEYS` do nothing."""
+        self.message = ""
+        if key in _TOP or key in _BOTTOM:
+            self._go_to(0 if key in _TOP else self._last_top)
+        elif key in _STEPS or key in _PAGES:
+            self._go_to(self._top + _STEPS.get(key, 0) + _PAGES.get(key, 0) * self._height)
+        elif key in ("n", "N") and self._sought:
+            self._seek(-1 if key == "n" else 1)
+
+    def search(self, text: str) -> None:
+        """Show the last line that has this text, in upper or lower case; ``n`` shows earlier ones."""
+        self.message = ""
+        self._sought, self._found = text.casefold(), len(self._lines)
+        if self._sought:
+            self._seek(-1)
+
+    def frame(self) -> str:
+        """Return the output that draws the view."""
+        columns = self._size.columns
+        parts = []
+        for index in range(self._height):
+            number, row = (
+                self._rows[self._top + index] if self._top + index < len(self._rows) else (-1, "")
+            )
+            parts.append(f"\x1b[{index + 1};1H{self._styled(number, fitted(row, columns))}")
+        # Not the last column of the last row, after which some terminals scroll.
+        parts.append(f"\x1b[{self._size.rows};1H\x1b[7m{fitted(self._status(), columns - 1)}\x1b[m")
+        return "".join(parts)
+
+    def _styled(self, number: int, row: str) -> str:
+        return f"\x1b[1m{row}\x1b[m" if number == self._found else row
+
+    def _status(self) -> str:
+        if self.message:
+            return self.message
+        if not self._rows:
+            return f"no lines  {KEYS}"
+        end = self._rows[min(self._top + self._height, len(self._rows)) - 1][0] + 1
+        return f"{self._rows[self._top][0] + 1}-{end} of {len(self._lines)}  {KEYS}"
+
+    def _seek(self, step: int) -> None:
+        number = self._found + step
+        while 0 <= number < len(self._lines):
+            if self._sought in self._lines[number].casefold():
+                self._found = number
+                self._go_to(self._row_of(number) - self._height // 2)
+                return
+            number += step
+        where = "earlier" if step < 0 else "later"
+        self.message = f'no {where} line has "{self._sought}"'
+
+    def _go_to(self, top: int) -> None:
+        self._top = min(max(0, top), self._last_top)
+
+    def _row_of(self, number: int) -> int:
+        return next((row for row, (line, _) in enumerate(self._rows) if line >= number), 0)
+
+
+def _wrapped(line: str, columns: int) -> Iterator[str]:
+    """Yield the rows of a line; wide characters take two columns each."""
+    width = columns if line.isascii() else max(1, columns // 2)
+    for start in range(0, max(1, len(line)), width):
+        yield line[start : start + width]
