@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from zope.interface import implementer
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import display_name
@@ -149,6 +150,7 @@ def open_console(
     options: ConsoleOptions = ConsoleOptions(),
     *,
     requested: Callable[[ClientConfig, Dialect], None] | None = None,
+    connected: Callable[[], None] = lambda: None,
 ) -> Deferred[ConsoleStream]:
     """
     Open the console of one machine.
@@ -157,13 +159,14 @@ def open_console(
         :class:`~twisted_exec.streaming.remotecommand.resuming_client.ResumableUser`.
     :param requested: called for each request that may begin the session, when it is on its way, with
         the credentials and the dialect.
+    :param connected: called when a connection to the server is open and verified.
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's error, or 502
         or 504 naming the server if it cannot be reached; with
         :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError` if there are no
         usable credentials.  Cancelling closes the connection.
     """
-    opening = _Opening(config, namespace, name, user, reactor, options, requested)
+    opening = _Opening(config, namespace, name, user, reactor, options, requested, connected)
     return Deferred.fromCoroutine(
         opened_among(
             opening.open, config, reactor, options.among, options.timeout_seconds, options.server
@@ -182,6 +185,7 @@ class _Opening:
     reactor: Any
     options: ConsoleOptions
     requested: Callable[[ClientConfig, Dialect], None] | None
+    connected: Callable[[], None]
 
     async def open(self, config: ClientConfig, dialect: Dialect) -> ConsoleStream:
         """
@@ -273,7 +277,7 @@ class _Opening:
         )
         with naming_server(self.config):
             return await connect(
-                server,
+                _Reporting(server, self.connected),
                 request_head(config, where, options.query, options.agent),
                 user,
                 clock=self.reactor,
@@ -283,6 +287,22 @@ class _Opening:
                 silence_seconds=options.silence_seconds,
                 must_record=bool(options.record),
             )
+
+
+@implementer(IStreamClientEndpoint)
+@dataclass(frozen=True)
+class _Reporting:
+    """An endpoint that says when it is connected."""
+
+    endpoint: IStreamClientEndpoint
+    connected: Callable[[], None]
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        def report(protocol: IProtocol) -> IProtocol:
+            self.connected()
+            return protocol
+
+        return self.endpoint.connect(protocolFactory).addCallback(report)
 
 
 async def _again(

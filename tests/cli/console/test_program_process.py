@@ -648,12 +648,30 @@ class TerminalTests(TerminalCase):
         """Ctrl-C ends a program that has no session yet."""
         waiting: list[Any] = []
         self.consoles.dispatch = lambda request: _never(waiting)  # type: ignore[method-assign]
-        process = self.start_on_terminal()
+        process = self.start_on_terminal(env={"TERM": "xterm"})
         while not waiting:
             await self._settle()
-        await process.until(rb"connecting to vm at http\S+\r\n")
+        await process.until(rb"\r\x1b\[Kconnecting to vm at http\S+: waiting for the machine, \d s")
         process.type(b"\x03")
         await self.ends_so(process, -signal.SIGINT)
+        self.assertTrue(process.stdout.endswith(b"\r\x1b[K"), process.stdout[-80:])
+
+    async def test_slow(self) -> None:
+        """The line about a slow connection is erased before the greeting."""
+        serve, late = self.consoles.dispatch, Deferred[None]()
+
+        async def dispatch(request: Any) -> None:
+            await late
+            await serve(request)
+
+        self.consoles.dispatch = dispatch  # type: ignore[method-assign]
+        self.serve(EchoAttachment(b"$ "))
+        process = self.start_on_terminal(env={"TERM": "xterm"})
+        await process.until(b"connecting to vm")
+        late.callback(None)
+        await process.until(rb"\r\x1b\[KConnected to vm.*\r\n\$ ")
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
 
 
 async def _never(waiting: list[Any]) -> None:

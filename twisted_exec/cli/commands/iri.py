@@ -515,6 +515,11 @@ class _Program(ConsoleProgram):
         self._where = where
         self._client: IRIClient | None = None
 
+    @property
+    def step(self) -> str:
+        """See :attr:`ConsoleProgram.step`."""
+        return "waiting for the runtime"
+
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from twisted_exec.api.dialects import Dialect
+    from twisted_exec.cli.console.connecting import ConnectingLine
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.escape import EscapeCommand
     from twisted_exec.cli.console.first_screen import FirstScreen
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
     from twisted_exec.wire.escape_sequences import QueryFilter
     from twisted_exec.wire.stream_options import StreamOptions
 
-_SILENT_SECONDS = 1.0
+_SILENT_SECONDS = 0.5
+"""Connections that take longer get a line about their progress."""
 _UNCOLLECTED = 20_000
 """New containers after which garbage is collected; modules that are imported during a session make fewer."""
 
@@ -213,6 +215,8 @@ class ConsoleProgram:
     """
 
     _script: Script | None = None
+    _progress: ConnectingLine | None = None
+    _is_verified = False
 
     def __init__(self, options: argparse.Namespace) -> None:
         from twisted_exec.cli.console.terminal import Terminal
@@ -301,7 +305,7 @@ class ConsoleProgram:
         from twisted_exec.cli.console.session import ConsoleSession, UserTerminal
         from twisted_exec.wire.terminal_modes import Modes
 
-        self._modes = modes = Modes()
+        self._modes, self._is_verified = (modes := Modes()), False
         script, is_shown = self._script, os.isatty(1)
         self._session = ConsoleSession(
             the_reactor(),
@@ -386,19 +390,55 @@ class ConsoleProgram:
         if self.is_waiting:
             attempt.addErrback(self._refused)
             return
-        notice = reactor.callLater(_SILENT_SECONDS, self._inform, f"connecting to {self.place}")
+        notice = reactor.callLater(_SILENT_SECONDS, self._show_progress, reactor.seconds())
 
         def connected(result: Any) -> Any:
             if notice.active():
                 notice.cancel()
+            self._end_progress()
             return result
 
         attempt.addBoth(connected).addErrback(self._refused)
+
+    @property
+    def step(self) -> str:
+        """What a slow connection waits for."""
+        from twisted_exec.cli.console.connecting import step
+
+        return step(the_reactor(), is_verified=self._is_verified)
+
+    def _connected(self) -> None:
+        self._is_verified = True
+
+    def _show_progress(self, begun: float) -> None:
+        if self._options.quiet or not os.isatty(2):
+            return
+        # Imported here, because most connections are fast.
+        from twisted_exec.cli.console.connecting import ConnectingLine
+
+        def columns() -> int:
+            return os.get_terminal_size(2).columns or 80
+
+        self._progress = ConnectingLine(
+            the_reactor(),
+            begun,
+            lambda text: _write_message(text.encode()),
+            one_line(self.place),
+            lambda: self.step,
+            columns,
+            is_plain=os.environ.get("TERM", "dumb") == "dumb",
+        )
+
+    def _end_progress(self) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress.stop()
 
     def _refused(self, failure: Any) -> None:
         self._session.failed(self.explain(failure.value))
 
     def _greet(self) -> None:
+        self._end_progress()
         if self._script is not None:
             return
         if self._terminal.is_terminal and os.isatty(2) and not self._options.quiet:
@@ -415,6 +455,8 @@ class ConsoleProgram:
         """Write a message on the raw terminal, between the machine's output."""
         if not os.isatty(2):
             return
+        if self._progress is not None:
+            self._progress.erase()
         mid_line = self._session.mid_line
         if self._script is not None:
             mid_line = self._printed.mid_line
@@ -508,12 +550,20 @@ class _Console(ConsoleProgram):
 
         from twisted_exec.cli.console.menu import switch_on_again
 
-        self._is_reset = False
         access = self.access()
         assert access is not None
         self._say(f"Machine {self._options.name} is being switched off and on again.")
-        resetting = Deferred.fromCoroutine(switch_on_again(access))
-        return resetting.addCallback(lambda _: self._attempt(user, reactor, options))
+
+        def is_on(_: None) -> Deferred[ConsoleStream]:
+            self._is_reset = False
+            return self._attempt(user, reactor, options)
+
+        return Deferred.fromCoroutine(switch_on_again(access)).addCallback(is_on)
+
+    @property
+    def step(self) -> str:
+        """See :attr:`ConsoleProgram.step`."""
+        return "switching it off and on" if self._is_reset else super().step
 
     def _attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
@@ -545,6 +595,7 @@ class _Console(ConsoleProgram):
                     silence_seconds=self._options.lost_after,
                 ),
                 requested=requested,
+                connected=self._connected,
             )
             if screen is not None:
                 opening.addErrback(screen.refused)
@@ -620,6 +671,11 @@ class _Console(ConsoleProgram):
         looking = hint_after(failure.value, config, self._options.name, reactor)
         # The user reads the refusal in any case.
         return looking.addCallback(found).addBoth(lambda _: failure)
+
+
+def _write_message(text: bytes) -> None:
+    with suppress(OSError):  # a terminal that is gone
+        os.write(2, text)
 
 
 def _collect_garbage() -> None:

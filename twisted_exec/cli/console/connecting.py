@@ -1,0 +1,90 @@
+"""
+The line that says how far a slow connection is.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall
+
+ADDRESS = "looking for its address"
+TLS = "TLS"
+WAITING = "waiting for the machine"
+
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+_ERASE = "\r\x1b[K"
+
+
+class ConnectingLine:
+    """
+    A line in the terminal, with the seconds since the start; drawn anew each second until it ends.
+
+    :param begun: when the connection began, by the clock.
+    :param write: writes on the terminal, which is in raw mode.
+    :param place: name of the machine and its server.
+    :param step: returns what the program waits for.
+    :param columns: returns the width of the terminal.
+    :param is_plain: the terminal has no cursor to move: print the line once.
+    """
+
+    def __init__(
+        self,
+        clock: Any,
+        begun: float,
+        write: Callable[[str], None],
+        place: str,
+        step: Callable[[], str],
+        columns: Callable[[], int],
+        *,
+        is_plain: bool,
+    ) -> None:
+        self._clock, self._begun, self._write = clock, begun, write
+        self._place, self._step, self._columns = place, step, columns
+        self._is_plain = is_plain
+        self._timer: IDelayedCall | None = None
+        self._draw()
+
+    def erase(self) -> None:
+        """Make room for another message; the line comes again in a second at the latest."""
+        if not self._is_plain:
+            self._write(_ERASE)
+
+    def stop(self) -> None:
+        """Erase the line for good."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self.erase()
+
+    def _draw(self) -> None:
+        self._timer = self._clock.callLater(1, self._draw) if not self._is_plain else None
+        seconds = self._clock.seconds() - self._begun
+        text = f"connecting to {self._place}: {self._step()}, {int(seconds + 0.5)} s"
+        if self._is_plain:
+            self._write(f"{text}\r\n")
+        else:
+            # A second row could not be erased.
+            self._write(f"{_ERASE}{text[: max(1, self._columns() - 1)]}")
+
+
+def step(reactor: Any, *, is_verified: bool) -> str:
+    """
+    Return the step of a connection that is being made.
+
+    :param is_verified: the connection to the server is open, and TLS done.
+    """
+    return WAITING if is_verified else TLS if _is_connected(reactor) else ADDRESS
+
+
+def _is_connected(reactor: Any) -> bool:
+    """Return whether the reactor reads a connection to another host: TCP is done."""
+    for reader in reactor.getReaders():
+        with suppress(OSError), socket.socket(fileno=os.dup(reader.fileno())) as connection:
+            if connection.family in _INTERNET and connection.getpeername():
+                return True
+    return False
