@@ -43,6 +43,10 @@ _VALUE_WORDS = (
 
 _MOST_SHOWN = 64
 
+BANNER = "console.twisted-exec.dev/banner"
+"""Annotation of a machine: what its users should read before its console."""
+_BANNER_LINES, _BANNER_COLUMNS = 4, 80
+
 # Kubernetes' safe alphabet, without vowels, so that no word appears by chance.
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -111,6 +115,14 @@ def generated(prefix: str) -> str:
     Return a name for ``generateName``: the prefix, cut if too long, and five random characters.
     """
     return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
+
+
+def banner_lines(text: str) -> list[str]:
+    """Return the lines of a banner: at most four, of at most 80 printable characters each."""
+    # What is cut off may be long.
+    lines = text[: 16 * _BANNER_LINES * _BANNER_COLUMNS].splitlines()
+    plain = ["".join(char for char in line if char.isprintable()).strip() for line in lines]
+    return [line[:_BANNER_COLUMNS] for line in plain if line][:_BANNER_LINES]
 
 
 def display_name(user: str) -> str:

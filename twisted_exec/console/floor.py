@@ -457,6 +457,7 @@ _BEGIN_WITH_WORDS: Sequence[_Wording] = (
     (_DISCARDED, _TO_DENIED, rf"{_NOT_SENT} (?P<why>{_MAY_ONLY_OBSERVE})"),
     (_DISCARDED, _TO_OBSERVER, rf"{_NOT_SENT} (?P<why>{_STATUS}) {_HINTS}"),
     (_DISCARDED, None, rf"{_NOT_SENT} (?P<why>.+)"),
+    (NoticeKind.BANNER, None, r"banner: .+"),
 )
 _FREE = "(?:has left|has released this console|may no longer type); this console has no writer"
 _TAKEN = "(?:, in another session,)? has taken over this console; you are an observer"

@@ -15,7 +15,7 @@ A terminal gets what was printed before its stream without the queries in it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
@@ -240,6 +240,10 @@ class ViewerOutput:
         """Skip output up to ``offset``; a report precedes the next output."""
         self.skipped += offset - self.offset
         self.offset = offset
+
+    def precede(self, notices: Iterable[Notice]) -> None:
+        """Queue notices that precede the next byte, without sending them yet."""
+        self._notices |= dict.fromkeys(notices, self.offset)
 
     def tell(self, notice: Notice, at: int | None = None) -> None:
         """

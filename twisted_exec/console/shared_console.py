@@ -23,7 +23,7 @@ line (:class:`Interruption`).  :func:`build` makes the state machine for this.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
@@ -577,9 +577,13 @@ class SharedConsole:
         """Why a ConsolePolicy withholds input at present; otherwise empty."""
         return self._viewers.missing_people
 
-    def viewer(self) -> Viewer:
-        """Create the attachment for one more user; it joins when its stream is up."""
-        return Viewer(self, self._viewers)
+    def viewer(self, banner: Sequence[str] = ()) -> Viewer:
+        """
+        Create the attachment for one more user; it joins when its stream is up.
+
+        :param banner: lines that a user with a terminal reads before the output.
+        """
+        return Viewer(self, self._viewers, banner)
 
     def restore(self, state: ViewerState) -> Viewer | None:
         """

@@ -19,7 +19,7 @@ output is sent afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -75,8 +75,10 @@ class Viewer:
     :ivar joined_as: the session's id in the journal: that of its first stream.
     """
 
-    def __init__(self, console: SharedConsole, viewers: Viewers) -> None:
-        self._console, self._viewers = console, viewers
+    def __init__(
+        self, console: SharedConsole, viewers: Viewers, banner: Sequence[str] = ()
+    ) -> None:
+        self._console, self._viewers, self._banner = console, viewers, banner
         self._transport: IAttachmentTransport | None = None
         self._options: StreamOptions | None = None  # until there is a stream
         self._user = self._session = self.joined_as = ""
@@ -124,6 +126,11 @@ class Viewer:
         if self._options is None or not self._options.tty:
             return False
         return self._size is not None or not self.may_write
+
+    @property
+    def banner(self) -> Sequence[str]:
+        """Lines to read before the output; none for a client that asked for no terminal."""
+        return self._banner if self._options is not None and self._options.tty else ()
 
     @property
     def bytes_to_machine(self) -> int:

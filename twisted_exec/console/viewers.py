@@ -18,7 +18,7 @@ from twisted_exec.console.floor import Floor
 from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role
-from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, OpenRecording
 from twisted_exec.wire.session_terms import FULL, Terms
 
 if TYPE_CHECKING:
@@ -148,6 +148,9 @@ class Viewers:
             return
         if position is None:
             viewer.output.start(console.scrollback_start)
+            viewer.output.precede(
+                Notice(f"banner: {line}", NoticeKind.BANNER) for line in viewer.banner
+            )
         else:
             viewer.output.resume(position, console.scrollback_start)
             if console.interruption.ending is not None:

@@ -22,6 +22,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 import twisted_exec
+from twisted_exec.api.names import BANNER, banner_lines
 from twisted_exec.api.status import (
     BadRequest,
     Conflict,
@@ -520,7 +521,9 @@ class RuntimeConsoles:
         """
         record = self._machines.records.get(grant.machine_id)
         console = self._console(record, grant.machine_uid)
-        return record.subject(), console.viewer()
+        # The poollet may be another program, so its texts are checked here, too.
+        banner = banner_lines(record.metadata.annotations.get(BANNER, ""))
+        return record.subject(), console.viewer(banner)
 
     def read_log(self, grant: Grant) -> tuple[Subject, IJournal]:
         """

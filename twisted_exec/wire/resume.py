@@ -349,6 +349,8 @@ class NoticeKind(Enum):
     """Input was discarded."""
     INTERRUPTED = "interrupted"
     """The machine has ended; the session waits for it to start again."""
+    BANNER = "banner"
+    """A line of the machine's banner, which precedes all output."""
 
 
 class NoticeRole(Enum):

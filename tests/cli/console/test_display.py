@@ -149,6 +149,30 @@ class SessionScriptTests(OutageCase):
         self.assertEqual(self.sink.written, b"ab" + notice("not a whole piece"))
 
 
+class BannerTests(OutageCase):
+    """The banner of a machine."""
+
+    def test_shown(self) -> None:
+        """Only a terminal whose user wants more than the output shows it, also in an ordinary session."""
+        banner = Notice("banner: ask ops", NoticeKind.BANNER)
+        for shows in (True, False):
+            self.begin(shows_banner=shows)
+            self.session.attached(FakeStream())
+            self.session.notice(banner)
+            self.session.data_received(banner.output)
+            self.session.data_received(b"login: ")
+            shown = b"banner: ask ops\r\n" * 2 if shows else b""
+            self.assertEqual(self.sink.written, shown + b"login: ")
+
+    def test_script(self) -> None:
+        """A script does not get it."""
+        script = RecordingScript()
+        self.begin(interactive=False, script=script)
+        self.session.attached(FakeStream())
+        self.session.notice(Notice("banner: ask ops", NoticeKind.BANNER))
+        self.assertEqual((script.events, self.sink.written), ([], b""))
+
+
 class HistoryTests(SynchronousTestCase):
     """A terminal and what was printed before its connection, below a runtime that changes no queries."""
 

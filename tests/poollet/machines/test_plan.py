@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.doubles import CONFIG, NOW, machine
 from twisted_exec.api.dialects import IRONCORE, ONMETAL
+from twisted_exec.api.names import BANNER
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.actions import (
     Create,
@@ -291,6 +292,19 @@ class KeepTests(PlanTestCase):
         (patch,) = (each.status for each in planned.actions if isinstance(each, PatchStatus))
         self.assertEqual(patch["observedGeneration"], 3)
         self.assertEqual(patch["machinePoolObservedGeneration"], 3)
+
+    def test_banner(self) -> None:
+        """The runtime gets the Machine's banner, without what does not belong there, until that is deleted."""
+        obj = stored()
+        obj["metadata"]["annotations"] = {BANNER: "one\x1b[2J\n\ntwo\n" + "x" * 90 + "\n4\n5"}
+        (create,) = (action for action in self.plan(obj).actions if isinstance(action, Create))
+        lines = create.machine.metadata.annotations[BANNER].split("\n")
+        self.assertEqual(lines, ["one[2J", "two", "x" * 80, "4"])
+        with_banner = made(obj)
+        self.assertEqual(self.plan(obj, with_banner).actions, self.plan(obj, made(obj)).actions)
+        obj["metadata"]["annotations"] = {BANNER: "\x07"}
+        (noted,) = (a for a in self.plan(obj, with_banner).actions if isinstance(a, SetAnnotations))
+        self.assertNotIn(BANNER, noted.annotations)
 
     def test_foreign_annotations(self) -> None:
         """Annotations that are not numbers cause no crash."""

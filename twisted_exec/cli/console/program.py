@@ -233,6 +233,11 @@ class ConsoleProgram:
         """Name of the machine and its server, for the message of a slow connection."""
         return self.subject
 
+    @property
+    def shows_banner(self) -> bool:
+        """True unless the user wants the output alone."""
+        return True
+
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
@@ -319,6 +324,7 @@ class ConsoleProgram:
                 full_screen=lambda: modes.full_screen,
                 query_filter=_query_filter if is_shown else None,
                 suspend=lambda: os.kill(os.getpid(), signal.SIGTSTP),
+                shows_banner=is_shown and script is None and self.shows_banner,
             ),
             escapes=self._options.escape,
             read_only=self._options.read_only,
@@ -494,6 +500,11 @@ class _Console(ConsoleProgram):
     def is_waiting(self) -> bool:
         """See :attr:`ConsoleProgram.is_waiting`."""
         return bool(self._options.request)
+
+    @property
+    def shows_banner(self) -> bool:
+        """See :attr:`ConsoleProgram.shows_banner`."""
+        return not self._options.raw and self._options.first_output != START
 
     def make_script(self, reactor: Any) -> Script | None:
         """See :meth:`ConsoleProgram.make_script`."""

@@ -66,7 +66,7 @@ from twisted_exec.wire.control_messages import (
     dropped_keys,
     encode_notice,
 )
-from twisted_exec.wire.resume import Notice, NoticeRole
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
@@ -150,6 +150,7 @@ class UserTerminal:
     :param full_screen: whether the output so far has switched to the other screen.
     :param query_filter: see :class:`.Display`.
     :param suspend: stops this program, as job control does.
+    :param shows_banner: show the machine's banner.
     """
 
     size: Callable[[], TerminalSize | None] = lambda: None
@@ -160,6 +161,7 @@ class UserTerminal:
     full_screen: Callable[[], bool] = lambda: False
     query_filter: Callable[[], QueryFilter] | None = None
     suspend: Callable[[], None] = lambda: None
+    shows_banner: bool = False
 
 
 class ConsoleSession:
@@ -642,7 +644,7 @@ class Display:
         self.is_paused = False
         self._script, self._wrote = script, wrote
         self._say, self._watch = terminal.say, terminal.watch
-        self._is_quiet = quiet
+        self._is_quiet, self._shows_banner = quiet, terminal.shows_banner
         self._stream: Any = None
         self._has_marks = False
         self._make_filter = terminal.query_filter
@@ -731,6 +733,10 @@ class Display:
 
     def _show_notice(self, notice: Notice, data: bytes) -> None:
         if self._is_quiet and notice.role is NoticeRole.WRITER:
+            return
+        if notice.kind is NoticeKind.BANNER:
+            if self._shows_banner:
+                self._write(b"\r\n" * self.mid_line + f"{notice.text}\r\n".encode())
             return
         if self._script is not None:
             self._script.noticed(notice)

@@ -22,6 +22,7 @@ from typing import Any
 
 from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.names import BANNER, banner_lines
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.poollet.machines import conditions
@@ -559,6 +560,7 @@ def runtime_machine(
                 dialect.generation_annotation: str(metadata.get("generation", 0)),
                 dialect.runtime_generation_annotation: "0",
                 config.mapping_annotation: _mapping(parts),
+                **_banner(machine),
             },
         )
     )
@@ -577,6 +579,11 @@ def _mapping(parts: Parts) -> str:
     return json.dumps(parts.mapping, sort_keys=True, separators=(",", ":"))
 
 
+def _banner(machine: Object) -> dict[str, str]:
+    lines = banner_lines(str(machine["metadata"].get("annotations", {}).get(BANNER, "")))
+    return {BANNER: "\n".join(lines)} if lines else {}
+
+
 def annotations_of(
     machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig
 ) -> dict[str, str]:
@@ -587,6 +594,8 @@ def annotations_of(
     runtimes count the recording itself as a change, which would go on for ever.
     """
     dialect, annotations = config.dialect, dict(observed.metadata.annotations)
+    annotations.pop(BANNER, None)
+    annotations |= _banner(machine)
     annotations |= downward.values(config.downward.annotations, machine, dialect.downward_prefix)
     if INTERFACE_NOT_READY not in parts.lacks:
         annotations[config.mapping_annotation] = _mapping(parts)

@@ -1,0 +1,58 @@
+"""Tests for the banner of a machine, which sessions begin with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.console.doubles import MemoryStream
+from tests.console.viewer_case import ViewerCase
+from twisted_exec.testing.console import MarkStream
+from twisted_exec.wire.resume import Notice, NoticeKind
+from twisted_exec.wire.stream_options import CONSOLE
+
+BANNER = ("ask ops", "before a reboot")
+
+
+class BannerTests(ViewerCase):
+    """A user opens the console of a machine with a banner."""
+
+    def test_marks(self) -> None:
+        """Its lines come before the output, beside it: the position of the output is the same."""
+        self.console.says(b"login: ")
+        stream = MarkStream(options=CONSOLE)
+        self.shared.viewer(BANNER).attached(stream)
+        _, *lines, output = stream.sent[:4]
+        expected = [Notice(f"banner: {line}", NoticeKind.BANNER) for line in BANNER]
+        self.assertEqual((lines, output), (expected, b"login: "))
+        self.assertEqual(self.shared.journal.end, len(b"login: "))
+
+    def test_stock_client(self) -> None:
+        """A stock client with a terminal reads them before the output; nobody else does."""
+        other = self.watch("ann")
+        before = other.since()
+        stream = MemoryStream(self.shared.viewer(BANNER), user="bob", options=CONSOLE)
+        self.console.says(b"login: ")
+        self.assertTrue(
+            stream.since().startswith(
+                b"\r\n[twisted-exec: banner: ask ops]\r\n"
+                b"\r\n[twisted-exec: banner: before a reboot]\r\n"
+            )
+        )
+        self.assertNotIn(b"banner", before + other.since())
+        self.assertEqual(self.shared.journal.end, len(b"login: "))
+
+    def test_no_terminal(self) -> None:
+        """A client without a terminal gets the output alone."""
+        options = replace(CONSOLE, tty=False)
+        stream = MemoryStream(self.shared.viewer(BANNER), options=options)
+        self.console.says(b"login: ")
+        self.assertNotIn(b"banner", stream.since())
+
+    def test_back(self) -> None:
+        """A user who comes back does not read it again."""
+        stream = MarkStream(options=CONSOLE, user="ann")
+        viewer = self.shared.viewer(BANNER)
+        viewer.attached(stream)
+        viewer.away()
+        again = self.resume(viewer, 0, options=CONSOLE)
+        self.assertNotIn("banner: ask ops", again.notices)
