@@ -71,7 +71,7 @@ def request(
     return b"\r\n".join(lines)
 
 
-class Answer(NamedTuple):
+class PlainAnswer(NamedTuple):
     """
     The head of an answer, and what has arrived with it.
 
@@ -89,7 +89,7 @@ class Answer(NamedTuple):
     rest: bytes
 
 
-def answer(data: bytes) -> Answer | None:
+def answer(data: bytes) -> PlainAnswer | None:
     """
     Read the head of an answer; ``None`` if it is incomplete or not in the plain form.
 
@@ -124,4 +124,4 @@ def answer(data: bytes) -> Answer | None:
     if (code < 200 and code != 101) or code in (204, 304) or (code == 101 and length is not None):
         return None
     closes = b"connection" in once and code != 101
-    return Answer(code, headers, length, closes, data[end + 4 :])
+    return PlainAnswer(code, headers, length, closes, data[end + 4 :])

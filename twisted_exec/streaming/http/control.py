@@ -103,7 +103,7 @@ class _Connection(Asking):
         body, self._refusal, self._body = self._body, None, b""
         self._complete(UpgradeRefused(response.status_code, response.headers.raw_items(), body))
 
-    def _take_plain(self, answer: plain_http.Answer) -> bool:
+    def _take_plain(self, answer: plain_http.PlainAnswer) -> bool:
         is_whole = answer.length == len(answer.rest) < MAX_ERROR_BYTES
         if answer.code == 101 or answer.closes or not is_whole:
             return False

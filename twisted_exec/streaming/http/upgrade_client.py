@@ -267,7 +267,7 @@ class Asking(Protocol):
         except h11.RemoteProtocolError:
             self._broken(f"the answer to the {self.request_noun} is not HTTP")
 
-    def _take_plain(self, answer: plain_http.Answer) -> bool:
+    def _take_plain(self, answer: plain_http.PlainAnswer) -> bool:
         """Handle an answer in the plain form; false if h11 must read it."""
         if answer.code != 101 or not self._wanted:
             return False

@@ -118,7 +118,7 @@ class ServerEngines(Typing):
         """Return the OpenSSL connection on an accepted socket."""
 
 
-class Resumption(Typing):
+class _Resumption(Typing):
     """See :class:`~twisted_exec.tls.client.TLSResumption`."""
 
     def keep(self, connection: SSL.Connection) -> None:
@@ -584,7 +584,7 @@ class TLSClient(_TLSOnDescriptor, TCPClient):
     """
 
     tls: ClientEngines
-    resumption: Resumption | None = None
+    resumption: _Resumption | None = None
 
     def connectionLost(self, reason: Failure) -> None:
         resumption, self.resumption = self.resumption, None
