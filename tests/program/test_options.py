@@ -398,6 +398,10 @@ class ConfigurationFileTests(SynchronousTestCase):
         ):
             options = self.parsed(f'pool = "a"\ncert = "c"\n{text}', *arguments)
             self.assertEqual(options["log-level"], level, (text, arguments))
+        with self.assertRaises(SystemExit) as caught:
+            self.parsed("", "--log-level=x")
+        refused = "--log-level: 'x' is no level: give debug, info, warn or error; see"
+        self.assertIn(refused, str(caught.exception.code))
 
     def test_unknown_key(self) -> None:
         """An unknown key is an error with the nearest name."""

@@ -45,13 +45,20 @@ def yaml_events(text: str | bytes, loader: Any, most_deep: int) -> Iterator[yaml
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > most_deep:
-                raise TooDeep(f"it is nested more than {most_deep} deep")
+                raise TooDeep(_too_deep(most_deep))
             yield event
     except yaml.YAMLError as error:
         if "maximum nesting depth" in str(error):
             # libyaml reads ahead of its events, and since 0.2.6 has a limit of its own.
-            raise TooDeep(f"it is nested more than {most_deep} deep") from None
+            raise TooDeep(_too_deep(most_deep)) from None
         raise
+
+
+def _too_deep(most_deep: int) -> str:
+    return (
+        f"its lists and mappings are nested more than {most_deep} levels deep, which is the limit; "
+        "is it the right file?"
+    )
 
 
 def parse_yaml(text: bytes) -> object:
@@ -65,6 +72,8 @@ def parse_yaml(text: bytes) -> object:
         for _ in yaml_events(text, _Loader, MAX_DEPTH):
             pass
         document: object = yaml.load(text, _Loader)
+    except TooDeep:
+        raise
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # an impossible date, or time zone
         raise ValueError(f"not YAML: {yaml_problem(error)}") from None
     return document

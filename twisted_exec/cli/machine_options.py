@@ -48,7 +48,10 @@ def possible_dialects(options: argparse.Namespace) -> Sequence[Dialect]:
         return among
     among = [dialect for dialect in among if dialect.name == options.dialect]
     if not among:
-        raise ValueError(f"dialect {options.dialect} has no {options.machine.kind}")
+        raise ValueError(
+            f"dialect {options.dialect} has no {options.machine.kind}: leave out --dialect, or the kind before "
+            "the name"
+        )
     return among
 
 

@@ -50,7 +50,8 @@ async def _hint_after(
 
 async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, namespace: str) -> str:
     """
-    Return a hint: the namespaces that have the machine, or a similar name in this namespace.
+    Return a hint: the namespaces that have the machine, or a similar name in this namespace, or
+    the command that lists this namespace.
 
     :return: empty if there is neither, or if the user may not list machines.
     """
@@ -60,7 +61,9 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
         return f"it is in namespace {', '.join(namespaces)}: use -n {namespaces[0]}"
     here = [each for _, each in await _names(client, dialect, namespace)]
     near = difflib.get_close_matches(name, here, 1)
-    return f"did you mean {near[0]}?" if near else ""
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"kubectl get {dialect.workload.plural} -n {namespace} lists others" if here else ""
 
 
 async def _names(

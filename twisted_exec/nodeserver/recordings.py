@@ -28,6 +28,7 @@ from twisted.logger import Logger
 from twisted.python.usage import UsageError
 from zope.interface import implementer
 
+from twisted_exec.api import quantity
 from twisted_exec.api.selectors import LabelSelector, parse_labels
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.journal.interfaces import Event, EventKind
@@ -461,7 +462,7 @@ class PodRecordings:
         """
         if recording.bytes >= self._limit_bytes - self.bytes:
             raise OSError(
-                f"recordings that are not stored yet may take {self._limit_bytes} bytes (--recording-bytes), "
+                f"recordings that are not stored yet may take {quantity.binary(self._limit_bytes)} (--recording-bytes), "
                 "and one of them half of what is left"
             )
 

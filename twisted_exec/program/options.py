@@ -151,8 +151,16 @@ def read_level(text: str) -> str:
     :raises ValueError: it is no level.
     """
     if text not in LEVELS:
-        raise ValueError(f"{text!r} is none of {', '.join(LEVELS)}")
+        raise ValueError(f"{text!r} is no level: give {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
     return text
+
+
+def _log_level(text: str) -> str:
+    """:raises ValueError: it is no level; the message names the option, which subclasses do for their own."""
+    try:
+        return read_level(text)
+    except ValueError as error:
+        raise ValueError(f"--log-level: {error}") from None
 
 
 def limit_log(level: str, beginner: LogBeginner = globalLogBeginner) -> None:
@@ -344,7 +352,7 @@ class ProgramOptions(Options):
     optParameters: list[list[Any]] = [
         [CONFIG, None, None, "TOML file with options; the command line takes precedence."],
         # No default, so that parseOptions knows whether it was chosen.
-        ["log-level", None, None, f"{_LEVEL_HELP}; default: {DEFAULT_LEVEL}.", read_level],
+        ["log-level", None, None, f"{_LEVEL_HELP}; default: {DEFAULT_LEVEL}.", _log_level],
     ]
     optFlags: list[list[Any]] = [["quiet", None, _QUIET_HELP]]
     _headings: dict[str, str] = dict.fromkeys(

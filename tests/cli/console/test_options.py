@@ -129,6 +129,10 @@ class ParseOptionsTests(SynchronousTestCase):
             (["vm", "--escape", "x"], "'x'"),
             (["vm", "--name-space", "x"], "--name-space"),
             (["vm", "other"], "other"),
+            (["vm", "other"], "see kubectl console --help-all"),
+            (["vm", "--run", " "], "--run has no command: give one, such as"),
+            (["vm", "--run", "a", "--send", "b"], "--run goes without --expect and --send: give"),
+            (["instances/vm", "--dialect", "ironcore"], "leave out --dialect, or the kind"),
         ):
             stderr = io.StringIO()
             with redirect_stderr(stderr), self.assertRaises(SystemExit) as caught:

@@ -389,7 +389,9 @@ class PipeTests(ProcessCase):
         with open(path, "w") as file:
             file.write(text)
         process = self.start(env={"KUBECONFIG": path})
-        await self.ends_with(process, 1, "cannot reach http://127.0.0.1:1: connection refused")
+        refusal = "cannot reach http://127.0.0.1:1: connection refused"
+        remedy = "start that API server, or choose another one with --context"
+        await self.ends_with(process, 1, f"{refusal}; {remedy}")
 
     async def test_bad_kubeconfig(self) -> None:
         """A kubeconfig error names the file and the problem."""

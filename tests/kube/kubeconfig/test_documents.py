@@ -8,6 +8,7 @@ import time
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.yaml_text import parse_yaml
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.documents import MAX_DEPTH, MAX_VALUES
 from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES, check_inline, load_inline
@@ -70,8 +71,12 @@ class OthersTests(SynchronousTestCase):
 
     def test_deep(self) -> None:
         """Deep nesting is refused before it exhausts the stack."""
-        self.assertIn(f"more than {MAX_DEPTH} deep", self.refusal(b"a: " + b"[" * 100_000))
+        self.assertIn(f"more than {MAX_DEPTH} levels deep", self.refusal(b"a: " + b"[" * 100_000))
         self.assertIn("nested too deep", self.refusal(b'{"a": ' + b"[" * 100_000))
+        with self.assertRaisesRegex(
+            ValueError, "^its lists and mappings are nested more than 64 levels"
+        ):
+            parse_yaml(b"a: " + b"[" * 100 + b"]" * 100)
 
     def test_numbers(self) -> None:
         """Sexagesimal numbers, and other odd scalars, stay text and cost no time."""

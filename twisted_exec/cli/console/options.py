@@ -103,24 +103,29 @@ def _step(option: str, text: str) -> Any:
         return unescaped(text)
     from twisted_exec.api.patterns import Pattern, Search
 
-    return text, Search(Pattern(text, is_regex=True))
+    try:
+        return text, Search(Pattern(text, is_regex=True))
+    except ValueError as error:
+        raise ValueError(
+            f"{text!r} cannot be used as a regular expression (RE2): {error}"
+        ) from None
 
 
 def script_problem(options: argparse.Namespace) -> str:
     """Return why the options do not go together; empty if they do."""
     if options.script_command is not None and options.steps:
-        return "--run goes without --expect and --send"
+        return "--run goes without --expect and --send: give the command, or the steps"
     types = options.script_command is not None or any(
         isinstance(step, bytes) for step in options.steps
     )
     if types and options.read_only:
-        return "--read-only goes without --send and --run"
+        return "--read-only goes without --send and --run: an observer cannot type"
     if options.script_command is None:
         return ""
     from twisted_exec.cli.console.script import typed_command
 
     if not options.script_command.strip():
-        return "--run needs a command"
+        return "--run has no command: give one, such as --run 'uname -a'"
     try:
         typed_command(options.script_command, "0" * 16)
     except ValueError as error:
@@ -213,7 +218,9 @@ class Parser(argparse.ArgumentParser):
     failure_code = 1
 
     def error(self, message: str) -> NoReturn:
-        self.exit(self.failure_code, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+        self.exit(
+            self.failure_code, f"{self.prog}: {one_line(message)}; see {self.prog} --help-all\n"
+        )
 
 
 _MOST_USED = {
@@ -421,7 +428,8 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=_duration,
         help="after the end of input, continue until the machine has been quiet for this time, such "
-        "as 2 (seconds) or 1m",
+        "as 2 (seconds) or 1m; a machine that is never quiet ends it a minute later, with exit code 124, "
+        "unless --timeout says otherwise",
     )
     parser.add_argument(
         "--timeout",
@@ -567,19 +575,21 @@ def fleet_problem(options: argparse.Namespace) -> str:
         }
         wrong = next((name for name, value in fleet_only.items() if value), "")
         if wrong:
-            return f"{wrong} goes with -l or --all"
+            return f"{wrong} is for many machines: give -l SELECTOR or --all instead of NAME, or leave it out"
         if options.machine is None:
             return "give the NAME of a machine, or select machines with -l or --all"
         return ""
     if options.machine is not None:
-        return "give either NAME, or -l or --all"
+        return "NAME is one machine, -l and --all select many: give one of these"
     if options.selector and options.all_machines:
-        return "give either -l or --all"
+        return "-l selects machines, and --all takes all of them: give one of the two"
     if options.all_namespaces and options.namespace:
-        return "give either -n or -A"
+        return "-n names a namespace, and -A takes all of them: give one of the two"
     for key, name in _SINGLE.items():
         if getattr(options, key):
-            return f"{name} goes with one machine only"
+            return (
+                f"{name} is for one machine: give its NAME instead of -l or --all, or leave it out"
+            )
     runs = options.script_command is not None
     if options.tiled and runs:
         return "give either --tiled or --run"
@@ -599,5 +609,5 @@ def fleet_problem(options: argparse.Namespace) -> str:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 7):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines, such as 100")
     return int(text)

@@ -179,7 +179,9 @@ class ConfigFile:
         except ValueError as error:
             raise KubeConfigError(f"{name}: {error}") from None
         except RecursionError:
-            raise KubeConfigError(f"{name}: not JSON: nested too deep") from None
+            raise KubeConfigError(
+                f"{name}: its lists and objects are nested too deep to be read; is it the right file?"
+            ) from None
         if document is None:
             document = {}
         if not isinstance(document, dict):

@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
+from twisted_exec.api import quantity
 from twisted_exec.api.status import BadRequest, Conflict, NotImplementedByBackend
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart
@@ -69,7 +70,9 @@ def check(options: DiskOptions, volume: pb.Volume) -> None:
     if image:
         _inside(options.images, image)
     if not 0 <= volume.local_disk.size_bytes <= options.limit_bytes:
-        raise BadRequest(f"volume {volume.name!r}: a disk has at most {options.limit_bytes} bytes")
+        raise BadRequest(
+            f"volume {volume.name!r}: a disk has at most {quantity.binary(options.limit_bytes)}"
+        )
 
 
 def _inside(directory: str, image: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from twisted_exec.api import quantity
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.segments import opened, sync_directory
 from twisted_exec.recording.chain import MILLISECOND, Info, InvalidRecording, decode_head
@@ -456,7 +457,7 @@ class RetainedSegments:
         size = self._layer.stat(path).st_size
         if self._own[key] + size > self.limit_bytes - self.bytes - size:
             raise OSError(
-                f"recordings may retain {self.limit_bytes} bytes (--recording-bytes), and those of one machine half "
+                f"recordings may retain {quantity.binary(self.limit_bytes)} (--recording-bytes), and those of one machine half "
                 "of what the others leave"
             )
         try:
