@@ -271,3 +271,17 @@ test("whatever is lost, and wherever: nothing is missing, and nothing comes twic
     assert.equal(state.input.unsent, 0, `seed ${seed}`);
   }
 });
+
+test("a page that is loaded again before the first position goes on with its session", () => {
+  const state = new SessionState();
+  state.input.put(bytes("early"));
+  state.connect();
+  state.receiveMark({ Session: "s-1", Key: KEYS[0], Seconds: 60 });
+  state.receiveMark({ Ack: 0 });
+  assert.deepEqual(state.takeInput(), [bytes("early")]);
+  const restored = new SessionState(JSON.parse(JSON.stringify(state.save())), 1000);
+  const { value, placed } = open(restored, { key: KEYS[1], ack: 5, at: 700, End: 900 });
+  assert.match(value, /^key=a+; session=s-1; epoch=0{16}; from=0;/);
+  assert.deepEqual(placed, { placed: { epoch: EPOCH, offset: 700, exact: true, end: 900 } });
+  assert.deepEqual(restored.takeInput(), []);
+});

@@ -14,6 +14,9 @@ export const CREDIT_BYTES = 128 * 1024;
 /** Marks that have arrived on a connection, in the order in which they do: none, Session, Ack, At. */
 const [UNMARKED, KEPT, READY, PLACED] = [0, 1, 2, 3];
 
+/** Of a page that was loaded again before the first At: no journal has this epoch, so the server begins as for a new user. */
+const UNKNOWN = { epoch: "0000000000000000", offset: 0 };
+
 const EPOCH = /^[0-9a-f]{16}$/;
 const KEY = /^[A-Za-z0-9_-]{43,128}$/;
 const INPUTS = ["none", "masked", "all"];
@@ -68,9 +71,11 @@ export class SessionState {
    */
   constructor(saved = null, replayBytes = 0) {
     if (saved !== null) {
-      const { epoch, offset } = saved.position;
-      const first = saved.first.epoch === epoch ? saved.first.offset : 0;
-      this.position = { epoch, offset: Math.min(offset, Math.max(first, offset - replayBytes)) };
+      if (saved.position !== null) {
+        const { epoch, offset } = saved.position;
+        const first = saved.first.epoch === epoch ? saved.first.offset : 0;
+        this.position = { epoch, offset: Math.min(offset, Math.max(first, offset - replayBytes)) };
+      }
       this.#first = saved.first;
       this.#keys = saved.keys;
       this.session = saved.keys[0].session;
@@ -82,7 +87,7 @@ export class SessionState {
 
   /** Return a plain object for JSON, from which another page goes on; null if none can. */
   save() {
-    if (this.position === null || this.#keys.length === 0) return null;
+    if (this.#keys.length === 0) return null;
     return {
       position: this.position,
       first: this.#first,
@@ -99,7 +104,7 @@ export class SessionState {
 
   /** Whether the next connection goes on with a session that exists. */
   get resumes() {
-    return this.position !== null && this.#keys.length > 0;
+    return this.#keys.length > 0 && (this.position !== null || this.#isRestored);
   }
 
   /** Whether input may be sent. */
@@ -118,7 +123,7 @@ export class SessionState {
       return `marks${credit}`;
     }
     const { key, session } = this.#keys[this.#usesEarlier ? 1 : 0];
-    const { epoch, offset } = /** @type {Position} */ (this.position);
+    const { epoch, offset } = this.position ?? UNKNOWN;
     return `key=${key}; session=${session}; epoch=${epoch}; from=${offset}${credit}`;
   }
 
@@ -225,7 +230,7 @@ export class SessionState {
       return {};
     }
     let uncertain = null;
-    if (count === null || this.position === null) {
+    if (count === null || (this.position === null && !this.#isRestored)) {
       uncertain = this.input.beginAnew();
       this.input.acknowledged = count ?? 0;
     } else if (this.#isRestored) {

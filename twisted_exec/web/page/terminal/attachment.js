@@ -56,7 +56,7 @@ export class Attachment {
     const { api, store } = this.#context;
     const { path, query } = this.#request;
     const saved = this.#saved;
-    this.#replayed = saved ? Math.min(REPLAY_BYTES, saved.position.offset - saved.first.offset) : 0;
+    this.#replayed = saved?.position ? Math.min(REPLAY_BYTES, saved.position.offset - saved.first.offset) : 0;
     this.#first.ask();
     this.session = new ConsoleSession({
       url: () => api.webSocketURL(path, query),
