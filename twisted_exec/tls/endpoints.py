@@ -172,8 +172,8 @@ def address_text(address: IAddress) -> str:
     return f"{host}:{address.port}{every}"
 
 
-class _Asked:
-    """Takes the place of a reactor that is asked to listen."""
+class _ListeningAddress:
+    """Takes the place of a reactor, and notes where an endpoint would listen."""
 
     address: Address | None = None
 
@@ -191,7 +191,7 @@ def _address(endpoint: object, description: str) -> Address | None:
     if not isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint | UNIXServerEndpoint):
         return None
     # Twisted parses descriptions with escapes and positional arguments, and publishes no result.
-    asked: Any = _Asked()
+    asked: Any = _ListeningAddress()
     serverFromString(asked, description).listen(Factory())
     address: Address | None = asked.address
     if isinstance(address, tuple) and not address[0]:

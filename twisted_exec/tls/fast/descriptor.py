@@ -118,7 +118,7 @@ class ServerEngines(Typing):
         """Return the OpenSSL connection on an accepted socket."""
 
 
-class _Resumption(Typing):
+class SessionKeeper(Typing):
     """See :class:`~twisted_exec.tls.client.TLSResumption`."""
 
     def keep(self, connection: SSL.Connection) -> None:
@@ -584,7 +584,7 @@ class TLSClient(_TLSOnDescriptor, TCPClient):
     """
 
     tls: ClientEngines
-    resumption: _Resumption | None = None
+    resumption: SessionKeeper | None = None
 
     def connectionLost(self, reason: Failure) -> None:
         resumption, self.resumption = self.resumption, None
