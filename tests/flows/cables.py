@@ -25,12 +25,14 @@ class Cable(Factory):
     :ivar port: its own port, once it listens.
     :ivar made: the number of connections so far.
     :ivar refuses: new connections are closed at once.
+    :ivar bytes_per_second: of each direction of each connection; 0: as fast as the host is.
     """
 
     noisy = False
 
     def __init__(self) -> None:
         self.target = self.port = self.made = 0
+        self.bytes_per_second = 0
         self.refuses = self._silent = False
         self._ends: set[_End] = set()
         self._listening: Any = None
@@ -107,6 +109,7 @@ class _End(Protocol):
         self.cable = cable
         self.peer: _End | None = None
         self._early = b""
+        self._slow: Any = None  # the call that ends the time which the last bytes take
 
     def connectionMade(self) -> None:
         self.cable._ends.add(self)
@@ -127,9 +130,19 @@ class _End(Protocol):
             self._early += data
         else:
             self.peer.transport.write(data)
+            if speed := self.cable.bytes_per_second:
+                self.transport.pauseProducing()
+                self._slow = reactor.callLater(len(data) / speed, self._passed)
+
+    def _passed(self) -> None:
+        self._slow = None
+        self.resumeProducing()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.cable._ends.discard(self)
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
         if self.peer is not None:
             self.peer.transport.unregisterProducer()
             self.peer.transport.loseConnection()
@@ -138,7 +151,7 @@ class _End(Protocol):
         self.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
-        if not self.cable.is_silent:
+        if not self.cable.is_silent and self._slow is None:
             self.transport.resumeProducing()
 
     def stopProducing(self) -> None:

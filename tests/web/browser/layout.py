@@ -99,7 +99,7 @@ async def layout_faults(page: AbstractPage, *selectors: str) -> list[str]:
 
     :param selectors: of the parts; one that is inside another one may overlap it.
     """
-    faults = []
+    faults: list[str] = []
     for width, height in WINDOWS:
         await page.resize(width, height)
         await page.evaluate(_DRAWN)

@@ -147,6 +147,7 @@ test("the banner of a machine is short and plain", () => {
 });
 
 test("a user who has lost the right to type reads to whom", () => {
-  assert.match(lostText({ isDenied: false, writer: "bob" }), /^bob types here now\. You only observe/);
-  assert.match(lostText({ isDenied: true, writer: "" }), /no longer type/);
+  assert.match(lostText({ isDenied: false, writer: "bob" }, "bob has taken over this console"), /^bob types here now\. You only observe/);
+  assert.match(lostText({ isDenied: true, writer: "" }, ""), /no longer type/);
+  assert.match(lostText({ isDenied: false, writer: "ada" }, "ada, in another session, has taken over"), /^Another session of yours types/);
 });

@@ -332,7 +332,7 @@ export class Console {
     const shown = this.#roles.read(mark);
     if (this.#hasDriven && this.#roles.isObserver) {
       const back = this.mayTakeOver && button("Take over", () => this.changeRole("drive"));
-      this.#tell(lostText(this.#roles), "warning", back);
+      this.#tell(lostText(this.#roles, shown), "warning", back);
     } else {
       this.#tell(sentence(shown), "");
     }

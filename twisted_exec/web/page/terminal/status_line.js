@@ -42,7 +42,7 @@ export class StatusLine {
     this.#offset = () => null;
     this.#session = "";
     this.#stateText = h("span", { class: "badge waiting" });
-    this.#reconnect = button("Reconnect now", reconnect, { class: "small", hidden: true });
+    this.#reconnect = button("Reconnect now", reconnect, { class: "small reconnect", hidden: true });
     this.#machineText = h("span", { class: "badge waiting", hidden: true });
     this.#roleText = h("span", { class: "role-text" });
     this.#viewers = button("", () => this.showDetails(), {
@@ -206,7 +206,7 @@ export class StatusLine {
   #draw() {
     const { name } = this.#state;
     const { kind, text } = presentText(this.#state, Date.now());
-    if (this.#stateText.textContent !== text) this.#stateText.textContent = text;
+    if (this.#stateText.textContent !== text) this.#stateText.textContent = this.#stateText.title = text;
     this.#stateText.className = `badge ${kind}`;
     const { echo, roundTrip } = this.#facts;
     const speeds = [

@@ -125,10 +125,16 @@ export function bannerText(text) {
   return lines.join("\n").trim();
 }
 
-/** Return what a user reads who has lost the right to type. */
-export function lostText({ isDenied, writer }) {
+/**
+ * Return what a user reads who has lost the right to type.
+ *
+ * @param {{isDenied: boolean, writer: string | null}} roles
+ * @param {string} notice what the runtime said about it
+ */
+export function lostText({ isDenied, writer }, notice) {
   if (isDenied) return "You may no longer type at this console. You only observe.";
-  return `${writer ?? "Nobody"} types here now. You only observe: what you type is not sent.`;
+  const who = notice.includes(", in another session,") ? "Another session of yours" : (writer ?? "Nobody");
+  return `${who} types here now. You only observe: what you type is not sent.`;
 }
 
 /** Return a message as a sentence: with a capital, unless it may begin with a name. */

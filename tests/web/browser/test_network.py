@@ -1,0 +1,159 @@
+"""
+Consoles in a real browser over bad networks: offline, behind an expired login, in two tabs, through the
+browser's history, and over a slow link.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted_exec.api import kinds
+
+from .base import WebTestCase
+from .layout import layout_faults
+from .steps import VM
+from .user import User
+
+SESSIONS = kinds.CONSOLESESSIONS.resource
+PANEL = ".panel:not([hidden])"
+SLOW_BYTES_PER_SECOND = 3_000
+# The page is loaded again as soon as it has stored a session, whose first position it then does not know.
+_RELOAD_EARLY = """(() => {
+    const set = Storage.prototype.setItem;
+    let isLeaving = false;
+    Storage.prototype.setItem = function (key, value) {
+        if (isLeaving) return;
+        set.call(this, key, value);
+        if (!key.endsWith('session.default/vm-1')) return;
+        isLeaving = true;
+        location.reload();
+    };
+})()"""
+
+
+class NetworkTests(WebTestCase):
+    """A shell, and a user who logs in with a token."""
+
+    timeout = 170
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        await self.deployment.create_machine("vm-1", "shell")
+        self.pictures = Path(self.mktemp())
+        self.pictures.mkdir()
+
+    async def check_layout(self, user: User[Any], name: str, *selectors: str) -> None:
+        """Fail if a part is hidden, cut off or covered in a window; keep a picture of the last."""
+        self.assertEqual(await layout_faults(user.page, *selectors), [], name)
+        (self.pictures / f"{name}.png").write_bytes(await user.page.screenshot())
+        await user.page.resize(1280, 800)
+
+    async def sessions(self) -> int:
+        """Return the number of sessions that the server keeps."""
+        answer = await self.deployment.client.list(SESSIONS, "default")
+        return len(answer["items"])
+
+    async def test_offline(self) -> None:
+        """
+        A page without a network says so and keeps its output; a console that is opened meanwhile
+        opens when the network is back, and the other one goes on.
+        """
+        await self.deployment.create_machine("vm-2", "shell")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.echo("before")
+        self.deployment.near.refuses = True
+        self.deployment.near.cut()
+        await ada.until_page("Connection lost")
+        self.assertIn("before-42", await ada.text())
+        await self.check_layout(ada, "offline", ".console-head", ".status-line", ".terminal-frame")
+        await ada.open("machines/default/vm-2")
+        await ada.until_page("server cannot be reached[^]*by itself")
+        await self.check_layout(ada, "offline-new", PANEL, f"{PANEL} .button")
+        self.deployment.near.refuses = False
+        await ada.until_terminal("[#$]$")
+        await ada.until_page("You can type")
+        await ada.open(VM)
+        await ada.until_page("You can type")
+        await ada.echo("after")
+        self.check_faults()
+
+    async def test_expired_login(self) -> None:
+        """A login that expires is asked for over the output, which stays; the console goes on behind it."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.echo("before")
+        self.deployment.tokens["ada"] = "second-token-of-ada"
+        self.deployment.write_tokens()
+        await ada.page.until("document.querySelector('dialog[open] input[type=password]')")
+        self.assertIn("before-42", await ada.text())
+        await self.check_layout(ada, "login", "dialog", "dialog .button", "dialog input")
+        await ada.log_in(self.deployment.tokens["ada"])
+        await ada.until_page("You can type")
+        await ada.echo("after")
+        self.check_faults()
+
+    async def test_two_tabs(self) -> None:
+        """
+        A tab that was duplicated has a session of its own.  Both tabs of the user show the same output
+        and may type.
+        """
+        ada = await self.user(private=False)
+        await self.open_terminal(ada)
+        await ada.echo("first")
+        storage = await ada.page.evaluate("JSON.stringify({...sessionStorage})")
+        copy = await User.visit(self.browser, self.deployment.console_url, private=False)
+        self.users.append(copy)
+        await copy.page.evaluate(f"Object.assign(sessionStorage, {storage})")
+        await copy.page.reload()
+        await copy.open(VM)
+        await copy.until_terminal("first-42")
+        await ada.until_page("You can type[^]*2 viewers")
+        await self.check_layout(copy, "second-tab", ".console-head .button", ".status-line")
+        await copy.echo("second")
+        await ada.until_terminal("second-42")
+        await ada.echo("third")
+        await copy.until_terminal("third-42")
+        self.assertEqual(await self.sessions(), 2)
+        self.check_faults()
+
+    async def test_history(self) -> None:
+        """
+        Back and forward change the view, and keep the session and its output; so does a page that is
+        loaded again before its first output.
+        """
+        ada = await self.user()
+        await ada.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
+        await ada.page.evaluate(_RELOAD_EARLY)
+        await ada.open(VM)
+        await ada.until_documents(1)
+        await ada.until_page("You can type")
+        await ada.echo("here")
+        await ada.open(f"{VM}/logs")
+        await ada.until_page("here-42")
+        await ada.page.evaluate("history.back()")
+        await ada.until_terminal("here-42")
+        await self.check_layout(ada, "back", ".console-head", ".status-line", ".terminal-frame")
+        await ada.page.evaluate("history.back()")
+        await ada.page.until("document.querySelector('#machine-filter')")
+        await ada.page.evaluate("history.forward()")
+        await ada.until_terminal("here-42")
+        await ada.echo("forward")
+        self.assertEqual(await self.sessions(), 1)
+        self.check_faults()
+
+    async def test_slow_link(self) -> None:
+        """Over a slow link a panel takes the place of the output until it arrives; keys arrive, too."""
+        ada = await self.user()
+        await ada.page.until(f"document.querySelector(\"a[href='#/{VM}']\")")
+        self.deployment.near.bytes_per_second = SLOW_BYTES_PER_SECOND
+        await ada.open(VM)
+        await ada.until_page("Connecting to vm-1")
+        await self.check_layout(ada, "slow", PANEL, f"{PANEL} .button", ".console-head")
+        await ada.until_terminal("[#$]$")
+        await ada.page.until(f"!document.querySelector('{PANEL}')")
+        await ada.type_line("seq 200")
+        await ada.until_terminal("200\n.*[#$]$")
+        await ada.echo("slow")
+        self.check_faults()
