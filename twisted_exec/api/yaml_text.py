@@ -55,10 +55,7 @@ def yaml_events(text: str | bytes, loader: Any, most_deep: int) -> Iterator[yaml
 
 
 def _too_deep(most_deep: int) -> str:
-    return (
-        f"its lists and mappings are nested more than {most_deep} levels deep, which is the limit; "
-        "is it the right file?"
-    )
+    return f"nested more than {most_deep} levels deep, which is the limit; is it the right file?"
 
 
 def parse_yaml(text: bytes) -> object:

@@ -545,7 +545,7 @@ class RefusalTests(KubeconfigTestCase):
         """The error for invalid YAML or a wrong structure names its place."""
         self.assertRegex(self.refusal("a: [b"), "FILE: not YAML: line [12], column")
         self.assertIn("FILE: not YAML", self.refusal("a: &x [*x, !!python/object:os.system ]"))
-        self.assertIn("FILE: its lists and mappings are nested", self.refusal("[" * 5000))
+        self.assertIn("FILE: nested more than 64 levels deep", self.refusal("[" * 5000))
         self.assertIn("a mapping is expected", self.refusal("- a"))
         self.assertIn("its kind is Secret", self.refusal("kind: Secret"))
         self.assertIn("clusters must be a list", self.refusal(CONTEXT + "clusters: {a: b}"))

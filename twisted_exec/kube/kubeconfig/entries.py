@@ -180,7 +180,7 @@ class ConfigFile:
             raise KubeConfigError(f"{name}: {error}") from None
         except RecursionError:
             raise KubeConfigError(
-                f"{name}: its lists and objects are nested too deep to be read; is it the right file?"
+                f"{name}: nested too deep to be read; is it the right file?"
             ) from None
         if document is None:
             document = {}
