@@ -181,7 +181,7 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
         )
         effects = {
             "o": f"Switch {name} on?",
-            "f": f"Switch {name} off? That ends all sessions at its console.",
+            "f": f"Switch {name} off? Its sessions end unless it starts again soon.",
             "r": f"Switch {name} off and on again? This console opens again after that.",
         }
         if choice not in effects:
