@@ -329,6 +329,7 @@ export class Console {
   }
 
   #notice(mark) {
+    if (mark.Kind === "banner") return; // shown above the terminal
     const shown = this.#roles.read(mark);
     if (this.#hasDriven && this.#roles.isObserver) {
       const back = this.mayTakeOver && button("Take over", () => this.changeRole("drive"));
