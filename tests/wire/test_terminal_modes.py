@@ -42,6 +42,14 @@ class ModesTests(SynchronousTestCase):
             b"\x1b[?1l\x1b[?25h\x1b[?1002l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b>",
         )
 
+    def test_full_screen(self) -> None:
+        """An editor's screen is a full one until it leaves."""
+        modes, shown = Modes(), []
+        for output in (b"$ vi\r\n", b"\x1b[?1049h", b"text", b"\x1b[?1049l"):
+            modes.feed(output)
+            shown.append(modes.full_screen)
+        self.assertEqual(shown, [False, True, True, False])
+
     def test_colour(self) -> None:
         """An open text attribute is reset."""
         self.assertEqual(self.undo_after(b"\x1b[0;1mbold"), b"\x1b[m")
