@@ -85,8 +85,9 @@ class HostileOutputTests(WebTestCase):
         """The name of another user is text in notices and lists, with its controls as escapes."""
         eve = await self.user(EVE)
         await eve.open("machines/default/hostile-1")
-        await eve.click_text("button", "Take over")
-        await user.until_page(f"{re.escape(MARKUP)} has taken over")
+        await eve.click_text(".console-head button", "Take over")
+        await eve.click_text("dialog button", "Take over")
+        await user.until_page(f"{re.escape(MARKUP)} types here now")
         await eve.click_text("button", "Observe only")
         await user.click_text("button", "Type here")
         await user.until_page("You can type")

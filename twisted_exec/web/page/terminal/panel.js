@@ -76,7 +76,7 @@ export class Panel {
       const waited = Date.now() - begin;
       const attempt = attemptText(name, detail);
       const machineText = machine ? `The machine is ${runs ? "running" : `in the state ${printable(machine)}`}. ` : "";
-      const step = name === "open" ? "The session is open; its output is on its way" : "Connecting";
+      const step = name === "open" ? "The session is open; its output is on its way" : "Waiting for the server";
       state.textContent = `${machineText}${step} for ${duration(waited)}.`;
       text.textContent = printable(attempt.text);
       more.textContent = waited < PATIENCE_MILLISECONDS ? "" : printable(attempt.detail);
