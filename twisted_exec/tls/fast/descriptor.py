@@ -268,8 +268,8 @@ class _TLSOnDescriptor(_Socket):
     def _handshake_is_over(self) -> None:
         self._handshaken = True
         self._end_deadline()
-        if self._is_queued or self.producer is not None:
-            super().startWriting()
+        if self._is_queued or (self.producer is not None and not self.streamingProducer):
+            super().startWriting()  # until then, no write would send at once
         else:
             super().stopWriting()
         if self._paused:
