@@ -51,7 +51,9 @@ class LimitLogTests(SynchronousTestCase):
         self.assertEqual(read_level("warn"), "warn")
         with self.assertRaises(ValueError) as caught:
             read_level("loud")
-        self.assertEqual(str(caught.exception), "'loud' is none of debug, info, warn, error")
+        self.assertEqual(
+            str(caught.exception), "'loud' is no level: give debug, info, warn or error"
+        )
 
     def logged(self, *arguments: str) -> list[str]:
         """The last words of the lines that a program logs with these options."""
@@ -79,4 +81,6 @@ class LimitLogTests(SynchronousTestCase):
         """A wrong value is an error of the option."""
         with self.assertRaises(SystemExit) as caught:
             ProgramOptions().parseOptions(["--log-level=loud"])
-        self.assertIn("'loud' is none of debug, info, warn, error", str(caught.exception.code))
+        self.assertIn(
+            "'loud' is no level: give debug, info, warn or error", str(caught.exception.code)
+        )

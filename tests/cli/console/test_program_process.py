@@ -102,6 +102,7 @@ MODULES = [
     "wire.channel",
     "wire.control_messages",
     "wire.errors",
+    "wire.plain_http",
     "wire.resume",
     "wire.session_terms",
     "wire.stream_options",

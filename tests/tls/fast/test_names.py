@@ -48,6 +48,7 @@ STANDARD_LIBRARY = {
     "_ActionsContainer",
     "_AppendAction",
     "_Decompress",
+    "_HelpAction",
     "_SubParsersAction",
     "_action_groups",
     "_actions",

@@ -97,7 +97,12 @@ class FleetTestCase(ChainTestCase):
         for name, user in (("web-1", "ada"), ("web-1", "bob"), ("web-2", "carol")):
             await self.add_session(name, user)
         for name in ("web-2", "web-3"):
-            spec = {"machine": name, "input": "none", "reason": "Ticket 4711"}
+            spec = {
+                "machine": name,
+                "input": "none",
+                "reason": "Ticket 4711",
+                "retentionDays": 90,
+            }
             await self._add(kinds.CONSOLERECORDINGS.resource, name, spec, {"phase": "Recording"})
         await self.add_alert()
 

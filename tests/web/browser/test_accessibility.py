@@ -112,6 +112,6 @@ class MachineTests(_Visits, WebTestCase):
         await ada.open_commands()
         found += await self.appearances(ada, "commands")
         await ada.page.press("e")
-        await ada.until_page("Round trip")
+        await ada.until_page("Debug")
         found += await self.appearances(ada, "details")
         self.assertEqual("\n".join(found), "")

@@ -516,7 +516,7 @@ class _Console(ConsoleProgram):
         # With a Space, the context's namespace is one of another cluster.
         namespace = options.namespace or "default" if options.space else self._config.namespace
         line = explain(error, namespace)
-        if line.endswith(": connection refused"):
+        if line.startswith("cannot reach ") and line.endswith(": connection refused"):
             line += "; start that API server, or choose another one with --context"
         return f"{line}; {self._hint}" if self._hint else line
 
