@@ -119,7 +119,7 @@ def generated(prefix: str) -> str:
 
 def banner_lines(text: str) -> list[str]:
     """Return the lines of a banner: at most four, of at most 80 printable characters each."""
-    # What is cut off may be long.
+    # The rest of the annotation may be long.
     lines = text[: 16 * _BANNER_LINES * _BANNER_COLUMNS].splitlines()
     plain = ["".join(char for char in line if char.isprintable()).strip() for line in lines]
     return [line[:_BANNER_COLUMNS] for line in plain if line][:_BANNER_LINES]

@@ -50,7 +50,7 @@ class ConnectingLine:
         self._draw()
 
     def erase(self) -> None:
-        """Make room for another message; the line comes again in a second at the latest."""
+        """Remove the line before another message; it comes again in a second at the latest."""
         if not self._is_plain:
             self._write(_ERASE)
 

@@ -408,7 +408,7 @@ class ConsoleProgram:
 
     @property
     def step(self) -> str:
-        """What a slow connection waits for."""
+        """Return the step that a slow connection waits for."""
         from twisted_exec.cli.console.connecting import step
 
         return step(the_reactor(), is_verified=self._is_verified)

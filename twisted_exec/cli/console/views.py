@@ -1,5 +1,5 @@
 """
-What views that fill the user's terminal share: keys, and rows of a fixed width.
+Keys and rows of a fixed width, for views that fill the user's terminal.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class Asking(Protocol):
 
     @cached_property
     def _http(self) -> h11.Connection:
-        """What h11 knows of the connection: the request, and what has arrived."""
+        """The connection's state in h11, which learns the request here if it has to read the answer."""
         http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         request, self._request = self._request, None
         if request is not None:

@@ -19,7 +19,7 @@ class Part:
     """
     A part that a missing name switches off.
 
-    :ivar otherwise: what runs without it.
+    :ivar otherwise: the libraries' own way, which runs without it.
     :ivar cost: how much more CPU time a hop needs then, measured beside it in one run.
     """
 
@@ -53,7 +53,7 @@ class PrivateName:
     :ivar owner: class, module or object that has it; :func:`is_usable` gets it by this name.
     :ivar parts: which parts use it.
     :ivar reason: why no public name serves.
-    :ivar ticket: address where the library discusses a public one; empty if nobody has asked for it.
+    :ivar ticket: address where the library discusses a public one; empty if there is none.
     """
 
     library: str
