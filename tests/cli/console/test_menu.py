@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 
 from tests.cli.console.test_session import FakeStream, SessionCase
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.api.status import Forbidden
+from twisted_exec.api.status import Forbidden, GatewayTimeout
 from twisted_exec.cli.console.escape import EscapeCommand, parse_escape
 from twisted_exec.cli.console.menu import (
     NO_SERVER,
@@ -313,9 +313,10 @@ class PowerTests(MenuCase):
         self.successResultOf(resetting)
 
     def test_reset_waits(self) -> None:
-        """A machine that does not go off is switched on after a while, whatever it did."""
+        """A machine that does not go off is to be on after a while, and its user learns that there was no reset."""
         access = self.access()
         resetting = Deferred.fromCoroutine(switch_on_again(access))
         access.reactor.pump([1] * int(OFF_SECONDS + 1))
-        self.successResultOf(resetting)
+        failure = self.failureResultOf(resetting, GatewayTimeout)
+        self.assertIn("a was not reset: it was still running 90 s", str(failure.value))
         self.assertEqual(self.client.power, [("a", "On")])

@@ -18,6 +18,7 @@ from typing import Any
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.status import GatewayTimeout
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.dialog import Dialog, safe
 from twisted_exec.cli.console.escape import EscapeCommand
@@ -203,15 +204,20 @@ async def switch_on_again(access: MachineAccess) -> None:
     """
     Switch a machine on when it is off, and wait until it runs.
 
-    :raises APIError: the server refuses a request.
+    :raises APIError: the server refuses a request, or the machine did not stop; it is to be on then, too.
     """
     async with access.client() as client:
         deadline = access.reactor.seconds() + OFF_SECONDS
-        while (await access.read(client))[0] == _RUNNING:
+        while is_running := (await access.read(client))[0] == _RUNNING:
             if access.reactor.seconds() >= deadline:
                 break
             await deferLater(access.reactor, LOOK_SECONDS)
         await access.set_power(client, "On")
+        if is_running:
+            raise GatewayTimeout(
+                f"machine {access.name} was not reset: it was still running {OFF_SECONDS:.0f} s after it was "
+                "switched off; its power is On again"
+            )
         while (await access.read(client))[0] != _RUNNING:
             if access.reactor.seconds() >= deadline + OFF_SECONDS:
                 break  # the refusal of the console says more

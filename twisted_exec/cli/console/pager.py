@@ -28,20 +28,26 @@ class Pager:
         self.message = ""
         self._lines = lines
         self._sought, self._found = "", -1
-        self.resize(size)
+        self._size = size
+        self._rows = self._wrap()
         self._top = self._last_top
 
     def resize(self, size: TerminalSize) -> None:
         """Wrap the lines anew; the first line in view stays in view."""
-        rows: list[tuple[int, str]] = getattr(self, "_rows", [])
-        first = rows[self._top][0] if rows else 0
+        if size == self._size:
+            return
+        first = self._rows[self._top][0] if self._rows else 0
         self._size = size
-        self._rows = [
+        self._rows = self._wrap()
+        self._top = min(self._row_of(first), self._last_top)
+
+    def _wrap(self) -> list[tuple[int, str]]:
+        """Return the rows: the number of the line, and the text."""
+        return [
             (number, row)
             for number, line in enumerate(self._lines)
-            for row in _wrapped(line, size.columns)
+            for row in _wrapped(line, self._size.columns)
         ]
-        self._top = min(self._row_of(first), self._last_top)
 
     @property
     def _height(self) -> int:
