@@ -10,6 +10,7 @@ from tests import needs
 
 from .chromium import Chromium
 from .deployment import WebDeployment
+from .layout import layout_faults
 from .steps import Steps
 from .user import User, open_user
 
@@ -47,6 +48,13 @@ class WebTestCase(Steps):
         user = await open_user(self.browser, url, token, **options)
         self.users.append(user)
         return user
+
+    async def check_layout(self, user: User, name: str, *selectors: str) -> None:
+        """Fail if a part is hidden, cut off or covered in a window; keep a picture of the last."""
+        self.assertEqual(await layout_faults(user.page, *selectors), [], name)
+        with open(f"{self.mktemp()}-{name}.png", "wb") as picture:
+            picture.write(await user.page.screenshot())
+        await user.page.resize(1280, 800)
 
     def check_faults(self) -> None:
         """Fail if a page of a user, or a program, had an error."""

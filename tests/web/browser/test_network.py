@@ -5,13 +5,9 @@ browser's history, and over a slow link.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
-from .layout import layout_faults
 from .steps import VM
 from .user import User
 
@@ -40,14 +36,6 @@ class NetworkTests(WebTestCase):
     async def setUp(self) -> None:
         await super().setUp()
         await self.deployment.create_machine("vm-1", "shell")
-        self.pictures = Path(self.mktemp())
-        self.pictures.mkdir()
-
-    async def check_layout(self, user: User[Any], name: str, *selectors: str) -> None:
-        """Fail if a part is hidden, cut off or covered in a window; keep a picture of the last."""
-        self.assertEqual(await layout_faults(user.page, *selectors), [], name)
-        (self.pictures / f"{name}.png").write_bytes(await user.page.screenshot())
-        await user.page.resize(1280, 800)
 
     async def sessions(self) -> int:
         """Return the number of sessions that the server keeps."""

@@ -90,6 +90,12 @@ export class Api extends EventTarget {
     return (await this.fetch(path, options)).json();
   }
 
+  /** Change the spec of an object by a merge patch. */
+  async patchSpec(path, spec) {
+    const headers = { "Content-Type": "application/merge-patch+json" };
+    return this.request(path, { method: "PATCH", headers, body: { spec } });
+  }
+
   /** Return an answer as text. */
   async text(path, options = {}) {
     const headers = { Accept: "text/plain, */*", ...options.headers };

@@ -411,9 +411,7 @@ export class Console {
 
   async powerOn() {
     const { api, machines } = this.context;
-    await api.request(machines.path(this.place.namespace, this.place.name), {
-      method: "PATCH", headers: { "Content-Type": "application/merge-patch+json" }, body: { spec: { power: "On" } },
-    });
+    await api.patchSpec(machines.path(this.place.namespace, this.place.name), { power: "On" });
   }
 
   sendBreak() {

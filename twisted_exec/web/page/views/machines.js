@@ -232,9 +232,8 @@ class MachineList extends ListView {
     const question = `Power off ${name}? Its programs end, and its open consoles wait until it runs again.`;
     if (!row.isOff && !(await confirmed(question, "Power off"))) return;
     try {
-      await api.request(machines.path(row.namespace, machines.routeName(row.kind, row.name)), {
-        method: "PATCH", headers: { "Content-Type": "application/merge-patch+json" }, body: { spec: { power: row.isOff ? "On" : "Off" } },
-      });
+      const path = machines.path(row.namespace, machines.routeName(row.kind, row.name));
+      await api.patchSpec(path, { power: row.isOff ? "On" : "Off" });
       announce(`${name} is being powered ${row.isOff ? "on" : "off"}.`);
     } catch (error) {
       fill(this.problem, notice("error", `The power of ${name} was not changed: ${printable(error.message)}`));

@@ -114,9 +114,7 @@ class Recordings extends ListView {
     const name = printable(row.name);
     if (!(await confirmed(`End the recording ${name} of ${printable(row.machine)}? It cannot go on then.`, "End the recording"))) return;
     try {
-      await api.request(itemPath("consolerecordings", row.namespace, row.name), {
-        method: "PATCH", headers: { "Content-Type": "application/merge-patch+json" }, body: { spec: { ended: true } },
-      });
+      await api.patchSpec(itemPath("consolerecordings", row.namespace, row.name), { ended: true });
       announce(`The recording ${name} ends.`);
     } catch (error) {
       fill(this.problem, notice("error", `Could not end ${name}: ${printable(error.message)}`));
