@@ -196,7 +196,7 @@ class Gate:
         credentials = self.credential_headers.take_from(context.request)
         sender = await self.sender(context.request)
         if credentials.impersonates:
-            context.learn(user=sender.name)  # who may be refused
+            context.learn(user=sender.name)  # for the record of a refusal
         user = await self._acting(credentials, sender)
         context.user = user
         facts = {"user": user.name}

@@ -1,5 +1,5 @@
 """
-What is faster than the libraries' own way: TLS on the socket's descriptor, writes that are sent at once, short turns.
+Faster ways than the libraries' own: TLS on the socket's descriptor, writes that are sent at once, short turns.
 
 All private names of Twisted, pyOpenSSL and cryptography that the programs use for speed are used here, and listed
 in :mod:`twisted_exec.tls.fast.names`.  A part whose names are missing runs the libraries' own way.
