@@ -10,6 +10,7 @@ import grp
 import os
 import struct
 import termios
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +27,8 @@ from twisted_exec.streaming.interfaces import TerminalSize
 _READ_BYTES = 64 << 10
 _MAX_REST_BYTES = 1 << 20
 _FULL_READ_BYTES, _MOST_READS = 1024, 15
+READ_SECONDS = 0.0005
+"""Reads of a terminal in one turn of the reactor begin within this time."""
 
 
 def set_size(descriptor: int, size: TerminalSize) -> None:
@@ -106,10 +109,14 @@ class TerminalProcess(ProcessProtocol):
         """
         Read what the process prints at full speed, up to 64 KiB.
 
-        A terminal holds 4 KiB, and each piece of output costs far more than its bytes.
+        A terminal holds 4 KiB, and each piece of output costs far more than its bytes.  But a read
+        waits for the kernel, which copies the output meanwhile; keys of other machines wait, too.
         """
         parts, fd = [data], self.transport.fd
+        until = time.perf_counter() + READ_SECONDS
         for _ in range(_MOST_READS):
+            if time.perf_counter() >= until:
+                break
             try:
                 more = os.read(fd, 65_536)
             except OSError:
