@@ -13,6 +13,7 @@ from twisted_exec.screens.process import AvtScreen
 from twisted_exec.screens.rendering import RENDERERS, Screen, as_ansi, as_json, as_svg, as_text
 
 SVG = "{http://www.w3.org/2000/svg}"
+XML = "{http://www.w3.org/XML/1998/namespace}"
 
 
 def screen(output: str) -> Screen:
@@ -75,6 +76,14 @@ class FormTests(SynchronousTestCase):
             {each.tag for each in root.iter()} - {f"{SVG}svg"}, {f"{SVG}rect", f"{SVG}text"}
         )
         self.assertIn("#00cd00", [each.get("fill") for each in root.iter(f"{SVG}rect")])
+
+    def test_svg_blanks(self) -> None:
+        """Browsers keep the blanks between words: each text asks for it, as Chromium needs."""
+        texts = list(
+            ElementTree.fromstring(as_svg(screen("CPU:   x\r\n  y"), {})).iter(f"{SVG}text")
+        )
+        self.assertEqual([each.text for each in texts], ["CPU:   x", "  y"])
+        self.assertEqual({each.get(f"{XML}space") for each in texts}, {"preserve"})
 
     def test_names(self) -> None:
         """Each form that a request can name has a renderer."""

@@ -205,7 +205,7 @@ def as_svg(screen: Screen, facts: Facts) -> bytes:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" font-family="ui-monospace,Menlo,Consolas,'
-        f'\'DejaVu Sans Mono\',monospace" font-size="{_FONT}" xml:space="preserve">\n'
+        f'\'DejaVu Sans Mono\',monospace" font-size="{_FONT}">\n'
         f'<rect width="100%" height="100%" fill="{_BACKGROUND}"/>\n'
     ]
     for row, runs in enumerate(screen.lines):
@@ -243,9 +243,11 @@ def _drawn(run: CellRun, row: int) -> Iterator[str]:
     lines = [("underline", style.underline), ("line-through", style.strikethrough)]
     if decoration := " ".join(name for name, is_set in lines if is_set):
         more += f' text-decoration="{decoration}"'
+    # Chromium 156 does not inherit xml:space, and joins blanks without it.
     yield (
         f'<text x="{x:g}" y="{y + _BASELINE:g}" fill="{front}"{more} textLength="{width:g}" '
-        f'lengthAdjust="spacingAndGlyphs">{escape(run.text, quote=False)}</text>\n'
+        f'lengthAdjust="spacingAndGlyphs" xml:space="preserve">{escape(run.text, quote=False)}'
+        "</text>\n"
     )
 
 
