@@ -5,12 +5,24 @@ Tests for :mod:`twisted_exec.screens.rendering`.
 from __future__ import annotations
 
 import json
+import re
 from xml.etree import ElementTree
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.screens import rendering
 from twisted_exec.screens.process import AvtScreen
-from twisted_exec.screens.rendering import RENDERERS, Screen, as_ansi, as_json, as_svg, as_text
+from twisted_exec.screens.rendering import (
+    MAX_SCREENS,
+    RENDERERS,
+    Animation,
+    AnimationTooLarge,
+    Screen,
+    as_ansi,
+    as_json,
+    as_svg,
+    as_text,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 XML = "{http://www.w3.org/XML/1998/namespace}"
@@ -88,3 +100,75 @@ class FormTests(SynchronousTestCase):
     def test_names(self) -> None:
         """Each form that a request can name has a renderer."""
         self.assertEqual(sorted(RENDERERS), ["ansi", "json", "svg", "text"])
+
+
+def animated(*outputs: str, size: tuple[int, int] = (20, 4)) -> bytes:
+    """Return the animation of a screen that gets an output each second."""
+    emulator, animation = AvtScreen(*size), Animation()
+    for number, output in enumerate(outputs):
+        emulator.feed(output)
+        animation.show(number * 1000, emulator.screen())
+    return animation.svg(len(outputs) * 1000)
+
+
+def played(picture: bytes) -> list[tuple[float, list[str]]]:
+    """Return when each screen appears, in percent, and the text of its rows."""
+    root = ElementTree.fromstring(picture)
+    style = root.findtext(f"{SVG}style") or ""
+    rows = {each.get("id"): each for each in root.iter(f"{SVG}g") if each.get("id") != "s"}
+    texts = {f"#{name}": "".join(row.itertext()).strip() for name, row in rows.items()}
+    (column,) = (each for each in root.iter(f"{SVG}g") if each.get("id") == "s")
+    screens = {}
+    for each in column:
+        y = re.fullmatch(r"translate\(0 (\d+)\)", each.get("transform") or "")
+        assert y is not None
+        screens[int(y[1])] = [texts[use.get("href") or ""] for use in each]
+    steps = re.findall(r"([\d.]+)%\{transform:translateY\(-?(\d+)px\)\}", style)
+    return [(float(percent), screens[int(y)]) for percent, y in steps]
+
+
+class AnimationTests(SynchronousTestCase):
+    """Screens one after the other."""
+
+    def test_screens(self) -> None:
+        """Each screen has its rows and its cursor, and appears at its time."""
+        picture = animated("\x1b[?25la", "b\r\n", "c", "")
+        self.assertEqual(played(picture), [(0, ["a"]), (25, ["ab"]), (50, ["ab", "c"])])
+        self.assertIn(b"animation:s 4000ms step-end infinite", picture)
+        self.assertEqual(played(animated("a\r\nb"))[0][1], ["a", "b", ""])
+
+    def test_once(self) -> None:
+        """A row or a screen that comes again is not drawn again."""
+        picture = animated("\x1b[?25lone", "\r\ntwo", "\x1b[H\x1b[Jone")
+        self.assertEqual(picture.count(b">one<"), 1)
+        self.assertEqual(ElementTree.fromstring(picture).findall(f"{SVG}g/{SVG}g")[2:], [])
+
+    def test_without_animation(self) -> None:
+        """The last screen is the one that a program shows that animates nothing."""
+        column = ElementTree.fromstring(animated("a", "b", "c")).findall(f"{SVG}g")[0]
+        self.assertEqual(column.get("transform"), f"translate(0 {-2 * (4 * 17 + 16)})")
+        self.assertIn(b"prefers-reduced-motion", animated("a"))
+
+    def test_hostile(self) -> None:
+        """Output of a machine is text: nothing in the picture is executed or fetched."""
+        text = "</style><script>alert(1)</script>&\x00\ufffe"
+        picture = animated(text, "\r\n<image href='http://x/'/>", size=(60, 4))
+        self.assertIn("</style><script>", played(picture)[0][1][0])
+        tags = {each.tag.removeprefix(SVG) for each in ElementTree.fromstring(picture).iter()}
+        self.assertEqual(tags, {"svg", "rect", "style", "defs", "g", "use", "text"})
+
+    def test_limits(self) -> None:
+        """Neither the screens nor the bytes exceed a limit."""
+        emulator, animation = AvtScreen(20, 4), Animation()
+        for number in range(MAX_SCREENS):
+            emulator.feed(f"\r{number}")
+            animation.show(number, emulator.screen())
+        animation.show(MAX_SCREENS, emulator.screen())
+        emulator.feed("more")
+        self.assertRaises(AnimationTooLarge, animation.show, MAX_SCREENS, emulator.screen())
+        self.patch(rendering, "MAX_ANIMATION_BYTES", 1 << 20)
+        emulator, animation = AvtScreen(400, 150), Animation()
+        with self.assertRaises(AnimationTooLarge):
+            for number in range(MAX_SCREENS):
+                emulator.feed("\x1b[H" + "".join(f"{number}.{word} " for word in range(9000)))
+                animation.show(number, emulator.screen())

@@ -54,7 +54,7 @@ def main() -> None:
 
 def render(job: Job) -> Rendered:
     """Do one job."""
-    columns, rows = _size(job.columns, job.rows)
+    columns, rows = size_within_limits(job.columns, job.rows)
     screen = AvtScreen(columns, rows)
     screen.feed(job.key_frame)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -62,7 +62,7 @@ def render(job: Job) -> Rendered:
     for resize in job.resizes:
         screen.feed(decoder.decode(job.output[at : resize.position]))
         at = resize.position
-        columns, rows = _size(resize.columns, resize.rows)
+        columns, rows = size_within_limits(resize.columns, resize.rows)
         screen.resize(columns, rows)
     screen.feed(decoder.decode(job.output[at:]))
     pending, _ = decoder.getstate()
@@ -70,7 +70,7 @@ def render(job: Job) -> Rendered:
     if (
         job.shown_size is not None
     ):  # after the key frame, which has the size of the console's terminal
-        screen.resize(*_size(*job.shown_size))
+        screen.resize(*size_within_limits(*job.shown_size))
     return Rendered(_body(screen, job, len(pending)), key_frame, len(pending), columns, rows)
 
 
@@ -84,7 +84,8 @@ def _body(screen: AvtScreen, job: Job, pending: int) -> bytes:
     return as_state(screen.key_frame(), content.columns, content.rows, facts)
 
 
-def _size(columns: int, rows: int) -> tuple[int, int]:
+def size_within_limits(columns: int, rows: int) -> tuple[int, int]:
+    """Return the columns and rows that the emulator has for a terminal of this size."""
     return max(1, min(columns, MAX_COLUMNS)), max(1, min(rows, MAX_ROWS))
 
 

@@ -1,5 +1,5 @@
 """
-The content of a screen and its forms: text, JSON, SVG and escape sequences.
+The content of a screen and its forms: text, JSON, SVG and escape sequences; and an SVG of many screens.
 
 A further form is the state of a console's terminal, for a terminal that takes over from there
 (:func:`as_state`).  A picture of the screen is not enough for that: it lacks the screen behind the
@@ -200,23 +200,31 @@ def _sgr(style: Style) -> str:
 
 def as_svg(screen: Screen, facts: Facts) -> bytes:
     """Return a picture; it refers to nothing outside, and has no script."""
-    width = screen.columns * _CELL_WIDTH + 2 * _MARGIN
-    height = screen.rows * _CELL_HEIGHT + 2 * _MARGIN
-    parts = [
+    parts = [_opening(screen.columns, screen.rows)]
+    for row, runs in enumerate(screen.lines):
+        parts += [part for run in runs for part in _drawn(run, row)]
+    if screen.cursor.is_visible:
+        parts.append(_drawn_cursor(screen.cursor.column, screen.cursor.row))
+    return "".join([*parts, "</svg>\n"]).encode()
+
+
+def _opening(columns: int, rows: int) -> str:
+    width = columns * _CELL_WIDTH + 2 * _MARGIN
+    height = rows * _CELL_HEIGHT + 2 * _MARGIN
+    return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" font-family="ui-monospace,Menlo,Consolas,'
         f'\'DejaVu Sans Mono\',monospace" font-size="{_FONT}">\n'
         f'<rect width="100%" height="100%" fill="{_BACKGROUND}"/>\n'
-    ]
-    for row, runs in enumerate(screen.lines):
-        parts += [part for run in runs for part in _drawn(run, row)]
-    if screen.cursor.is_visible:
-        x, y = _place(screen.cursor.column, screen.cursor.row)
-        parts.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{_CELL_WIDTH}" height="{_CELL_HEIGHT}" '
-            f'fill="{_FOREGROUND}" fill-opacity="0.5"/>\n'
-        )
-    return "".join([*parts, "</svg>\n"]).encode()
+    )
+
+
+def _drawn_cursor(column: int, row: int) -> str:
+    x, y = _place(column, row)
+    return (
+        f'<rect x="{x:g}" y="{y:g}" width="{_CELL_WIDTH}" height="{_CELL_HEIGHT}" '
+        f'fill="{_FOREGROUND}" fill-opacity="0.5"/>\n'
+    )
 
 
 def _place(column: int, row: int) -> tuple[float, float]:
@@ -264,6 +272,94 @@ def _shade(colour: int | str | None, default: str) -> str:
         return "#" + f"{8 + 10 * (colour - 232):02x}" * 3
     cube = colour - len(_BASE)
     return "#" + "".join(f"{_LEVELS[cube // by % 6]:02x}" for by in (36, 6, 1))
+
+
+MAX_SCREENS = 2000
+MAX_ANIMATION_BYTES = 8 << 20
+_STEP_BYTES = 50
+
+
+class AnimationTooLarge(Exception):
+    """An animation would exceed a limit; the text names it, such as ``more than 2000 screens``."""
+
+
+class Animation:
+    """
+    An SVG that shows screens one after the other, again and again.
+
+    It contains each different row and each different screen once.  The screens form one column, which
+    a single CSS animation moves past the visible part: an animation for each screen would cost a
+    browser much more.  For readers who prefer reduced motion, and in programs that animate nothing, it
+    shows the last screen.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._screens: dict[str, int] = {}
+        self._steps: list[tuple[int, int]] = []
+        self._columns = self._lines = 1
+        self._bytes = 0
+
+    def show(self, time: int, screen: Screen) -> None:
+        """
+        Show a screen from a time on.
+
+        :param time: in milliseconds; 0 for the first screen, and then never less than before.
+        :raises AnimationTooLarge: there are more than :data:`MAX_SCREENS` screens, or more than
+            :data:`MAX_ANIMATION_BYTES` bytes.
+        """
+        self._columns = max(self._columns, screen.columns)
+        self._lines = max(self._lines, screen.rows)
+        uses = [
+            self._use("".join(part for run in runs for part in _drawn(run, 0)), row)
+            for row, runs in enumerate(screen.lines)
+            if runs
+        ]
+        if screen.cursor.is_visible:
+            uses.append(self._use(_drawn_cursor(screen.cursor.column, 0), screen.cursor.row))
+        number = self._number(self._screens, "".join(uses))
+        if self._steps and self._steps[-1][1] == number:
+            return
+        if len(self._steps) == MAX_SCREENS:
+            raise AnimationTooLarge(f"more than {MAX_SCREENS} screens")
+        self._steps.append((time, number))
+        self._bytes += _STEP_BYTES
+        if self._bytes > MAX_ANIMATION_BYTES:
+            raise AnimationTooLarge(f"more than {MAX_ANIMATION_BYTES >> 20} MiB")
+
+    def _use(self, drawn: str, row: int) -> str:
+        number = self._number(self._rows, drawn)
+        return f'<use href="#r{number}" y="{row * _CELL_HEIGHT}"/>'
+
+    def _number(self, known: dict[str, int], text: str) -> int:
+        if text not in known:
+            self._bytes += len(text.encode())
+        return known.setdefault(text, len(known))
+
+    def svg(self, end: int) -> bytes:
+        """
+        Return the picture; it refers to nothing outside, and has no script.
+
+        :param end: when it begins again, in milliseconds, after the time of the last of the screens.
+        """
+        height = self._lines * _CELL_HEIGHT + 2 * _MARGIN
+        steps = "".join(
+            f"{100 * time / end:.6g}%{{transform:translateY({-number * height}px)}}\n"
+            for time, number in self._steps
+        )
+        rows = "".join(f'<g id="r{number}">{row}</g>\n' for row, number in self._rows.items())
+        screens = "".join(
+            f'<g transform="translate(0 {number * height})">{uses}</g>\n'
+            for uses, number in self._screens.items()
+        )
+        return (
+            f"{_opening(self._columns, self._lines)}"
+            f"<style>#s{{animation:s {end}ms step-end infinite}}\n@keyframes s{{\n{steps}}}\n"
+            "@media (prefers-reduced-motion:reduce){#s{animation:none}}</style>\n"
+            f"<defs>\n{rows}</defs>\n"
+            f'<g id="s" transform="translate(0 {-self._steps[-1][1] * height})">\n{screens}</g>\n'
+            "</svg>\n"
+        ).encode()
 
 
 RENDERERS: Mapping[str, Callable[[Screen, Facts], bytes]] = {

@@ -100,6 +100,12 @@ class ClusterTests(MachineTestCase):
         self.assertEqual(Path(path).read_bytes(), self.pool.content)
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
 
+    async def test_svg(self) -> None:
+        """A picture of the recording is written to a new file."""
+        path = os.path.abspath(self.mktemp())
+        self.assertEqual(await self.typed("export", "r", path, "--svg"), (0, "", ""))
+        self.assertIn(b"</svg>", Path(path).read_bytes())
+
     async def test_missing(self) -> None:
         """The message names the file and the recording, neither of which exists."""
         code, _, err = await self.typed("play", "x.cast")

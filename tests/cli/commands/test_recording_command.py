@@ -16,7 +16,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.journal.support import ManualDisk, close_segments
 from tests.recording.support import NOW, authority, info, record, signer
+from twisted_exec.cli.commands import player
 from twisted_exec.cli.main import main
+from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.recording.writer import RecordingWriter
 
@@ -127,6 +129,83 @@ class RecordingCommandTests(SynchronousTestCase):
             code, _, err = self.run_main(*convert)
             self.assertIn("is a file: to convert a recording, give --asciicast 2", err)
             self.assertFalse(os.path.exists(self.path("new.cast")))
+
+    def svg(self, source: str, *options: str, file: str = "vm-1.svg") -> tuple[int, str, str]:
+        convert = ("recording", "export", self.path(source), self.path(file), "--svg")
+        return self.run_main(*convert, *options)
+
+    def test_svg(self) -> None:
+        """A recording or a journal becomes a private picture, always the same, with shortened pauses."""
+        self.printed(b"U-Boot\r\n", b"gr\xc3", b"\xb6\xc3\x9fer <b>\r\n")
+        self.export()
+        self.assertEqual(self.svg("vm-1.cast"), (0, "", ""))
+        self.assertEqual(stat.S_IMODE(os.stat(self.path("vm-1.svg")).st_mode), 0o600)
+        picture = self.read("vm-1.svg")
+        self.assertIn(b">U-Boot<", picture)
+        self.assertIn(">größer &lt;b&gt;<".encode(), picture)
+        self.assertIn(b"animation:s 6000ms", picture)
+        self.assertEqual(self.svg("vm-1.cast", file="again.svg"), (0, "", ""))
+        self.assertEqual(self.read("again.svg"), picture)
+        self.assertEqual(self.export("--svg", file="journal.svg"), (0, "", ""))
+        self.assertEqual(self.read("journal.svg"), picture)
+        self.svg("vm-1.cast", "--idle", "5.5", file="slow.svg")
+        self.assertIn(b"animation:s 13000ms", self.read("slow.svg"))
+
+    def test_svg_range(self) -> None:
+        """A picture of some minutes begins with what a terminal showed then, in its size."""
+        self.journal.resized(50, 132)
+        self.printed(b"one ", b"two ", b"three ", b"four ")
+        self.export()
+        begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now // SECOND - 190))
+        end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now // SECOND - 70))
+        self.assertEqual(self.svg("vm-1.cast", "--between", begin, end), (0, "", ""))
+        picture = self.read("vm-1.svg")
+        for text, count in (
+            (b">one<", 0),
+            (b">one two<", 1),
+            (b">one two three<", 1),
+            (b"four", 0),
+        ):
+            self.assertEqual(picture.count(text), count, text)
+        self.assertIn(b'height="866"', picture)
+        self.assertEqual(self.svg("vm-1.cast", "--since", "2h", file="all.svg"), (0, "", ""))
+        self.assertIn(b">one<", self.read("all.svg"))
+
+    def test_svg_without_input(self) -> None:
+        """What a user typed is in a picture only if the machine printed it."""
+        typed = {"session": "s", "data": "c2VjcmV0", "echoed": False}
+        event = Event(10, NOW + SECOND, EventKind.INPUT, typed)
+        self.write("vm-1.cast", record([(NOW, b"Password: "), event]))
+        self.assertIn(b'"i", "secret"', self.read())
+        self.assertEqual(self.svg("vm-1.cast"), (0, "", ""))
+        self.assertNotIn(b"secret", self.read("vm-1.svg"))
+
+    def test_svg_size(self) -> None:
+        """The picture has room for the largest terminal."""
+        size = Event(1, NOW + SECOND, EventKind.SIZE, {"columns": 132, "rows": 50})
+        self.write("vm-1.cast", record([(NOW, b"a"), size, (NOW + 2 * SECOND, b"\x1b[50Hb")]))
+        self.svg("vm-1.cast")
+        self.assertIn(b'height="866"', self.read("vm-1.svg"))
+
+    def test_svg_refused(self) -> None:
+        """A picture of nothing, or of too much, is refused, and leaves nothing behind."""
+        many = [(NOW + number * SECOND, b"\r%d" % number) for number in range(2001)]
+        self.write("vm-1.cast", record(many))
+        self.write("empty.cast", record([]))
+        for source, options, problem in (
+            ("vm-1.cast", (), "more than 2000 screens: choose a shorter time with --between"),
+            ("vm-1.cast", ("--since", "1m"), "the console printed nothing in this time"),
+            ("vm-1.cast", ("--key", "x"), "--key, --machine, --since and --between are for"),
+            ("empty.cast", (), "the console printed nothing in this time"),
+        ):
+            code, _, err = self.svg(source, *options)
+            self.assertEqual(code, 1)
+            self.assertIn(problem, err)
+            self.assertFalse(os.path.exists(self.path("vm-1.svg")))
+        self.assertIn("not allowed with", self.svg("vm-1.cast", "--asciicast", "2")[2])
+        self.patch(player, "MAX_OUTPUT_BYTES", 1 << 20)
+        self.write("long.cast", record([(NOW, b"a" * 600_000), (NOW + SECOND, b"b" * 600_000)]))
+        self.assertIn("there are more than 1 MiB: choose a shorter time", self.svg("long.cast")[2])
 
     def test_range(self) -> None:
         """A part of the journal is exported by time; the size of the terminal is that of then."""

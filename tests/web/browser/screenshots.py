@@ -1,5 +1,5 @@
 """
-``python -m tests.web.browser.screenshots [DIRECTORY]``: the images of the documentation.
+``python -m tests.web.browser.screenshots [DIRECTORY]``: the images of the README and the documentation.
 
 It starts ``exec-standalone`` with the machines of the README, uses the page as a reader would, and
 writes the images to ``docs/images``.  They are in the repository, since whoever builds the
@@ -8,26 +8,36 @@ documentation need not have a browser, QEMU and npm; the build of the sdist take
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.flows.deployment import pause, run_reactor
-from tests.flows.programs import Program, twistd
+from tests.flows.programs import Program, script, start, terminal, twistd
 from twisted_exec.api import kinds
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.screens.process import AvtScreen
+from twisted_exec.screens.rendering import as_svg
 
 from .chromium import Chromium, reactor
+from .page import Page
 from .user import User, open_user
 
 DIRECTORY = Path(__file__).parents[3] / "docs" / "images"
-LARGEST_BYTES = 100_000
+LARGEST_BYTES = 150_000
 MACHINES, RECORDINGS = kinds.MACHINES.resource, kinds.CONSOLERECORDINGS.resource
 WINDOW = {"width": 1000, "height": 520}
 _PHONE = {"width": 360, "height": 640}
+_BESIDE_TERMINAL = {"width": 560, "height": 424}
+_TERMINAL = 62, 24
+"""Columns and rows, for a picture of the same height."""
+_BESIDE = """<body style="margin:0;padding:16px;background:#8b97a7;display:flex;gap:16px">
+<img src="data:image/png;base64,{page}"><img src="data:image/svg+xml;base64,{terminal}"></body>"""
 _COLOURS = r"for c in 31 32 33 34 35 36; do printf '\033[%sm%s\033[0m ' $c '####'; done; echo"
 
 
@@ -65,6 +75,7 @@ class Photographer:
         await self._browser.start()
 
     async def _take(self) -> None:
+        await self._animation()
         await self._more_machines()
         body = {"metadata": {"name": "upgrade"}, "spec": {"machine": "web-1", "input": "none"}}
         await self._client.create(RECORDINGS, body, "default")
@@ -75,6 +86,8 @@ class Photographer:
         await self._consoles(ada, bob)
         await self._phone(bob)
         await self._recording(ada)
+        await ada.page.close()
+        await self._page_and_terminal()
         await self._client.close()
 
     async def _more_machines(self) -> None:
@@ -133,13 +146,67 @@ class Photographer:
         await ada.page.resize(WINDOW["width"], 800)
         await self._save(ada, "recording")
 
+    async def _page_and_terminal(self) -> None:
+        """One console in the page and in a terminal, side by side."""
+        ada = await open_user(self._browser, self._url, "a", **_BESIDE_TERMINAL)
+        await ada.open("machines/default/demo-vm")
+        await ada.until_terminal("=>$")
+        columns, rows = _TERMINAL
+        viewer = self._terminal(columns, rows, "--from", "now")
+        await viewer.until(rb"you are an observer.*\r\n")
+        await ada.until_page("2 viewers")
+        for command, end in (("pci", r"0x\w+"), ("version", r"Binutils.*")):
+            await ada.type_line(command)
+            await viewer.until(rf"{end}\r\n=> $".encode())
+            await ada.until_terminal(rf"{end}\n=>$")
+        screen = AvtScreen(columns, rows)
+        screen.feed(f"$ kubectl console demo-vm --from now\r\n{viewer.output.decode()}")
+        images = {"page": await self._shot(ada.page), "terminal": as_svg(screen.screen(), {})}
+        await viewer.stop()
+        beside = await self._browser.page(width=1145, height=_BESIDE_TERMINAL["height"] + 32)
+        html = _BESIDE.format(
+            **{name: base64.b64encode(each).decode() for name, each in images.items()}
+        )
+        await beside.evaluate(f"document.write({json.dumps(html)})")
+        await beside.until("[...document.images].every((each) => each.complete)")
+        self._write("readme.png", await self._shot(beside))
+
+    def _terminal(self, columns: int, rows: int, *options: str) -> Program:
+        config = str(self._state / "admin.kubeconfig")
+        argv = [script("kubectl-console"), "demo-vm", *options]
+        return terminal(argv, columns=columns, rows=rows, KUBECONFIG=config)
+
+    async def _animation(self) -> None:
+        """The start of the virtual machine, and a command that a user types."""
+        user = self._terminal(80, 24)
+        await user.until(rb"=> $")
+        for key in (b"p", b"c", b"i", b"\r"):
+            start_of_echo = len(user.output)
+            user.type(key)
+            await user.until(b".", start=start_of_echo)
+        await user.until(rb"0x\w+\r\n=> $")
+        await user.stop()
+        machine = await self._client.get(MACHINES, "demo-vm", "default")
+        (journal,) = self._state.rglob(f"consoles/{machine['metadata']['uid']}")
+        (certificate,) = self._state.glob("pki/recorder-*.crt")
+        path = self._state / "recording.svg"
+        keys = ("--certificate", str(certificate), "--key", str(certificate.with_suffix(".key")))
+        argv = (script("twisted-exec"), "recording", "export", str(journal), str(path), *keys)
+        assert await start([*argv, "--svg", "--idle", "1"]).ended == 0
+        self._write(path.name, path.read_bytes())
+
     async def _save(self, user: User, name: str) -> None:
+        self._write(f"web-{name}.png", await self._shot(user.page))
+
+    async def _shot(self, page: Page) -> bytes:
         # Two frames: what was drawn last may be in the second.
         frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        await user.page.evaluate(f"document.fonts.ready.then(() => {frame})")
-        image = await user.page.screenshot()
+        await page.evaluate(f"document.fonts.ready.then(() => {frame})")
+        return await page.screenshot()
+
+    def _write(self, name: str, image: bytes) -> None:
         assert len(image) < LARGEST_BYTES, f"{name} has {len(image)} bytes"
-        path = self._images / f"web-{name}.png"
+        path = self._images / name
         path.write_bytes(image)
         print(f"{path}: {len(image)} bytes")
 

@@ -1,20 +1,23 @@
 """
-The player of a recording, and its keys and output in a terminal.
+The player of a recording: on a terminal with keys, and as an animated picture.
 
 :class:`Player` knows no terminal: time in, output out.  :func:`play` plays on a terminal in real
-time: keys in, output out.
+time: keys in, output out.  :func:`animated_svg` draws what a terminal would show.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import select
 import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
+from twisted_exec.cli.runner import InputError
 from twisted_exec.recording.playback import (
     PlayedFrame,
     block_before,
@@ -24,8 +27,13 @@ from twisted_exec.recording.playback import (
     frames,
 )
 
+if TYPE_CHECKING:
+    from twisted_exec.screens.rendering import Screen
+
 CONTEXT_BYTES = 384 << 10
 """After a seek the terminal gets the output of so much of the file before."""
+MAX_OUTPUT_BYTES = 64 << 20
+"""Of a picture."""
 _RESET = b"\x1bc"
 _SPEEDS = 0.25, 64.0
 
@@ -248,3 +256,75 @@ def _write(screen: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(screen, view) :]
+
+
+_SCREEN_MILLISECONDS = 50
+"""A picture shows at most one screen in this time."""
+_HOLD_MILLISECONDS = 2000
+"""How long it shows the last screen."""
+_SIZE = re.compile(rb"(\d{1,5})x(\d{1,5})")
+_SHORTER = "choose a shorter time with --between"
+
+
+def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> bytes:
+    """
+    Return an SVG that shows a recording again and again.
+
+    It has what the machine printed, and no input.  Equal recordings have equal pictures.
+
+    :param first: only what was printed at this time or later, in milliseconds since the epoch.
+    :param last: only what was printed at this time or before.
+    :param idle_seconds: pauses of the console are shortened to this.
+    :raises InputError: nothing was printed in this time, or too much.
+    """
+    from twisted_exec.screens.rendering import Animation, AnimationTooLarge
+
+    animation, idle, time = Animation(), round(idle_seconds * 1000), 0
+    before: int | None = None
+    try:
+        for now, screen in _screens(file, first, last):
+            if before is not None:
+                time += min(now - before, idle)
+            before = now
+            animation.show(time, screen)
+    except AnimationTooLarge as error:
+        raise InputError(f"the picture would have {error}: {_SHORTER}") from None
+    if before is None:
+        raise InputError("the console printed nothing in this time")
+    return animation.svg(time + _HOLD_MILLISECONDS)
+
+
+def _screens(file: BinaryIO, first: int, last: int) -> Iterator[tuple[int, Screen]]:
+    """Iterate over the screens after output between two times, each with the time of its output."""
+    try:
+        from twisted_exec.screens.process import AvtScreen, size_within_limits
+    except ModuleNotFoundError:
+        raise InputError("--svg needs the Python package pyavt: pip install pyavt") from None
+
+    block = block_before(file, first)
+    if block is None:
+        return
+    start = block_from(file, max(0, block.position - CONTEXT_BYTES)) or block
+    screen = AvtScreen(*size_within_limits(start.columns, start.rows))
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    changed: int | None = None
+    read = 0
+    for frame in frames(file, start.position):
+        if frame.time > last:
+            break
+        if changed is not None and frame.time - changed >= _SCREEN_MILLISECONDS:
+            yield changed, screen.screen()
+            changed = None
+        read += len(frame.data)
+        if read > MAX_OUTPUT_BYTES:
+            raise InputError(f"there are more than {MAX_OUTPUT_BYTES >> 20} MiB: {_SHORTER}")
+        if frame.code == "o":
+            screen.feed(decoder.decode(frame.data))
+        elif frame.code == "r" and (size := _SIZE.fullmatch(frame.data)):
+            screen.resize(*size_within_limits(int(size[1]), int(size[2])))
+        else:
+            continue
+        if changed is None and frame.time >= first:
+            changed = frame.time
+    if changed is not None:
+        yield changed, screen.screen()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _NOT_CLOSED = 2
 _MILLISECOND = 1_000_000
+_FOREVER = 1 << 62
 _MAX_HEAD_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
 
@@ -42,7 +43,8 @@ Write a ConsoleRecording of a cluster to FILE; or, with --certificate, a range o
 recording, signed with the certificate of a recorder. It is an asciicast (version 3), which asciinema
 plays. Journals are on the host of the runtime: run it there, as the runtime's user; the runtime may
 run meanwhile, and the journal is not changed. With --asciicast 2, also of a recording in a file, the
-result is for players such as asciinema 2; it proves nothing, so verify the recording before.
+result is for players such as asciinema 2; with --svg it is an animated picture for a page. Both prove
+nothing, so verify the recording before.
 """
 _VERIFY = """\
 Verify a recording with the CA of its recorder alone. Every change, also of one byte, is found. A
@@ -78,34 +80,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     register_list(commands)
 
-    export = commands.add_parser("export", help="write a recording to a file", description=_EXPORT)
-    export.add_argument(
-        "journal",
-        metavar="NAME|JOURNAL|RECORDING",
-        help="the ConsoleRecording; the directory of the journal, .../consoles/UID; or, with "
-        "--asciicast 2, a recording in a file",
-    )
-    export.add_argument("file", metavar="FILE", help="the recording; created with mode 0600")
-    export.add_argument(
-        "--certificate", default="", metavar="FILE", help="of 'twisted-exec pki recorder'"
-    )
-    export.add_argument("--key", default="", metavar="FILE", help="key of the certificate")
-    export.add_argument(
-        "--machine", metavar="NAMESPACE/NAME", default="", help="name of the machine, for the title"
-    )
-    export.add_argument(
-        "--asciicast",
-        choices=(_VERSION_2, "3"),
-        default="3",
-        help="version of the format; 2 carries no proof (default: %(default)s)",
-    )
-    times = export.add_mutually_exclusive_group()
-    times.add_argument(
-        "--since", metavar="TIME", type=since_time, help=f"only output since {_TIME}"
-    )
-    _add_between(times, required=False)
-    _add_cluster(export)
-    export.set_defaults(run=_run(_export))
+    _register_export(commands)
 
     verify = commands.add_parser(
         "verify", help="verify a recording", description=_VERIFY, epilog=_VERIFY_EPILOG
@@ -144,6 +119,50 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     cut.add_argument("output", metavar="OUTPUT", help="the excerpt; created with mode 0600")
     _add_between(cut, required=True)
     cut.set_defaults(run=_run(_cut))
+
+
+def _register_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    export = commands.add_parser("export", help="write a recording to a file", description=_EXPORT)
+    export.add_argument(
+        "journal",
+        metavar="NAME|JOURNAL|RECORDING",
+        help="the ConsoleRecording; the directory of the journal, .../consoles/UID; or, with "
+        "--asciicast 2 or --svg, a recording in a file",
+    )
+    export.add_argument("file", metavar="FILE", help="the result; created with mode 0600")
+    export.add_argument(
+        "--certificate", default="", metavar="FILE", help="of 'twisted-exec pki recorder'"
+    )
+    export.add_argument("--key", default="", metavar="FILE", help="key of the certificate")
+    export.add_argument(
+        "--machine", metavar="NAMESPACE/NAME", default="", help="name of the machine, for the title"
+    )
+    forms = export.add_mutually_exclusive_group()
+    forms.add_argument(
+        "--asciicast",
+        choices=(_VERSION_2, "3"),
+        default="3",
+        help="version of the format; 2 carries no proof (default: %(default)s)",
+    )
+    forms.add_argument(
+        "--svg",
+        action="store_true",
+        help="write an animated picture of the terminal: what the machine printed, without input",
+    )
+    export.add_argument(
+        "--idle",
+        type=_positive,
+        default=2.0,
+        metavar="SECONDS",
+        help="with --svg, shorten pauses of the console to this (default: %(default)s)",
+    )
+    times = export.add_mutually_exclusive_group()
+    times.add_argument(
+        "--since", metavar="TIME", type=since_time, help=f"only output since {_TIME}"
+    )
+    _add_between(times, required=False)
+    _add_cluster(export)
+    export.set_defaults(run=_run(_export))
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -225,7 +244,7 @@ def _export(options: argparse.Namespace) -> int:
         read_file(options.certificate, "certificate"), f"certificate {options.certificate!r}"
     )[0]
     key = pem.private_key(read_file(options.key, "key"), f"key {options.key!r}")
-    first, last = _between(options) if options.between else (options.since, None)
+    first, last = _range(options)
     pieces = export(
         Snapshot(options.journal),
         HeadSigner(certificate, key),
@@ -234,7 +253,11 @@ def _export(options: argparse.Namespace) -> int:
         first=first,
         last=last,
     )
-    if options.asciicast == _VERSION_2:
+    if options.svg:
+        with TemporaryFile() as file:
+            file.writelines(pieces)
+            _write_svg(options, options.file, file)
+    elif options.asciicast == _VERSION_2:
         _write_version_2(options.file, chain.from_iterable(map(io.BytesIO, pieces)))
     else:
         _write(options.file, pieces)
@@ -247,14 +270,17 @@ def _export_object(options: argparse.Namespace) -> int:
         raise InputError(
             f"{options.journal} is a directory: to export a journal, give --certificate and --key"
         )
-    if options.key or options.since or options.between or options.machine:
+    has_range = options.since or options.between
+    if options.key or options.machine or (has_range and not options.svg):
         raise InputError(
-            "--key, --machine, --since and --between are for a journal, with --certificate; of a "
-            "ConsoleRecording, 'twisted-exec recording cut' makes a part"
+            "--key, --machine, --since and --between are for a journal, with --certificate, and the "
+            "last two also for --svg; of a ConsoleRecording, 'twisted-exec recording cut' makes a part"
         )
 
     def save(_: argparse.Namespace, content: BinaryIO, head: str) -> int:
-        if options.asciicast == _VERSION_2:
+        if options.svg:
+            _write_svg(options, path, content, *_range(options))
+        elif options.asciicast == _VERSION_2:
             _write_version_2(path, content)
         else:
             _write(path, iter(partial(content.read, _PIECE_BYTES), b""))
@@ -264,9 +290,9 @@ def _export_object(options: argparse.Namespace) -> int:
         raise _exists(path)
     options.file = options.journal
     if is_file(options.file):
-        if options.asciicast != _VERSION_2:
+        if options.asciicast != _VERSION_2 and not options.svg:
             raise InputError(
-                f"{options.file} is a file: to convert a recording, give --asciicast 2"
+                f"{options.file} is a file: to convert a recording, give --asciicast 2 or --svg"
             )
         with open(options.file, "rb") as file:
             return save(options, file, "")
@@ -277,6 +303,24 @@ def _write_version_2(path: str, lines: Iterable[bytes]) -> None:
     from twisted_exec.recording.playback import version_2
 
     _write(path, version_2(lines))
+
+
+def _write_svg(
+    options: argparse.Namespace,
+    path: str,
+    file: BinaryIO,
+    first: int | None = None,
+    last: int | None = None,
+) -> None:
+    from twisted_exec.cli.commands.player import animated_svg
+
+    begin = 0 if first is None else first // _MILLISECOND
+    end = _FOREVER if last is None else last // _MILLISECOND
+    _write(path, [animated_svg(file, begin, end, options.idle)])
+
+
+def _range(options: argparse.Namespace) -> tuple[int | None, int | None]:
+    return _between(options) if options.between else (options.since, None)
 
 
 def _between(options: argparse.Namespace) -> tuple[int, int]:
