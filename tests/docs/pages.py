@@ -12,12 +12,29 @@ DOCS = Path(__file__).parents[2] / "docs"
 _DIRECTIVE = re.compile(r"^\.\. (program|option):: (.+)$", re.MULTILINE)
 _DEFAULT = re.compile(r"Default:\s+``([^`]*)``")
 _ROW = re.compile(r"^   \* - (.+(?:\n {6,}\S.*)*)$", re.MULTILINE)
+_TOCTREE = re.compile(r"^\.\. toctree::\n((?:   .*\n|\n)*)", re.MULTILINE)
 _LITERAL = re.compile(r"``([^`]+)``")
 
 
 def page(name: str) -> str:
     """Return the source of a page, such as ``reference/options``."""
     return (DOCS / f"{name}.rst").read_text(encoding="utf-8")
+
+
+def names() -> list[str]:
+    """Return the names of all pages."""
+    paths = (path.relative_to(DOCS).with_suffix("") for path in DOCS.rglob("*.rst"))
+    return sorted(str(path) for path in paths if path.parts[0] not in ("_build", "newsfragments"))
+
+
+def contents(text: str) -> list[str]:
+    """Return the entries of the ``toctree`` directives of a page, as they are written."""
+    return [
+        line.strip()
+        for block in _TOCTREE.findall(text)
+        for line in block.splitlines()
+        if line.strip() and not line.strip().startswith(":")
+    ]
 
 
 def options(text: str) -> dict[str, dict[str, str | None]]:

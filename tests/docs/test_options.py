@@ -1,10 +1,11 @@
 """
-Tests for ``docs/reference/options.rst``.
+Tests for ``docs/reference/options.rst`` and the pages in ``docs/reference/options``.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 
 from twisted.python import usage
@@ -77,23 +78,34 @@ def programs() -> dict[str, Defaults]:
     return result
 
 
-class OptionsPageTests(SynchronousTestCase):
-    """The page documents exactly the options that exist."""
+class OptionsPagesTests(SynchronousTestCase):
+    """The pages document exactly the options that exist."""
 
     def setUp(self) -> None:
-        self.documented = pages.options(pages.page("reference/options"))
+        self.pages = [name for name in pages.names() if name.startswith("reference/options/")]
+        self.documented = pages.options("\n".join(map(pages.page, self.pages)))
+
+    def test_overview(self) -> None:
+        """The overview has all pages, each of which begins with the name of its program."""
+        overview = pages.page("reference/options")
+        listed = re.findall(r"^\.\. options-of:: (.+)$", overview, re.MULTILINE)
+        self.assertEqual(sorted(f"reference/{name}" for name in listed), self.pages)
+        for name in self.pages:
+            title = pages.page(name).partition("\n")[0]
+            self.assertEqual(title.replace(" ", "-"), name.rpartition("/")[2])
+            self.assertIn(title, programs())
 
     def test_programs(self) -> None:
         """Every program and every command has a section."""
         self.assertEqual(sorted(self.documented), sorted(programs()))
 
     def test_options(self) -> None:
-        """The page lists every option of every program, and no others."""
+        """The pages list every option of every program, and no others."""
         for program, options in programs().items():
             self.assertEqual(sorted(self.documented[program]), sorted(options), program)
 
     def test_defaults(self) -> None:
-        """The page gives the right default, and none where an option has none."""
+        """The pages give the right default, and none where an option has none."""
         for program, options in programs().items():
             for name, default in options.items():
                 self.assertEqual(self.documented[program].get(name), default, f"{program} {name}")
