@@ -32,6 +32,10 @@ COMMANDS = {
     "kubectl console": ("kubectl", "console", MACHINE),
     "kubectl-console": (script("kubectl-console"), MACHINE),
 }
+ARCHIVE = os.environ.get("CLIENT_ARCHIVE")
+"""Directory of the unpacked self-contained archive of the client, to measure it, too."""
+if ARCHIVE:
+    COMMANDS["of the archive"] = (os.path.join(ARCHIVE, "kubectl-console"), MACHINE)
 
 
 def main(directory: Path) -> None:

@@ -105,6 +105,16 @@ class LocalTests(SynchronousTestCase):
         self.assertIn("kubectl-console.1\n", out)
         self.assertIn(f"twisted-exec man: no page for exec-poollet: exec-poollet: {remedy}\n", err)
 
+    def test_archive(self) -> None:
+        """The self-contained archive has no pip, so it says what to install instead."""
+        words = ("iri", "version", "--address", "unix:///nix")
+        frozen = "import sys; sys.frozen = True\n"
+        code, _, err = self.run_python(frozen + MACOS + TWISTED_EXEC, *words)
+        self.assertEqual(code, 1)
+        self.assertRegex(
+            err, r"^twisted-exec iri: needs grpcio, .*: install twisted-exec with pip\n$"
+        )
+
     def test_windows(self) -> None:
         """On Windows the commands say what to use instead."""
         for module in ("main", "console.program", "commands.completion"):

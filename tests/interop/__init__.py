@@ -31,6 +31,10 @@ Clients
       that openapi-generator makes of our OpenAPI documents.
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.
 
+Packages
+    * ``client_archive`` (archive-environment, krew; 2 min): the self-contained archive of the client is built,
+      opens a console, and is installed by krew.
+
 Screens
     * ``screens`` (XTERM_HEADLESS, ``node``, qemu-system-x86_64, and vim, less, tmux, htop, Debian's
       grub-common and grub-pc-bin, and a kernel as far as they are installed; 3 min): the terminal emulator

@@ -198,6 +198,23 @@ BUILDS = (
         {"KUBE_RS_CLIENT": "kube-rs/debug/kube-rs-client"},
     ),
     _go("dex", "DEX", "dex", "github.com/dexidp/dex/cmd/dex"),
+    Build(
+        # The suite itself installs the wheel and builds the archive.
+        "archive-environment",
+        "archive-environment/bin/pyinstaller",
+        "$PYTHON -m venv $WORK/archive-environment && "
+        "$WORK/archive-environment/bin/pip install -q $CHECKOUT pyinstaller==6.22.3",
+        {"ARCHIVE_PYTHON": "archive-environment/bin/python"},
+    ),
+    Build(
+        # A module of its own, as for kubeflex-manager.
+        "krew",
+        "bin/krew",
+        "mkdir -p $WORK/krew && cd $WORK/krew && export GOFLAGS='-mod=mod -buildvcs=false' && "
+        "printf 'module krew\\n\\ngo 1.24\\n\\nrequire sigs.k8s.io/krew v0.5.0\\n' > go.mod && "
+        "go build -o $BIN/krew sigs.k8s.io/krew/cmd/krew",
+        {"KREW": "bin/krew"},
+    ),
     _go_install("versitygw", "S3_SERVER", "github.com/versity/versitygw/cmd/versitygw@v1.8.0"),
     _go("kubelet-streams", "KUBELET_STREAMS", "kubelet"),
     _go("kubelet-node", "KUBELET_NODE", "kubelet", "./node"),

@@ -19,5 +19,7 @@ def missing_library(error: ModuleNotFoundError) -> str:
     """Return the one line for a module that cannot be imported, with the remedy."""
     name = (error.name or "").partition(".")[0]
     if name in _OF_SERVERS:
+        if hasattr(sys, "frozen"):  # by PyInstaller
+            return "needs grpcio, which the self-contained archive does not have: install twisted-exec with pip"
         return f"needs grpcio: {install('grpcio', 'protobuf')}"
     return f"needs the Python module {error.name}: {error}"

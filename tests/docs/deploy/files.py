@@ -4,6 +4,7 @@ Command lines in ``docs/deploy``, parsed by the programs themselves.
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -113,3 +114,11 @@ def with_own_user(words: list[str]) -> list[str]:
     """Replace users of the units in a command line by the current user, which exists."""
     users = "|".join(sorted(sysusers("u")))
     return [re.sub(rf"(-uid=)({users})$", rf"\g<1>{os.getuid()}", word) for word in words]
+
+
+def commands() -> set[str]:
+    """Return the commands that pip installs."""
+    config = configparser.ConfigParser()
+    config.read(pages.DOCS.parent / "setup.cfg")
+    scripts = config["options.entry_points"]["console_scripts"]
+    return {line.partition("=")[0].strip() for line in scripts.strip().splitlines()}
