@@ -229,6 +229,99 @@ class BuildTests(SynchronousTestCase):
         self.assertNotIn(f"small-1/{VENDORED}", names)
         self.assertTrue((self.root / VENDORED).is_file())
 
+    def wheel(self) -> zipfile.ZipFile:
+        """Build a wheel with the files, and open it."""
+        result = self.call("build_wheel", NPM)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (wheel,) = self.built.glob("*.whl")
+        archive = zipfile.ZipFile(wheel)
+        self.addCleanup(archive.close)
+        return archive
+
+    def test_bill(self) -> None:
+        """A wheel lists the programs in it, with the licences and the hashes of the lock file, for tools and in its RECORD."""
+        archive = self.wheel()
+        name = "small-1.dist-info/sboms/twisted-exec.cdx.json"
+        bill = json.loads(archive.read(name))
+        self.assertEqual((bill["bomFormat"], bill["specVersion"]), ("CycloneDX", "1.6"))
+        self.assertEqual(bill["metadata"]["component"]["purl"], "pkg:pypi/small@1")
+        found = {
+            "/".join(filter(None, (each.get("group"), each["name"]))): each
+            for each in bill["components"]
+        }
+        self.assertEqual(found.keys(), {*LICENSED})
+        lock = json.loads(LOCK.read_text())["packages"]
+        for package, component in found.items():
+            facts = lock[f"node_modules/{package}"]
+            self.assertEqual(component["version"], facts["version"])
+            self.assertEqual(component["licenses"], [{"license": {"id": facts["license"]}}])
+            (digest,) = component["hashes"]
+            self.assertEqual((digest["alg"], len(digest["content"])), ("SHA-512", 128))
+        self.assertEqual(found["@xterm/xterm"]["purl"][:24], "pkg:npm/%40xterm/xterm@6")
+        references = {each["ref"] for each in bill["dependencies"]}
+        self.assertEqual(
+            references, {"pkg:pypi/small@1", *(each["purl"] for each in found.values())}
+        )
+        record = archive.read("small-1.dist-info/RECORD").decode().splitlines()
+        self.assertEqual({row.partition(",")[0] for row in record}, {*archive.namelist()})
+
+    def test_bill_without(self) -> None:
+        """A wheel without the files lists none."""
+        result = self.call("build_wheel", NO_REGISTRY, **{WITHOUT_TERMINAL: "1"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (wheel,) = self.built.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            bill = json.loads(archive.read("small-1.dist-info/sboms/twisted-exec.cdx.json"))
+        self.assertEqual(bill["components"], [])
+
+    def test_bill_in_metadata(self) -> None:
+        """Frontends that ask for the metadata alone get the list, too."""
+        result = self.call("prepare_metadata_for_build_wheel", NPM)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (path,) = self.built.glob("*.dist-info/sboms/*.cdx.json")
+        name = "small-1.dist-info/sboms/twisted-exec.cdx.json"
+        self.assertEqual(path.read_bytes(), self.wheel().read(name))
+
+    def test_same_bytes(self) -> None:
+        """Builds in two directories, from files of two dates, with two umasks, have the same bytes."""
+        (self.root / "twisted_exec" / "_commit.py").write_text(
+            'COMMIT = "abc"\nCOMMIT_SECONDS = 1790000000\n'
+        )
+        other = Path(self.mktemp()).absolute()
+        shutil.copytree(self.root, other)
+        for path in other.rglob("*.*"):
+            os.utime(path, (10**9, 10**9))
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
+        first, built = self.root, {}
+        for self.root in (first, other):
+            self.backend = self.root / "twisted_exec" / "web" / "vendoring"
+            self.programs, self.built = self.root / "programs", self.root / "built"
+            for hook in ("build_sdist", "build_wheel"):
+                result = self.call(hook, NPM)
+                self.assertEqual(result.returncode, 0, result.stderr)
+            built[self.root] = {path.name: path.read_bytes() for path in self.built.iterdir()}
+        self.assertEqual(built[first].keys(), {"small-1.tar.gz", "small-1-py3-none-any.whl"})
+        self.assertTrue(built[first] == built[other])
+        with zipfile.ZipFile(first / "built" / "small-1-py3-none-any.whl") as archive:
+            self.assertEqual(
+                {each.date_time for each in archive.infolist()}, {(2026, 9, 21, 14, 13, 20)}
+            )
+
+    def test_given_time(self) -> None:
+        """``SOURCE_DATE_EPOCH`` is the time of all files; one that is no number is refused in a line."""
+        result = self.call("build_sdist", NPM, SOURCE_DATE_EPOCH="1700000000")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (sdist,) = self.built.glob("*.tar.gz")
+        with tarfile.open(sdist) as archive:
+            self.assertEqual({each.mtime for each in archive}, {1700000000})
+            self.assertEqual({each.uname for each in archive}, {""})
+        result = self.call("build_sdist", NPM, SOURCE_DATE_EPOCH="today")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(
+            "SOURCE_DATE_EPOCH is not a number of seconds since 1970: 'today'", result.stderr
+        )
+        self.assertNotIn("Traceback", result.stderr)
+
 
 class HookTests(SynchronousTestCase):
     """Hooks, as frontends call them."""
@@ -280,9 +373,10 @@ class CommitTests(SynchronousTestCase):
         self.git("commit", "-q", "-m", "first")
         self.git("tag", "v1")
         commit = self.git("rev-parse", "--short=12", "HEAD").strip()
-        self.assertEqual(self.built(), f'COMMIT = "{commit}"\n')
+        seconds = f"COMMIT_SECONDS = {self.git('log', '-1', '--format=%ct').strip()}\n"
+        self.assertEqual(self.built(), f'COMMIT = "{commit}"\n{seconds}')
         (self.root / "setup.cfg").write_text("[metadata]\nname = x\n")
-        self.assertEqual(self.built(), f'COMMIT = "{commit}.dirty"\n')
+        self.assertEqual(self.built(), f'COMMIT = "{commit}.dirty"\n{seconds}')
         self.assertFalse(self.path.exists())
 
     def test_archive(self) -> None:

@@ -7,20 +7,32 @@ is built, unless ``TWISTED_EXEC_WITHOUT_TERMINAL`` is set.  An sdist never has t
 without them, with a warning: they belong to the checkout, where
 ``python -m twisted_exec.web.vendoring`` can add them later.
 
+Two builds of one commit have the same bytes, wherever and whenever they are made, with the same Python, setuptools
+and npm packages: files have the time of the commit, or of ``SOURCE_DATE_EPOCH``.  A wheel lists the bundled programs
+in CycloneDX (PEP 770).
+
 This module imports nothing of twisted_exec: when a wheel is built, no dependency is installed.
 """
 
 from __future__ import annotations
 
+import base64
+import csv
+import gzip
 import hashlib
 import importlib
 import importlib.util
+import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +76,12 @@ _HERE = Path(__file__).resolve().parent
 _LOCK, _MANIFEST, _VERSIONS = "package-lock.json", "package.json", "versions.json"
 _REMEDY = "make sure that npm is installed and reaches its registry (`npm config get registry`)"
 _WITHOUT_TERMINAL = "TWISTED_EXEC_WITHOUT_TERMINAL"
+_EPOCH = "SOURCE_DATE_EPOCH"
+_ZIP_BEGINS = 315532800  # 1980-01-01
+_BILL = "sboms/twisted-exec.cdx.json"
+_COMMIT = "twisted_exec/_commit.py"
+# No tag matches: a release is tagged only after its version was set.
+_DESCRIBE = ("describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=.dirty")
 _LONGEST_SECONDS = 180
 _OPTIONS = (
     "--ignore-scripts",
@@ -183,34 +201,161 @@ def _collect(modules: Path, target: Path) -> None:
 @contextmanager
 def _commit() -> Iterator[None]:
     """
-    Put the commit of a git checkout into a build.
+    Put the commit of a git checkout, and its time, into a build.
 
     An sdist has it already.  A checkout itself does not keep it: there it would soon be wrong, and so
     would that of an editable install.
     """
     root = _HERE.parents[2]
-    path = root / "twisted_exec" / "_commit.py"
+    path = root / _COMMIT
     # Not the commit of a repository that an archive was unpacked in.
-    commit = _described(root) if (root / ".git").exists() else ""
+    commit = _git(root, *_DESCRIBE) if (root / ".git").exists() else ""
     if not commit:
         yield
         return
-    path.write_text(f'COMMIT = "{commit}"\n')
+    seconds = _git(root, "log", "-1", "--format=%ct")
+    path.write_text(f'COMMIT = "{commit}"\nCOMMIT_SECONDS = {seconds}\n')
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
 
 
-def _described(root: Path) -> str:
-    """Return the abbreviated hash, with ``.dirty`` if files have changed; empty if git cannot say."""
-    # No tag matches: a release is tagged only after its version was set.
-    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=.dirty"]
+def _git(root: Path, *words: str) -> str:
+    """Return what git prints; empty if git cannot say."""
     try:
-        git = subprocess.run(command, cwd=root, capture_output=True, text=True)
+        git = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
     except OSError:
         return ""
     return git.stdout.strip() if git.returncode == 0 else ""
+
+
+def _seconds() -> int:
+    """
+    Return the time that all files of an archive get, in seconds since 1970.
+
+    It is that of ``SOURCE_DATE_EPOCH``, else of the commit, else the first that a zip file can have.
+    """
+    if given := os.environ.get(_EPOCH):
+        if not given.isdecimal():
+            raise SystemExit(f"error: {_EPOCH} is not a number of seconds since 1970: {given!r}")
+        return max(int(given), _ZIP_BEGINS)
+    try:
+        text = (_HERE.parents[2] / _COMMIT).read_text()
+    except OSError:
+        return _ZIP_BEGINS
+    found = re.search(r"^COMMIT_SECONDS = (\d+)$", text, re.M)
+    return max(int(found[1]), _ZIP_BEGINS) if found else _ZIP_BEGINS
+
+
+def _mode(mode: int) -> int:
+    """Return the permissions of a file without the umask of its builder."""
+    return 0o755 if mode & 0o100 else 0o644
+
+
+def _bill(dist_info: str) -> bytes:
+    """
+    Return the bill of materials of a wheel, CycloneDX 1.6: its version, and the bundled programs.
+
+    :param dist_info: the directory's name, such as ``twisted_exec-0.2.0.dist-info``.
+    """
+    name, _, version = dist_info.removesuffix(".dist-info").partition("-")
+    name = name.replace("_", "-")
+    own = f"pkg:pypi/{name}@{version.replace('+', '%2B')}"
+    bundled = LICENSED if is_current() else ()
+    lock = json.loads((_HERE / _LOCK).read_text())["packages"] if bundled else {}
+    components, needs = [], {own: list[str]()}
+    for package in bundled:
+        facts = lock[f"node_modules/{package}"]
+        group, _, short = package.rpartition("/")
+        reference = f"pkg:npm/{package.replace('@', '%40')}@{facts['version']}"
+        algorithm, _, digest = facts["integrity"].partition("-")
+        component = {
+            "type": "library",
+            "bom-ref": reference,
+            "name": short,
+            "version": facts["version"],
+            "purl": reference,
+            "hashes": [
+                {
+                    "alg": f"SHA-{algorithm.removeprefix('sha')}",
+                    "content": base64.b64decode(digest).hex(),
+                }
+            ],
+            "licenses": [{"license": {"id": facts["license"]}}],
+        }
+        components.append({**component, "group": group} if group else component)
+        needs[own].append(reference)
+        needs[reference] = []
+    bill = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_seconds())),
+            "component": {
+                "type": "application",
+                "bom-ref": own,
+                "name": name,
+                "version": version,
+                "purl": own,
+                "licenses": [{"license": {"id": "MIT"}}],
+            },
+        },
+        "components": components,
+        "dependencies": [{"ref": ref, "dependsOn": needed} for ref, needed in needs.items()],
+    }
+    return json.dumps(bill, indent=1).encode() + b"\n"
+
+
+def _finish_wheel(path: Path) -> None:
+    """Add the bill of materials, and write all files in order, with the commit's time and plain permissions."""
+    with zipfile.ZipFile(path) as archive:
+        files = {
+            each.filename: (_mode(each.external_attr >> 16), archive.read(each))
+            for each in archive.infolist()
+            if not each.is_dir()
+        }
+    (record,) = (name for name in files if re.fullmatch(r"[^/]+\.dist-info/RECORD", name))
+    del files[record]
+    dist_info = record.partition("/")[0]
+    files[f"{dist_info}/{_BILL}"] = (0o644, _bill(dist_info))
+    # The metadata last, as the specification of wheels wishes.
+    order = sorted(files, key=lambda name: (name.startswith(f"{dist_info}/"), name))
+    lines = io.StringIO()
+    rows = csv.writer(lines, lineterminator="\n")
+    for name in order:
+        content = files[name][1]
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        rows.writerow((name, f"sha256={digest}", len(content)))
+    rows.writerow((record, "", ""))
+    files[record] = (0o644, lines.getvalue().encode())
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in [*order, record]:
+            mode, content = files[name]
+            entry = zipfile.ZipInfo(name, time.gmtime(_seconds())[:6])
+            entry.external_attr = (0o100000 | mode) << 16
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
+
+
+def _finish_sdist(path: Path) -> None:
+    """Write all files in order, with the commit's time, plain permissions and no owner."""
+    with tarfile.open(path) as archive:
+        entries = [
+            (each, file.read() if (file := archive.extractfile(each)) else None)
+            for each in archive.getmembers()
+        ]
+    with (
+        path.open("wb") as plain,
+        # Without a name: a gzip file has one in its head.
+        gzip.GzipFile("", "wb", fileobj=plain, mtime=_seconds()) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for found, content in sorted(entries, key=lambda each: each[0].name):
+            entry = tarfile.TarInfo(found.name)
+            entry.type, entry.linkname, entry.size = found.type, found.linkname, found.size
+            entry.mode, entry.mtime = _mode(found.mode), _seconds()
+            archive.addfile(entry, None if content is None else io.BytesIO(content))
 
 
 # Hooks of PEP 517 and PEP 660, which name the arguments: tox passes them by name.
@@ -287,11 +432,15 @@ def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Any = None) -> str:
-    """See PEP 517; the metadata has the licences of the vendored files, too."""
+    """See PEP 517; the metadata has the licences of the vendored files and the bill of materials, too."""
     with _vendored(needed=True), _commit():
-        return str(
+        name = str(
             _setuptools().prepare_metadata_for_build_wheel(metadata_directory, config_settings)
         )
+        bill = Path(metadata_directory, name, _BILL)
+        bill.parent.mkdir()
+        bill.write_bytes(_bill(name))
+        return name
 
 
 def prepare_metadata_for_build_editable(
@@ -307,7 +456,9 @@ def prepare_metadata_for_build_editable(
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     """See PEP 517: the lock file is part of it, the vendored files are not."""
     with _set_aside(), _commit():
-        return str(_setuptools().build_sdist(sdist_directory, config_settings))
+        name = str(_setuptools().build_sdist(sdist_directory, config_settings))
+        _finish_sdist(Path(sdist_directory, name))
+        return name
 
 
 def build_wheel(
@@ -315,7 +466,9 @@ def build_wheel(
 ) -> str:
     """See PEP 517."""
     with _vendored(needed=True), _commit():
-        return str(_setuptools().build_wheel(wheel_directory, config_settings, metadata_directory))
+        name = str(_setuptools().build_wheel(wheel_directory, config_settings, metadata_directory))
+        _finish_wheel(Path(wheel_directory, name))
+        return name
 
 
 def build_editable(
