@@ -10,7 +10,7 @@ from importlib import import_module
 
 from twisted_exec import _moved
 
-_RELEASE = "0.2.0.dev0"
+_RELEASE = "0.2.0"
 """The version, with ``.dev0`` until it is released."""
 
 
