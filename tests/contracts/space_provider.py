@@ -464,7 +464,7 @@ class SpaceProviderContract:
 
     @case
     async def test_vanished(self: Any) -> None:
-        """One that vanishes is no longer listed; a new one of its name has another UID and belongs to no Space"""
+        """A vanished physical space is no longer listed; a new one of its name has another UID and no Space"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
         await self.world.vanish(self.red)
@@ -478,7 +478,7 @@ class SpaceProviderContract:
 
     @case
     async def test_vanished_recreated(self: Any) -> None:
-        """One that vanished can be created again"""
+        """A vanished physical space can be created again"""
         adaptor = self.adaptor()
         await self.usable(adaptor, self.red)
         await self.world.vanish(self.red)

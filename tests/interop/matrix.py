@@ -234,7 +234,7 @@ Interoperability with ironcore and onmetal-api
 ==============================================
 
 This page shows which combinations of our programs with those of ironcore and onmetal-api work.  In
-the tables, "our" programs are those of this project, "their" programs those of the other one.
+the tables, "our" programs are those of this project, "their" programs those of ironcore or onmetal-api.
 
 Each test creates a machine with ``kubectl apply``, waits until it runs, opens its console with
 ``kubectl console`` and deletes it.  In the console the test checks an answer, the window's size and
