@@ -58,7 +58,7 @@ A page in a browser sends *reports* on channel 4, each alone in a message.  Olde
 
     {"Taken":N}  {"Ping":N}  {"Pong":N}
 
-It gets three further marks.  The hop that the browser is connected to sends the first one, since pages
+The page gets three further marks.  The hop that the browser is connected to sends the first one, since pages
 cannot read the headers of a 101::
 
     {"Session":ID,"Key":KEY,"Seconds":N,"Hops":"apiserver/412,poollet/96"}  {"Ping":N}  {"Pong":N}

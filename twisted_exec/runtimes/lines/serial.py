@@ -11,8 +11,9 @@ The driver ``serial``: machines at serial devices of this host.
       capabilities: {cpu: "1", memory: 1Gi}
 
 Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.  A device
-that is unplugged is reopened when it is back (:mod:`.shared_line`).  A runtime that is continued by
-another one hands the open device on by the keeper, so that nothing that it buffers is lost.
+that is unplugged is reopened when it is back (:mod:`.shared_line`).  A runtime that is replaced gives
+the open device to the keeper, and its successor takes it from there, so no byte in the device's
+buffer is lost.
 
 :class:`SerialPort` makes an open device a transport, with exclusive access, line settings, modem
 lines and BREAK.  Unplugging the device ends the connection.
