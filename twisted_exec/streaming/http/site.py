@@ -98,11 +98,13 @@ class HTTPChannel(http.HTTPChannel):
     :ivar refused: the request was answered before it was complete; further input is discarded.
     :ivar stalled: a long response waits for the client.
 
-    Deadlines: ``idle_seconds`` for the first byte of a further request; ``header_seconds`` from
-    the connection or that byte to the end of the headers, or once more from there if the TLS
-    handshake, which has a limit of its own, was still under way then, and longer without a byte for
-    clients that may keep spare connections;
-    ``body_seconds`` from there to the end of the body.  None while a handler works on a request.
+    Deadlines, none of which counts while a handler works on a request:
+
+    * ``idle_seconds`` for the first byte of a further request.  Clients that may keep spare
+      connections have longer.
+    * ``header_seconds`` from the connection, or from that byte, to the end of the headers.  If the
+      TLS handshake is still under way then, it begins once more; the handshake has its own limit.
+    * ``body_seconds`` from there to the end of the body.
     """
 
     site: Site

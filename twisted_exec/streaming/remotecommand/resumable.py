@@ -78,9 +78,9 @@ class Acknowledgements:
     """
     Tells a client how much of its input is settled.
 
-    That is at most one mark a second, and one for each 4 KiB.  The first one of a burst follows
-    after a moment, so that it covers the burst.  There is a timer only while a mark is due, and
-    no mark is sent while output is blocked.
+    It sends a mark for each 4 KiB of input, and otherwise at most one mark a second.  The first mark
+    waits for a moment, so that it covers a burst of input.  There is a timer only while a mark is
+    due, and no mark is sent while output is blocked.
 
     :param send: sends a mark.
     :param settled: pieces that the client knows to be settled.
