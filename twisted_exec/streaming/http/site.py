@@ -100,10 +100,10 @@ class HTTPChannel(http.HTTPChannel):
 
     Deadlines, none of which counts while a handler works on a request:
 
-    * ``idle_seconds`` for the first byte of a further request.  Clients that may keep spare
-      connections have longer.
+    * ``idle_seconds`` for the first byte of a further request.
     * ``header_seconds`` from the connection, or from that byte, to the end of the headers.  If the
-      TLS handshake is still under way then, it begins once more; the handshake has its own limit.
+      TLS handshake is still under way then, the deadline begins once more; the handshake has a limit
+      of its own.  Before the first byte, clients that may keep spare connections have longer.
     * ``body_seconds`` from there to the end of the body.
     """
 
