@@ -1,11 +1,11 @@
 """
 The newest output of a console, in memory.
 
-Times are marks: output from this offset on was printed at that time.  A mark per byte would need
-more memory than the bytes.  So output within 10 ms shares a mark, and within a line output within
-one second, unless the output goes to files; if there are still more than 8192 marks, every second one is deleted and the intervals
-double.  A time may therefore be too early by that interval; at the start of a line it is exact
-unless output comes fast.
+A time is a mark: output from this offset on was printed at that time.  A mark for each byte would need
+more memory than the bytes, so output within 10 ms shares a mark.  Within a line, output within one
+second shares a mark, unless the output goes to files.  If there are more than 8192 marks all the
+same, every second one is deleted and the intervals double.  A time may therefore be too early by
+that interval; at the start of a line it is exact unless output comes fast.
 """
 
 from __future__ import annotations

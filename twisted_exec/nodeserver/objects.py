@@ -4,9 +4,8 @@ Objects from leaves: checked for their shape, with equal parts stored once.
 A leaf may be foreign, and its JSON may be anything.  The shape is checked once, on arrival, so
 that readers need not check each part; a part of another shape is dropped, never guessed.  Pure.
 
-Pods come by the thousand from a few templates: containers, volumes and tolerations are equal, and
-so are all field names, of which each JSON document brings its own copies.  Read-only objects share
-them.
+Thousands of Pods come from a few templates, with equal containers, volumes and tolerations.  Field
+names are equal, too.  Each JSON document has copies of all of them; read-only objects share one.
 """
 
 from __future__ import annotations
