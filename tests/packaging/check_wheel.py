@@ -323,7 +323,9 @@ def check_readme(how: str, commands: Path, kubeconfig: Path) -> None:
         ) as process:
             if words[:2] == ["twisted-exec", "web"]:
                 assert process.stdout is not None
-                shown = process.stdout.readline()
+                shown = ""
+                while "http://127.0.0.1:" not in shown and (line := process.stdout.readline()):
+                    shown += line
                 process.send_signal(signal.SIGINT)
                 assert "http://127.0.0.1:" in shown, (how, words, shown)
             else:
