@@ -47,10 +47,12 @@ RULES = (
     Rule(
         "one",
         re.compile(
-            r"^(?:\w+ ){0,2}(?i:the|this|that|another|other|new|old|next|last|first|each|every) "
-            r"ones?\b(?! (?:or|of|to)\b)"
+            r"^(?:\w+ ){0,2}(?i:another|other|new|old|next|last|first) ones?\b(?! (?:or|of|to)\b)"
+            r"|^(?:\w+ ){0,2}(?i:the|this|that|each|every) ones?\b"
+            r"(?=[.,;:)]|$| (?:for|in|is|that|was|which|who|with)\b)"
             r"|(?:^|[.;:] )(?:One|Those|None) (?:that|who|which|whose|with|may|is|are|has|can)\b"
-            r"|\b(?:another|other|this|that|such a) ones?\b"
+            r"|\b(?:another|other|this|such a) ones?\b"
+            r"|\bthat one(?=[.,;:)']|$)"
         ),
         'name the noun instead of "one"',
     ),

@@ -78,6 +78,8 @@ class RulesTests(SynchronousTestCase):
         for text in (
             "One server answers.",
             "Each one of the servers answers.",
+            "The one line says so.",
+            "The page shows that one server answers.",
             "The server keeps the new key and deletes the old one.",
         ):
             self.assertEqual(names(text), [], text)

@@ -1,7 +1,7 @@
 """
 Clients of Kubernetes-style API servers and of consoles, for applications.
 
-No other module of the project imports this one.
+No other module of the project imports this module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 Runtimes of machines and their drivers, for applications that embed them.
 
-They serve or call the machine runtime interface, so they need gRPC.  No other module of the project imports this one.
+They serve or call the machine runtime interface, so they need gRPC.  No other module of the
+project imports this module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Stores of an API server's objects, and the parts to write another, for applications.
 
-No other module of the project imports this one.
+No other module of the project imports this module.
 """
 
 from __future__ import annotations

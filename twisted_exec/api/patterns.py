@@ -45,7 +45,7 @@ _MOST_INSTRUCTIONS = 5_000
 _MOST_CLASSES = 16
 """Limit of Unicode classes in one expression: RE2 parses each in up to 0.2 ms, whatever memory it may use."""
 _CLASS_INSTRUCTIONS = 300
-"""What a Unicode class counts at least, for its parsing."""
+"""The least cost of a Unicode class, for its parsing."""
 _CHECK_BYTES = 128 << 10
 """Memory for the check of an expression, which bounds its time to a few milliseconds."""
 _SEARCH_BYTES = 8 << 20

@@ -82,7 +82,7 @@ class APIError(Exception):
     def as_class(self, kind: type[APIError]) -> APIError:
         """Return the same error as an instance of a class, so that callers can catch it by that."""
         typed = kind.__new__(kind)
-        # The constructor of each class words its own message; this one is to stay.
+        # The constructor of each class words its own message; this message is to stay.
         APIError.__init__(
             typed,
             self.message,

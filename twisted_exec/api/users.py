@@ -22,7 +22,7 @@ class User:
         it only for proxies that end sessions themselves.
     :param expires: the end of the credential that identified the user, in seconds since 1970;
         infinite if nobody knows it.  Not part of the user's identity either.
-    :param impersonated_by: the user who acts as this one by ``Impersonate-`` headers; not part of
+    :param impersonated_by: the user who acts as this user by ``Impersonate-`` headers; not part of
         the user's identity.
     """
 

@@ -112,7 +112,7 @@ class Applicant:
     :param session: the id of the session.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param since: when the session began, in seconds since the epoch.
-    :param resumes: the id of the session that this one resumes, if the next hop agrees; its approval for
+    :param resumes: the id of the session that this session resumes, if the next hop agrees; its approval for
         one session counts.
     """
 
@@ -158,7 +158,7 @@ class IReservation(Interface):
         """The session is open."""
 
     def not_opened(problem: BaseException) -> None:
-        """The session was not opened: the approval is for another one, also if it was used."""
+        """The session was not opened: the approval is for another session, also if it was used."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,8 @@ class IConsolePolicies(Interface):
         """
         Decide about a new session.
 
-        A session that needs an approval for one session waits while another one, which may use it up, is
-        being opened.
+        A session that needs an approval for one session waits while another session, which may use
+        it up, is being opened.
 
         :param machine: as read from the store for this session.
         :param right: the right that the user has and asks for.

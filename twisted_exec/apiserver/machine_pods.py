@@ -594,7 +594,8 @@ class PodStorage(ReadOnlyStorage):
     that of its Machine, or of the pool's change that made it look different.
 
     Following starts with the first request for Pods.  There is no history before, so a watch from
-    an earlier version fails, and its client lists again.  The first Pods are made in short turns.
+    an earlier version fails, and its client lists again.  The first Pods are made in short turns
+    of the reactor.
 
     :param storage: store of the machines; started before this service is.
     :param names: names of the Pods, and the dialects.

@@ -149,7 +149,8 @@ def _told(resource: Resource, problem: APIError) -> APIError:
 
 class _Configuration:
     """
-    The configuration of a client: with another one its answers are another server's, or to other rights.
+    The configuration of a client: with another configuration its answers are
+    another server's, or to other rights.
 
     :param forget: called when it has changed: cached answers do not count any more.
     """

@@ -3,8 +3,8 @@ Evaluation of CEL expressions without holding the reactor, with an upper bound o
 
 The expressions are those of configurations and policies, and are about what users send.
 
-An evaluation with a small bound, which is nearly every one, takes place at once, and many of them in
-short turns.  All others are done by processes of low priority, with limits of memory and CPU time;
+An evaluation with a small bound, which is nearly every one, takes place at once, and many of them
+in short turns of the reactor.  All others are done by processes of low priority, with limits of memory and CPU time;
 users take turns.
 
 The upper bound comes from the expression's text and the size of its values.  The author of an
@@ -140,7 +140,7 @@ def _result(head: Any, body: bytes) -> Mapping[str, Any]:
 
 _KEPT = 1024
 _NODE_BYTES = 16
-"""What a number, a string or a container costs beside its characters."""
+"""The cost of a number, a string or a container beside its characters."""
 _MOST_NODES = 20_000
 """More values than these are not counted."""
 

@@ -73,7 +73,7 @@ class Decision:
     :param reason: for people and the audit log; may be empty.
     :param hidden: the user gets 404 instead of 403, as if the object did not exist.
     :param visibility: the objects that the request is allowed for; ``None`` for all.  Lists and
-        watches leave out the others, requests that name another one fail with its
+        watches leave out the others, requests that name another object fail with its
         :meth:`~IVisibility.refusal`.
     """
 

@@ -90,7 +90,7 @@ class CertificateJudge:
     :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
     :param clock: monotonic; ages results, and decides when to check the file again.
     :param now: time for validity checks, timezone-aware.
-    :param apart_from: path of another such file, which must not share a CA with this one.
+    :param apart_from: path of another such file, which must not share a CA with this file.
     """
 
     _log = Logger()

@@ -214,7 +214,7 @@ class ViewerInput:
 
     def fall_behind(self, offset: int) -> None:
         """
-        Discard what the user may have typed for the boot before, until the client has answered.
+        Discard what the user may have typed for the previous boot, until the client has answered.
 
         That is what is on the way, and what a client sends again that has lost its connection.
 

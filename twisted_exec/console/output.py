@@ -5,7 +5,7 @@ A stream that provides :class:`~twisted_exec.streaming.interfaces.IMarkTransport
 machine printed and nothing else as output; positions and notices are marks beside it.  Any other
 stream has notices, and the sizes of gaps, in its output.
 
-A user may lose the stream and come back over another one.  It is unknown how much of the written
+A user may lose the stream and come back over another stream.  It is unknown how much of the written
 output has arrived, so the next stream begins at the position that the client says.  From the loss
 until the user has read everything again, output is not skipped to catch up.
 

@@ -77,7 +77,7 @@ class Lifecycle(Protocol):
         """The line could not be opened."""
 
     def interrupted(self, ending: Ending) -> None:
-        """The line ended or is to be closed, and another one may follow."""
+        """The line ended or is to be closed, and another line may follow."""
 
     def over(self, ending: Ending) -> None:
         """The line ended, or the console is to end."""
@@ -153,8 +153,8 @@ class Interruption:
 
     The time counts from the end of the last line that was open.
 
-    The sessions of users at terminals wait.  What they type meanwhile was meant for the machine
-    that has ended, so it is discarded: a shell that comes up must not execute it.  All other
+    The sessions of users at terminals wait.  Their input meanwhile was meant for the machine that
+    has ended, so it is discarded: a shell that comes up must not execute it.  All other
     sessions, and those that wait too long, end as the last line did.
     """
 
@@ -615,7 +615,7 @@ class SharedConsole:
 
     def interrupt(self, ending: Ending) -> None:
         """
-        Close the line, after which another one may follow.
+        Close the line, after which another line may follow.
 
         :param ending: of viewers that do not wait, or that wait in vain.
         """

@@ -3,7 +3,7 @@ One user's session at a console: its stream, role and ending, and its state for 
 
 The session's input is in :mod:`.input`, and its output in :mod:`.output`.
 
-A viewer may lose its stream and get another one (:class:`.IResumableAttachment`).  While it is away
+A viewer may lose its stream and get another stream (:class:`.IResumableAttachment`).  While it is away
 it stays in the console: it keeps its role and its place, but it does not count as a person.  A
 viewer that has ended is not in the console any more, and a new stream gets the rest of its output
 and its ending again.

@@ -308,7 +308,7 @@ class Presence:
             self._call = self._clock.callLater(_DELAY_SECONDS, self._tell)
 
     def recordings_changed(self) -> None:
-        """A recording has begun or ended, at this console or another one."""
+        """A recording has begun or ended, at this or another console."""
         if self._recordings() != self._told_recordings:
             self.changed()
 
@@ -334,7 +334,7 @@ class Attendant(Protocol):
     """One session at a console."""
 
     terms: Terms
-    """What the session is held to."""
+    """The terms of the session."""
 
     @property
     def role(self) -> Role:
@@ -380,7 +380,7 @@ def missing_people(sessions: Collection[Attendant]) -> str:
 
 def missing_place(sessions: Collection[Attendant], terms: Terms) -> str:
     """
-    Return why these sessions leave no place for another one with these terms; empty if they do.
+    Return why these sessions leave no place for another session with these terms; empty if they do.
 
     A policy may limit the number of sessions.  The limit concerns new sessions: none that is open
     has to leave, neither for a user with a higher right nor after a change of the policy.  A

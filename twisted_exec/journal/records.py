@@ -253,7 +253,7 @@ def encode_event(event: Event, previous: int, seed: int) -> bytes:
     """
     Return an event as a record.
 
-    :param previous: position of the event before; 0 if there is none in the segment.
+    :param previous: position of the previous event; 0 if there is none in the segment.
     """
     payload = _EVENT.pack(previous, event.offset) + json.dumps(dict(event.data)).encode()
     if len(payload) > MAX_PAYLOAD_BYTES:
@@ -302,7 +302,7 @@ def decode_event(kind: int, time_ns: int, payload: bytes) -> tuple[Event | None,
     """
     Decode the payload of an event.
 
-    :return: the event, ``None`` if its kind is unknown; and the position of the event before.
+    :return: the event, ``None`` if its kind is unknown; and the position of the previous event.
     :raises Damaged: the payload is not of the format.
     """
     name = _EVENT_KINDS.get(kind)  # type: ignore[call-overload]
@@ -316,7 +316,7 @@ def decode_event(kind: int, time_ns: int, payload: bytes) -> tuple[Event | None,
 
 def event_before(payload: bytes) -> int:
     """
-    Return the position of the event before, 0 without one, from the payload of an event.
+    Return the position of the previous event, 0 without one, from the payload of an event.
 
     :raises Damaged: the payload is not of the format.
     """
@@ -360,7 +360,7 @@ class Times:
         self.offsets, self.times = array("I"), array("q")
 
     def add(self, offset: int, time_ns: int) -> None:
-        """Add a time, unless it is that of the output before."""
+        """Add a time, unless it is that of the previous output."""
         if not self.times or self.times[-1] != time_ns:
             self.offsets.append(offset)
             self.times.append(time_ns)

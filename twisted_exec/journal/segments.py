@@ -452,7 +452,7 @@ class OpenSegment:
             if not position:
                 break
             record = self._record_in(data, position - start)
-            if record is None:  # most events are close to the one before
+            if record is None:  # most events are close to the previous event
                 start = max(FIRST_RECORD, position - _EVENTS_BYTES)
                 length = position - start + _EVENTS_BYTES
                 data = read_output(self._layer, self._reading_fd, length, start)

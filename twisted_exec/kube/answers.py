@@ -72,7 +72,7 @@ class AnswerHead:
 
 MAX_DEPTH = 100
 MAX_VALUES = 2 << 20
-"""Limit for a document without another one: about 200 MiB of memory if all values are objects."""
+"""Limit for a document without a limit of its own: about 200 MiB of memory if all values are objects."""
 
 # An unterminated string matches up to the end, so that the search stays linear.
 _MARK = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)

@@ -64,9 +64,10 @@ _JITTER = 1.2
 
 FAILING_SECONDS = 30.0
 """How long attempts may fail before a replica is not ready: two durations of a lease, in which another
-replica takes over if only this one fails."""
+replica takes over if only this replica fails."""
 _REPEAT_SECONDS, _LONGEST_REPEAT_SECONDS = 60.0, 3600.0
-"""Pauses between two log lines with the same reason: each is twice as long as the one before."""
+"""Pauses between two log lines with the same reason: each is twice as long as the previous
+pause."""
 
 
 @dataclass(frozen=True)

@@ -588,7 +588,7 @@ class HTTPTransport:
 
 
 def _retire(pool: HTTPConnectionPool) -> Deferred[None]:
-    """Close the idle connections now, and each other one after its answer."""
+    """Close the idle connections now, and each other connection after its answer."""
     pool.cachedConnectionTimeout = 0
     closing: Deferred[None] = pool.closeCachedConnections()
     return closing

@@ -354,7 +354,7 @@ async def make_rules(
     """
     Return the rules of a pool.
 
-    Pure, in short turns.  The result is the message for the machine runtime, and what is needed to
+    Pure, in short turns of the reactor.  The result is the message for the machine runtime, and what is needed to
     understand its matches.
 
     :param owner: identifies the poollet at the runtime.

@@ -285,7 +285,7 @@ class PoolConsoleServer:
         self._dialler.spares.resume()
 
     def drain(self) -> None:
-        """Close idle connections, and each other one after its request."""
+        """Close idle connections, and each other connection after its request."""
         self._site.drain()
 
     async def end(self) -> None:

@@ -235,7 +235,7 @@ async def request(
     """
     Return the message with all recordings of a pool, of which there may be thousands.
 
-    Pure, in short turns.
+    Pure, in short turns of the reactor.
 
     :param released: UIDs of recordings whose objects are deleted, with those of their machines.
     """

@@ -201,7 +201,7 @@ class JSONLinesAudit:
             return False
 
     def _rotate(self, descriptor: int, size: int) -> bool:
-        """Rename the files if necessary; return whether this one was renamed."""
+        """Rename the files if necessary; return whether this file was renamed."""
         present = os.fstat(descriptor).st_size
         if not present or present + size + 1 <= self._rotation.max_bytes:
             return False
@@ -351,7 +351,7 @@ class AuditSession:
         :param code: the HTTP status of a refusal.
         :param policy: the names of the ConsolePolicies that the session was held to.
         :param right: the highest right that the session had at the console; empty if it had none.
-        :param resumes: the id of the session that this one has resumed.
+        :param resumes: the id of the session that this session has resumed.
         """
         if self._ended:
             return

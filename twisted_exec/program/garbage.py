@@ -7,7 +7,7 @@ pass.  Almost nothing of ours needs it, because sessions and connections are fre
 reference counts.  So:
 
 * Nothing is collected while a service starts (:class:`~twisted_exec.program.service.AsyncService`).
-* What exists when the program starts is frozen: no collection visits it again.
+* Objects that exist when the program starts are frozen: no collection visits them again.
 * Young objects are collected often, each time at most some thousand.
 * Old objects are collected while they are few.  Once they are many, they are frozen too.
 * A cycle among frozen objects stays.  So the policy compares the number of frozen objects with what

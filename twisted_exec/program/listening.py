@@ -1,8 +1,8 @@
 """
 The listening sockets of this process, which another process can continue.
 
-Each has a description, such as an endpoint string.  A process that begins with sockets of another
-one, its predecessor or systemd, takes them instead of opening its own: connections wait in the
+Each has a description, such as an endpoint string.  A process that begins with sockets of its
+predecessor or of systemd takes them instead of opening its own: connections wait in the
 backlog meanwhile, and none is refused.
 """
 

@@ -54,7 +54,7 @@ def reloading() -> str:
 
 
 def replaced_by(pid: int) -> str:
-    """Return the state of a service whose main process is another one from now on."""
+    """Return the state of a service that has another main process from now on."""
     return f"{READY}\nMAINPID={pid}"
 
 

@@ -34,7 +34,7 @@ def link(previous: bytes, text: bytes) -> bytes:
     """
     Return the link of a block.
 
-    :param previous: link of the block before; empty for the first block.
+    :param previous: link of the previous block; empty for the first block.
     :param text: SHA-256 of the text of the block.
     """
     return sha256(_LINK + previous.rjust(32, b"\0") + text).digest()
@@ -75,7 +75,7 @@ class Info:
     """
     The facts about a recording, in its second line.
 
-    :param id: names the recording; it is in each head, so heads of another one do not fit.
+    :param id: names the recording; it is in each head, so heads of another recording do not fit.
     :param machine: ``namespace``, ``name`` and ``uid``, as far as known.
     :param epoch: that of the journal.
     :param first: offset of the first byte.

@@ -100,7 +100,7 @@ class TrustedRecorders:
         :param certificate: of the signer, in DER.
         :raises InvalidRecording: the signature, or its certificate, is not valid.
         """
-        # Nearly all heads of a recording have the certificate of the head before.
+        # Nearly all heads of a recording have the certificate of the previous head.
         if self._known is None or self._known[0] != certificate:
             self._known = certificate, self._recorder(certificate)
         recorder, time = self._known[1], _moment(head.time)

@@ -51,7 +51,7 @@ def random_salt(number: int) -> str:
 @dataclass(frozen=True)
 class WriterProgress:
     """
-    The state of a writer after a signed head, from which another one goes on.
+    The state of a writer after a signed head, from which another writer goes on.
 
     :param number: of the newest block.
     :param chain: link of that block, in hexadecimal digits.
@@ -398,7 +398,7 @@ class EchoedInput:
         """
         Take note of output; return the input that it echoes, by session.
 
-        :param data: all output since the call before.
+        :param data: all output since the previous call.
         """
         while self._waiting and now - self._waiting[0][2] > ECHO_SECONDS:
             self._waiting.popleft()

@@ -56,7 +56,7 @@ __all__ = [
 
 
 NAME, CAPABILITIES, AUTO = "name", "capabilities", "auto"
-"""What selects a class: the name of a MachineClass, or its capabilities as well."""
+"""Selects a class: by the name of a MachineClass, or by its capabilities as well."""
 
 
 @dataclass(frozen=True)

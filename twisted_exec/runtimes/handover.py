@@ -576,7 +576,7 @@ class SessionBridge:
     # IAttachment, from the stream
 
     def attached(self, transport: object) -> None:
-        """Never called: the stream was attached to the console before."""
+        """Never called: the stream is already attached to the console."""
 
     def data_received(self, data: bytes) -> None:
         self.bytes_to_machine += len(data)

@@ -142,7 +142,7 @@ class Settings(MachineSettings):
         metadata={
             OPTION: ProgramOption(
                 "rejoin-seconds",
-                "Seconds for which a stream waits when a hop before this one is lost; 0 for none.",
+                "Seconds for which a stream waits when a previous hop is lost; 0 for none.",
                 whole_seconds,
                 group="Sessions",
             )

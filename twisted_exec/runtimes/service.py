@@ -190,11 +190,11 @@ class MachineRuntime(Service):
         """
         Check the classes, and end or adopt the machines of an earlier runtime; call this first.
 
-        :param inherited: the machines of a runtime that this one continues.
+        :param inherited: the machines of a runtime that this runtime continues.
         :raises ValueError: one of them is of a class that is not offered.
         :raises StateInUse: another runtime uses the state directory.
         :raises RetainedMachinesError: there are machines of a runtime with ``keep_machines``, and
-            this one is without.
+            this runtime is without.
         :raises FormatError: a later release wrote the journals.
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
@@ -234,7 +234,7 @@ class MachineRuntime(Service):
         Create a viewer for a token.
 
         :return: the names of the machine, and the viewer.
-        :raises NotFound: the machine was deleted, or is another one of the same name.
+        :raises NotFound: the machine was deleted, or is another machine of the same name.
         :raises Conflict: the machine is off, or cannot start.
         """
         return self._consoles.attach(grant)
@@ -244,7 +244,7 @@ class MachineRuntime(Service):
         Find the journal for a token of a log.
 
         :return: the names of the machine, and its journal.
-        :raises NotFound: the machine was deleted, or is another one of the same name; without a
+        :raises NotFound: the machine was deleted, or is another machine of the same name; without a
             machine's id: nothing is retained of the machine with that UID.
         """
         return self._consoles.read_log(grant)
@@ -516,7 +516,7 @@ class RuntimeConsoles:
         Create a viewer for a token.
 
         :return: the names of the machine, and the viewer.
-        :raises NotFound: the machine was deleted, or is another one of the same name.
+        :raises NotFound: the machine was deleted, or is another machine of the same name.
         :raises Conflict: the machine is off, or cannot start.
         """
         record = self._machines.records.get(grant.machine_id)
@@ -530,7 +530,7 @@ class RuntimeConsoles:
         Find the journal for a token of a log.
 
         :return: the names of the machine, and its journal.
-        :raises NotFound: the machine was deleted, or is another one of the same name; without a
+        :raises NotFound: the machine was deleted, or is another machine of the same name; without a
             machine's id: nothing is retained of the machine with that UID.
         """
         if not grant.machine_id:

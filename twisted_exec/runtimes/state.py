@@ -213,7 +213,7 @@ ID = re.compile(r"[0-9a-f]{32}")
 
 
 class StateInUse(Exception):
-    """Another runtime uses the state directory; this one would end its machines."""
+    """Another runtime uses the state directory; this runtime would end its machines."""
 
 
 def lock(path: str) -> int:
@@ -252,7 +252,7 @@ def identity(path: str) -> str:
 
 
 class RetainedMachinesError(Exception):
-    """There are machines of a runtime with ``--keep-machines``, and this one runs without."""
+    """There are machines of a runtime with ``--keep-machines``, and this runtime runs without."""
 
 
 class MachineStorage:

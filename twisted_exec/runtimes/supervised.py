@@ -150,10 +150,10 @@ class SupervisedMachines:
         """
         End or adopt the machines of an earlier runtime.
 
-        :param inherited: the machines of a runtime that this one continues.
+        :param inherited: the machines of a runtime that this runtime continues.
         :raises ValueError: one of them is of a class that is not offered.
         :raises RetainedMachinesError: there are machines of a runtime with ``keep_machines``, and
-            this one is without.
+            this runtime is without.
         :raises FormatError: a later release wrote the journals.
         """
         retained = self._retained() if inherited is None else self._continued(inherited)

@@ -9,7 +9,7 @@ A cursor on disk follows the accepted offsets: every few seconds the sink makes 
 lines are safe (:meth:`~.interfaces.ILineSink.settle`), then the cursors are saved.  After a crash of this
 program, or a failure of the receiver before that, the lines since the last save are sent again.
 
-The work is done in short turns, because consoles share the thread.
+The work is done in short turns of the reactor, because consoles share the thread.
 
 :class:`Shipping` connects each sink of a runtime with each machine.  Metrics have the label ``sink``.
 """

@@ -154,7 +154,7 @@ class Settings:
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param last_line_seconds: as of :class:`twisted_exec.runtimes.host.Settings`.
     :param recording_store: creates the store of closed recordings, if there is one.
-    :param has_parent: a parent process waits for the end of this one, so that no successor can take
+    :param has_parent: a parent process waits for the end of this process, so that no successor can take
         its place.
     :param web: serve the web console under ``/console/``.
     :param web_client: the web console as a client of the issuers.
@@ -333,7 +333,7 @@ class Standalone(AsyncService):
 
     @property
     def is_successor(self) -> bool:
-        """Return whether this process has taken the place of another one."""
+        """Return whether this process has taken the place of another process."""
         return self._hand_over.is_successor
 
     # Starting.
@@ -699,12 +699,12 @@ _HANDOVER_ORDER = (SPACES, POOLLET, APISERVER, RUNTIME)
 
 class PartsHandOver:
     """
-    Hands all parts of one process over to another one, or continues those of another one.
+    Hands all parts of one process over to another process, or continues those of another.
 
     :param state: its lock is handed over, too: no third process can take it meanwhile.
     :param sockets: the listening sockets of this process.
-    :ivar is_successor: this process continues another one.
-    :ivar is_retired: another process continues this one.
+    :ivar is_successor: this process continues another process.
+    :ivar is_retired: another process continues this process.
     """
 
     is_successor = is_retired = False

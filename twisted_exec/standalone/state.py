@@ -79,7 +79,7 @@ class StateDirectory:
 
     def inherit(self, lock: int) -> None:
         """
-        Take the lock of the process that this one replaces; call this before :meth:`open`.
+        Take the lock of the process that this process replaces; call this before :meth:`open`.
 
         :param lock: descriptor of the locked file: the lock belongs to the open file, not to a process.
         """

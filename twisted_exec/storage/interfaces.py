@@ -227,5 +227,5 @@ def is_exclusive(storage: IStorage) -> bool:
 
 
 def can_hand_over(storage: IStorage) -> bool:
-    """Return whether another process can use the store in the place of this one."""
+    """Return whether another process can use the store in the place of this process."""
     return not is_exclusive(storage) or IHandsOverStorage(storage, None) is not None

@@ -61,9 +61,9 @@ times.
 """
 
 _TRANSACTION_BYTES = 16 << 10
-"""What a transaction writes beside the objects: parts of both tables."""
+"""Bytes that a transaction writes beside the objects: parts of both tables."""
 _WRITE_BYTES = 4 << 10
-"""What a write adds beside its object."""
+"""Bytes that a write adds beside its object."""
 _PARTS, _LARGEST_PARTS = 8, 5
 """
 Parts of the reserve, and how many of them one object may need.
@@ -152,7 +152,7 @@ class OpenStore:
             self.files.note()
 
     def acknowledge(self, version: int, *, durable: bool = False) -> None:
-        """Record that all versions up to this one are in the database."""
+        """Record that all versions up to this version are in the database."""
         self.files.note()
         try:
             self._record.write(Acknowledged(self._identity, version), durable=durable)
@@ -368,7 +368,7 @@ class WriterThread:
                 message = _FULL if self._full else _TOO_LARGE
                 write.error = InsufficientStorage(message, retry_after_seconds=10)
                 return version
-            # Without a row of the log, and without the rows before, it needs no space in the
+            # Without a row of the log, and without the previous rows, it needs no space in the
             # database.
             forget_log(self._database, write.version)
         else:

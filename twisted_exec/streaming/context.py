@@ -44,7 +44,7 @@ class RequestContext:
     :ivar ceiling: the terms that the previous hop holds the session to.
     :ivar has_session: a session was opened, which records its own end.
     :ivar resume_headers: the request's, if the gate has taken them out of it.
-    :ivar rejoin: what a hop before this one says about rejoining the stream: the value of its header.
+    :ivar rejoin: what a previous hop says about rejoining the stream: the value of its header.
     :ivar wants_recording: the input that the user wants to be recorded; empty without such a wish.
     :ivar recorded: the input that is recorded; empty if the session is not recorded.
     """

@@ -1,5 +1,5 @@
 """
-A stream at the machine's end that outlives its connection to the hop before.
+A stream at the machine's end that outlives its connection to the previous hop.
 
 Clients of Kubernetes cannot resume a session.  But the hop that they are connected to can go on
 with the raw bytes behind their back when a hop between it and the machine dies: it *rejoins* the
@@ -312,7 +312,7 @@ class EnduringStream:
         self._close(lambda transport: transport.abortConnection())
 
     def getPeer(self) -> IAddress:
-        """Return the address of the hop before, over the newest connection."""
+        """Return the address of the previous hop, over the newest connection."""
         return self._peer  # type: ignore[no-any-return]
 
     def getHost(self) -> IAddress:

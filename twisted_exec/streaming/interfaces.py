@@ -89,7 +89,7 @@ __all__ = [
 USER_HEADER = b"X-Twisted-Exec-User"
 """The user of a request from a poollet to a runtime; percent-encoded."""
 UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
-"""The machine that the previous hop means, because another one may get its name; percent-encoded."""
+"""The machine that the previous hop means, because another machine may get its name; percent-encoded."""
 
 IDENTITY_HEADERS = HeaderSet.of(
     "Authorization",
@@ -435,14 +435,14 @@ class IAttachmentTransport(Interface):
     """
 
     session = Attribute("The session's id (str).")
-    user = Attribute("Whose attachment it is (str).")
+    user = Attribute("The user of the attachment (str).")
     options = Attribute(
         "The stream options of the request (:class:`~twisted_exec.wire.stream_options.StreamOptions`).  Input"
         " and terminal sizes of an observer do not reach the attachment."
     )
 
     terms = Attribute(
-        "What the session is held to at present (:class:`~twisted_exec.wire.session_terms.Terms`).  Input of"
+        "The present terms of the session (:class:`~twisted_exec.wire.session_terms.Terms`).  Input of"
         " a user without the right to drive does not reach the attachment."
     )
 

@@ -280,7 +280,8 @@ class Passage:
         return error if self._location.refusal is None else self._location.refusal(error)
 
     def _limit(self, seconds: float) -> float:
-        """Return the time limit of a step: there may be another one for requests that continue a session."""
+        """Return the time limit of a step: there may be another limit for requests
+        that continue a session."""
         longer = self._proxy.continue_seconds
         return seconds if longer is None or not self._continues else longer
 
@@ -290,7 +291,7 @@ class Passage:
         if self._resumption is not None:
             ours.append((RESUME, self._resumption.value))
         elif self._location.resumes:
-            # A hop before this one rejoins the stream; without one this is the first.
+            # A previous hop rejoins the stream; without it this hop is the first.
             rejoin = self._context.rejoin
             ours.append((REJOIN, rejoin) if rejoin else OFFERED)
         # RFC 9110, section 8.6: a POST has a length even without a body.

@@ -57,12 +57,12 @@ class Proxy:
     :param caller_of: authenticates the caller of a ``DELETE`` that ends a
         session; fires with the caller's name, which must be the session's
         ``subject.caller``, or its ``subject.user`` without a caller.
-        ``None``: the hop before this one cannot end sessions.
+        ``None``: the previous hop cannot end sessions.
     :param connect_seconds: for each address, TLS included.  This limit and the next two count from
         the last sign of life of the next hop, so they are for silent hops, not for slow ones.
     :param answer_seconds: from the request to the 101.
     :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
-        hop before this one waits for its answer.
+        previous hop waits for its answer.
     :param continue_seconds: instead of the limits of connections and answers for requests that
         continue an open session.  The hop before waits longer at each attempt and leaves first, so a
         shorter limit would fail all of them while the next hop is busy.  ``None``: no other limits.
@@ -153,7 +153,7 @@ class Proxy:
         :param parse: returns the session's id and the change from a query.
         """
         if self.caller_of is None:
-            raise MethodNotAllowed("the hop before this one neither ends nor changes sessions here")
+            raise MethodNotAllowed("the previous hop neither ends nor changes sessions here")
         caller = await self.caller_of(context.request)
         if self.sessions.on_asked is not None:
             self.sessions.on_asked()
@@ -232,7 +232,7 @@ def unanswered(info: bytes) -> float:
 
 class Paths:
     """
-    The connections to the next hop of streams that can go on over another one.
+    The connections to the next hop of streams that can go on over another connection.
 
     A kernel sends unacknowledged data again for a quarter of an hour before it gives the connection
     up.  A stream that can go on over another connection need not wait so long: its user would

@@ -37,8 +37,8 @@ OFFERED = (REJOIN, OFFER.encode("ascii"))
 
 _TOLD_HERE = (REVOKED, MACHINE_DELETED, POOL_DELETED)
 """
-Reasons that the user gets from this hop, at once.  What the machine still prints is not for a user
-without the right to see it, and a machine that is deleted has nothing more to say.
+Reasons that the user gets from this hop, at once.  A user without the right to see it must not get
+further output, and a deleted machine prints nothing more.
 """
 _ANEW = HeaderSet.of(REJOIN_HEADER, TERMS_HEADER)
 

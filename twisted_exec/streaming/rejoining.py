@@ -3,8 +3,8 @@ A splice that outlives the loss of its connection to the machine.
 
 The hop that the client is connected to rejoins the stream (:mod:`twisted_exec.wire.resume`) when a hop
 behind it dies.  Meanwhile it does not read the client, which sees a pause.  It keeps the last bytes of
-the user, and the machine's end keeps its own (:mod:`.enduring`), so each side can send what the other
-one lacks.
+the user, and the machine's end keeps its own (:mod:`.enduring`), so each side can send what the
+other side lacks.
 
 The connection is lost for good if the machine's end has reported how the session ended, or if the
 stream cannot be rejoined in time.  Then the user gets a status with the reason, unless the last

@@ -186,7 +186,7 @@ class SpliceEnd(Protocol):
             self.peer.transport.write(early)
 
     def shut_writing(self) -> None:
-        """Half-close: the other end sends no more, this one may continue."""
+        """Half-close: the other end sends no more, this end may continue."""
         self._half_closed = True
         self.transport.unregisterProducer()
         self.transport.loseWriteConnection()
@@ -214,7 +214,7 @@ class SpliceEnd(Protocol):
 
     @property
     def _can_pass(self) -> bool:
-        """Return whether bytes of this end may still reach the other one."""
+        """Return whether bytes of this end may still reach the other end."""
         return not (
             self.gone or self.passing is _nothing or self.peer.gone or self.peer._half_closed
         )
@@ -231,7 +231,7 @@ class SpliceEnd(Protocol):
         self.transport.pauseProducing()
 
     def successor(self) -> SpliceEnd:
-        """Return the end that takes the place of this one, whose connection is lost."""
+        """Return the end that takes the place of this end, whose connection is lost."""
         other = SpliceEnd(self._splice, self.name)
         other.received, other.passing, other.peer = self.received, self.passing, self.peer
         other.last = self.last
@@ -349,7 +349,8 @@ class Splice:
         """
         End the session although the machine's side does not: reset its connection.
 
-        What waits for the machine is dropped; the user still receives what was sent.
+        Input that waits for the machine is dropped; the user still receives all output that was
+        sent.
         """
         self.cut(reason)
         if self.machine.transport is not None and not self.machine.gone:

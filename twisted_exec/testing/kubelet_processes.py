@@ -162,7 +162,7 @@ class LocalProcess(ProcessProtocol):
     def _is_running(self) -> bool:
         return self.transport is not None and self.ended is None
 
-    # What Twisted calls.
+    # Methods that Twisted calls.
 
     def childDataReceived(self, childFD: int, data: bytes) -> None:
         self._user.printed(_OUTPUTS[childFD], data)

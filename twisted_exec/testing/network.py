@@ -51,7 +51,7 @@ class MemoryTransport:
     """
     One end of a connection.
 
-    :param encrypted: ends as TLS does: not for one direction, but for both.
+    :param encrypted: ends as TLS does: for both directions, never for one.
     :ivar protocol: the protocol, which can be replaced as on a socket's transport.
     :ivar queued: bytes that were written and not yet delivered.
     :ivar lost: the reason its protocol was given at the end.
@@ -289,7 +289,8 @@ class _Transport(StringTransportWithDisconnection):
 
 
 _TURNS = 1000
-"""Turns of the reactor within which a request is answered: long work is done in short turns."""
+"""Turns of the reactor within which a request is answered: long work is done in short turns of the
+reactor."""
 
 
 class MemoryClient:

@@ -259,7 +259,7 @@ def client_endpoint(
 
 @implementer(IHostnameResolver)
 class _RotatedNames:
-    """Resolves names, and begins with another one of the addresses."""
+    """Resolves names, and begins with a further address."""
 
     def __init__(self, inner: IHostnameResolver, first_address: int) -> None:
         self._inner, self._first = inner, first_address
@@ -300,7 +300,7 @@ def client_endpoint_over(
     timeout_seconds: float | None = 10.0,
 ) -> IStreamClientEndpoint:
     """
-    Return an endpoint that connects through another one, such as a proxy's tunnel.
+    Return an endpoint that connects through another endpoint, such as a proxy's tunnel.
 
     Fires and fails as :func:`client_endpoint`, and passes on errors of ``inner``.
 

@@ -83,7 +83,8 @@ class SpareConnections:
         return SparingEndpoint(self, peer, inner, tls)
 
     def close(self) -> None:
-        """Close all, and make none until :meth:`resume`: the program stops, or another one takes its place."""
+        """Close all, and make none until :meth:`resume`: the program stops, or another program
+        takes its place."""
         self._is_closed = True
         attempts, self._attempts = self._attempts, {}
         for attempt in attempts.values():

@@ -40,7 +40,7 @@ from zope.interface import Interface
 
 SLICE_BYTES = 128
 """
-What is delivered at once of bytes that may be many frames: a dozen or two, which take a third of a
+Bytes that are delivered at once if they may be many frames: a dozen or two, which take a third of a
 millisecond.
 """
 
@@ -58,7 +58,7 @@ BUSY_SECONDS = 0.00025
 
 
 class Working(Typing):
-    """Work that is done in turns."""
+    """Work that is done in turns of the reactor."""
 
     busy_turn: int
 
@@ -227,7 +227,7 @@ else:
 
 class TurnTaking(_Transport):
     """
-    Mixed in before a transport: delivers what was read, in turns.
+    Mixed in before a transport: delivers received data in turns of the reactor.
 
     :cvar receiver: name of the attribute with the protocol.
     :ivar busy_turn: number of the last turn in which it used much CPU time.

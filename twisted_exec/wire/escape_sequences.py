@@ -215,7 +215,7 @@ _TERMINAL_QUERIES_STARTS = {
 _INTRODUCER = re.compile(rb"\A(?:\x1b[\x80-\xff]*[\]_]|\xc2?[\x80-\x9f])")
 """Of commands and images, without control characters; terminals ignore characters behind ESC."""
 _BUT_ASKING = bytes(each for each in range(0x100) if each not in b"$+")
-"""What tells nothing about a device control string."""
+"""Intermediate characters that say nothing about a device control string."""
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
 
@@ -322,7 +322,7 @@ class QueryFilter:
         has_eight_bit = not window.isascii() and bool(_HAS_EIGHT_BIT.search(window))
         patterns = _patterns(has_eight_bit)
         if has_eight_bit or b"\x1b" in window:
-            # Two passes, because the string of a command may contain the start of another one.
+            # Two passes, because the string of a command may contain the start of another command.
             if b"?" in window:
                 window = patterns.asking.sub(_without_questions, window)
             window = patterns.others.sub(self._changed, window)

@@ -276,7 +276,7 @@ def parse_issued_key(kind: type[_Issued], header: str, value: str, most_seconds:
     """
     Read an issued key.
 
-    :param most_seconds: a longer wait counts as this one.
+    :param most_seconds: a longer wait counts as this limit.
     :raises RemoteProtocolError: the value is not valid.
     """
     fields = header_fields(header, value, {"key": KEY, "seconds": _NUMBER})
@@ -344,7 +344,7 @@ class NoticeKind(Enum):
     MESSAGE = "message"
     """Anything else."""
     ROLE = "role"
-    """Who may type."""
+    """Roles: who may type."""
     DISCARDED = "discarded"
     """Input was discarded."""
     INTERRUPTED = "interrupted"

@@ -43,7 +43,7 @@ RECORDED_INPUT = ("none", "masked", "all")
 
 
 class Right(IntEnum):
-    """What a user may do at a console; a higher right includes the lower ones."""
+    """A user's right at a console; a higher right includes the lower ones."""
 
     OBSERVE = 1
     """See the output."""
@@ -187,7 +187,7 @@ def _term(name: str, value: str) -> Terms:
             return Terms(idle_seconds=number)
         if name == "until":
             return Terms(until=number)
-    # Unlike other headers, this one has no members to ignore: the session would begin without a
+    # Unlike other headers, this header has no members to ignore: the session would begin without a
     # term that an earlier hop relies on.
     raise RemoteProtocolError(unknown_term(name))
 

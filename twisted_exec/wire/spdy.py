@@ -185,7 +185,7 @@ class HeaderReader:
     """Decodes the header blocks of one direction; they must come in order and without gaps."""
 
     def __init__(self) -> None:
-        # Blocks are kept compressed, and decompressed again in the rare case that another one
+        # Blocks are kept compressed, and decompressed again in the rare case that another block
         # follows.
         self._replayed: bytes | None = (
             b""  # all blocks so far, while they are smaller than zlib's state

@@ -294,7 +294,7 @@ class SPDYConnection:
         Open a stream.
 
         Go's server checks that ids are in order at a point where frames may already have been
-        reordered: open the next stream only after this one is answered.
+        reordered: open the next stream only after this stream is answered.
 
         :return: the stream id, which :class:`StreamAccepted` or :class:`StreamReset` will carry.
         """
@@ -671,7 +671,7 @@ class ClientStreams(_Streams):
             self._report(StreamClosed(channel))
         self._open.discard(channel)
         if not self._open:
-            # What came early must be reported before PeerDone.
+            # Early data must be reported before PeerDone.
             self._begin()
             self._report(PeerDone())
 

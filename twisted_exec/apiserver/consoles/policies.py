@@ -391,7 +391,7 @@ def _version(obj: Object) -> int:
 
 
 WAIT_SECONDS = 10.0
-"""Longest wait of a session for another one that is being opened with the same approval."""
+"""Longest wait of a session for another session that is being opened with the same approval."""
 _ATTEMPTS = 5
 _RESOURCE = CONSOLEREQUESTS.resource
 
@@ -436,7 +436,8 @@ class Reservations:
         That of a session which is resumed remains free: its runtime lets one connection resume it.
 
         :param check: returns whether the session still needs an approval; raises
-            :class:`~twisted_exec.api.status.Forbidden` if this one does not count for it any more.
+            :class:`~twisted_exec.api.status.Forbidden` if this approval does not count for it any
+            more.
         """
         reservation = Reservation(self, request, applicant, check)
         if "session" not in request["status"]:

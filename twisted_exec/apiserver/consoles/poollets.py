@@ -3,7 +3,7 @@ The poollets of an API server: addresses, TLS, and the user's identity in reques
 
 The poollet trusts these headers because of our forwarding certificate.  We trust a poollet if its
 certificate names both the dialled address and the machine's pool: no poollet can take the place of
-another one, whatever addresses a pool reports.
+another poollet, whatever addresses a pool reports.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class OpenRecordings(StoreFollower):
 
     async def _noted(self, recording: Object, user: str, demand: Demand) -> Object | None:
         """
-        Note a session in a recording, unless another one has done so a short time ago.
+        Note a session in a recording, unless another session has done so a short time ago.
 
         :return: ``None`` if the recording has changed meanwhile, for example because it was ended.
         """
@@ -311,7 +311,8 @@ def _joined(recording: Object, user: str, demand: Demand, now: float) -> Object 
     last = seconds(spec["lastSessionTime"])
     is_noted = now - last < JOIN_SECONDS
     if not _has_begun(recording):
-        # It is deleted with its first session, unless the spec shows that there is another one.
+        # It is deleted with its first session, unless the spec shows that there is another
+        # session.
         is_noted, now = False, max(now, last + 1)
     if is_noted and joined == {"policies": [], **spec}:
         return None

@@ -14,11 +14,11 @@ write at a time; so a session that ends while its object is being created leaves
 A session that its user can resume keeps its object for some time when the connection is lost; see
 :meth:`~twisted_exec.streaming.splice.Splice.machine_closed` for what counts as a loss.  When the
 user is back at this server, the object goes on under its name; another server creates an object of
-its own and deletes this one (:class:`ForeignObjects`).
+its own and deletes this object (:class:`ForeignObjects`).
 
 A deletion first writes the deleting user into the object, since another server may carry the
 session and learns of the deletion only from the store.  An object that is deleted without a user
-(another server took this one for dead) is created again.
+(another server took this server for dead) is created again.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class SessionRecord:
         return obj["spec"].get("session") in (self.id, self._former or self.id)
 
     def can_go_on(self, session: Session) -> bool:
-        """Return whether a session resumes this one."""
+        """Return whether another session resumes this session."""
         subject, own = session.subject, self.session.subject
         is_same = (subject.user, subject.uid, subject.namespace) == (
             own.user,
@@ -284,7 +284,7 @@ class ForeignObjects:
         self._storage, self._clock, self._failed = storage, clock, failed
         self._expiry: dict[_Key, float] = {}
         self._absent: dict[_Key, str] = {}  # the sessions of absent users
-        self._resumed_here: dict[str, Session] = {}  # by the id of the session before
+        self._resumed_here: dict[str, Session] = {}  # by the id of the previous session
 
     def note(self, obj: Object, *, expires: bool = False) -> None:
         """

@@ -5,7 +5,7 @@ The scheduler follows the store for machines without a pool, machine counts per 
 A changed machine is looked at alone; after a change of a pool, or when room becomes free, all
 waiting machines are, oldest first.  :func:`plan` decides, without I/O.
 
-Users choose how many machines wait, so the scheduler works in short turns.
+Users choose how many machines wait, so the scheduler works in short turns of the reactor.
 
 The update that binds a machine carries the resourceVersion on which the decision was based, so
 several servers over one store, or a user, can bind machines at the same time and no machine is

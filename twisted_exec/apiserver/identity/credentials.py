@@ -59,8 +59,8 @@ class Identities:
     :param bootstrap_tokens: accept bootstrap tokens of future poollets.
     :param api_audiences: audiences of this server; by default the first issuer of ServiceAccount
         tokens.
-    :param authenticators: of the application, in order; asked before certificates and tokens.  One
-        with files or connections may have ``load()``, which is called at the start, and
+    :param authenticators: of the application, in order; asked before certificates and tokens.  An
+        authenticator with files or connections may have ``load()``, which is called at the start, and
         ``close()``.
     """
 

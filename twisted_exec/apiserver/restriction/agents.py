@@ -298,7 +298,7 @@ _CLAIM_FIELDS = {"volumes": ("claimRef",), "networkinterfaces": ("machineRef", "
 """Fields of the spec that a poollet writes; the first names the Machine that has the object."""
 
 _WRITABLE_METADATA = ("finalizers", "annotations", "managedFields", "resourceVersion", "generation")
-"""What a poollet may change of a Machine besides its status."""
+"""The fields of a Machine that a poollet may change besides its status."""
 
 _OF_MANY = ("list", "watch")
 _REQUESTS = kinds.CERTIFICATESIGNINGREQUESTS.resource
@@ -397,7 +397,7 @@ class PoolRestriction:
 
     def _decide_workload(self, pool: str, attributes: Attributes) -> Decision | None:
         if attributes.verb not in _OF_MANY:
-            # Whose it is, is known when it is read.
+            # Reading it shows its owner.
             workload = self._dialect.workload
             return _only_of_pool(lambda machine: self._dialect.pool_name(machine) == pool, workload)
         # The selector says it all; a visibility would cost each watch a copy of what it has sent.

@@ -57,8 +57,8 @@ class ExposedRestriction:
     """
     Limits members of the group to exposed machines.
 
-    :param pods_view: machines are shown as Pods as well.  What else a member may do with a Pod is
-        decided about its machine.
+    :param pods_view: machines are shown as Pods as well.  The rules of its machine decide about a
+        member's other requests for a Pod.
     """
 
     groups: Collection[str] = (EXPOSED,)

@@ -119,7 +119,7 @@ _IDENTIFIERS = {
 """Verbs of ``operationId``, by action."""
 
 _SELECTION: Mapping[str, Schema] = {
-    "continue": string("The token of the part before, to get the next part of a list."),
+    "continue": string("The token of the previous part, to get the next part of a list."),
     "fieldSelector": string("Only objects whose fields match, such as metadata.name=vm-1."),
     "labelSelector": string("Only objects whose labels match, such as app=web."),
     "limit": integer("The most objects in a response; the others are in further parts."),

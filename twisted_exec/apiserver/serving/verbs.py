@@ -60,7 +60,8 @@ from twisted_exec.storage.interfaces import IStorage, Listing, is_exclusive
 _LIMIT_OBJECT_BYTES = 1 << 20
 _ATTEMPTS = 5
 MOST_COMPARISONS = 2_000_000
-"""Limit of the terms of a list's selectors, times the objects: half a second, in short turns."""
+"""Limit of the terms of a list's selectors, times the objects: half a second, in short turns of
+the reactor."""
 SHORT_COMPARISONS = 2000
 """So many are made at once."""
 _SMALL = 8
@@ -175,7 +176,8 @@ class Verbs:
         self, kind: Kind, objects: Sequence[Object], options: ListOptions, user: str
     ) -> Sequence[Object]:
         """
-        Return the objects that match, but not more than one beyond the limit; in short turns.
+        Return the objects that match, but at most one more than the limit; in short turns of the
+        reactor.
 
         :raises BadRequest: there are too many objects for so many terms.
         """
@@ -372,7 +374,8 @@ class Verbs:
         self, user: User, target: RequestTarget, chosen: ListOptions, options: WriteOptions
     ) -> ObjectPage:
         """
-        Delete what a list would return, in short turns: a dry run waits for no store.
+        Delete the objects that a list would return, in short turns of the reactor: a
+        dry run waits for no store.
 
         Objects that are deleted meanwhile are no error.
         """

@@ -7,7 +7,8 @@ object that no longer matches is ``DELETED`` for this watcher, one that begins t
 has a limited buffer; beyond it the connection is closed, and the client lists again.
 
 A change may concern thousands of watches, each with a long selector.  So watches work in short
-turns by user (:class:`WatchTurns`); equal selectors are compared once with each change, and its
+turns of the reactor, by user
+(:class:`WatchTurns`); equal selectors are compared once with each change, and its
 lines are encoded once (:class:`~twisted_exec.apiserver.serving.bodies.SharedEvent`).  A watch sends
 a change at once unless others wait; in a burst it sends all that wait for its turn in one write.
 

@@ -5,8 +5,8 @@ Each hop of a session writes a start and an end with the session's id.  The API 
 user's address and program; the runtime alone counts the bytes that were typed, because the other
 hops count the framing, too.
 
-A user may resume a session over another connection, which has an id of its own and names the one
-before.  All connections of a session count as one use of the console.
+A user may resume a session over another connection, which has an id of its own and names the
+previous connection.  All connections of a session count as one use of the console.
 
 Audit files and their rotated predecessors are read record by record (:func:`read_records`).
 Programs may write and rotate the files meanwhile.  All files of one name are opened first, the
@@ -118,7 +118,7 @@ class AuditedSession:
 
     @property
     def resumes(self) -> str:
-        """The id of the session that this one has resumed; empty if none."""
+        """The id of the session that this session has resumed; empty if none."""
         return "" if self.code else self.text("resumes")
 
     @property
@@ -132,7 +132,7 @@ class AuditedSession:
 
     @property
     def ended(self) -> datetime | None:
-        """The end at the best hop, or at another one if that hop was killed and recorded none."""
+        """The end at the best hop, or at another hop if that hop was killed and recorded none."""
         if self.later:
             return self.last.ended
         if self.best.ended is not None:

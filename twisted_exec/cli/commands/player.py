@@ -115,7 +115,8 @@ class Player:
         """
         Go to a time; return the output that shows it.
 
-        It is a reset and the output before, up to some hundred kilobytes of it: a program that
+        It is a reset and the output before the position, up to
+        some hundred kilobytes of it: a program that
         drew the screen earlier, and nothing since, is not shown.
         """
         time = min(max(time, self.begin), self.end)

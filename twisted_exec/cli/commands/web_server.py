@@ -256,7 +256,7 @@ class Login:
         self._until = 0.0
 
     def new_secret(self) -> str:
-        """Return a secret, which replaces the one before."""
+        """Return a secret, which replaces the previous secret."""
         secret = secrets.token_urlsafe(_BYTES)
         self._secret = secret.encode("ascii")
         self._until = self._clock.seconds() + VALID_SECONDS

@@ -71,7 +71,7 @@ def state_reader(name: str, namespace: str, reactor: Any, reason: str, agent: st
 
 class FirstScreen:
     """
-    The user of a session's stream, in front of another one.
+    The user of a session's stream, in front of another user.
 
     :param size: returns the size of the user's terminal.
     :param read: ``None`` shows nothing of the output before the session.

@@ -78,7 +78,7 @@ class MachineAccess:
 @dataclass(frozen=True)
 class NextSession:
     """
-    The session that follows this one in the same terminal.
+    The session that follows this session in the same terminal.
 
     :param machine: its name.
     :param reset: switch the machine off and on first.

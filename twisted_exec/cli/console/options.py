@@ -4,7 +4,7 @@ The command line of ``kubectl console``: options of a session, of its script, an
 The options ``--expect``, ``--send`` and ``--run`` make the script of a session.  Fleets are many
 machines on one command line.
 
-As all modules that a command line needs, this one imports little.
+As all modules that a command line needs, this module imports little.
 """
 
 from __future__ import annotations

@@ -628,7 +628,7 @@ class _Console(ConsoleProgram):
     def _first_screen(
         self, user: Any, reactor: Any, namespace: str, agent: str
     ) -> FirstScreen | None:
-        """Return a user in front of this one that shows the screen first, if it makes sense."""
+        """Return a user in front of this user that shows the screen first, if it makes sense."""
         options, terminal = self._options, self._terminal
         if options.no_resume or self._script is not None:
             return None

@@ -709,7 +709,7 @@ class Display:
 
     def _without_old_queries(self, query_filter: QueryFilter, data: bytes) -> bytes:
         """
-        Return as many bytes; what was printed before the connection has no queries.
+        Return as many bytes; output from before the connection has no queries.
 
         Machine's runtimes of earlier releases leave them in it.
         """

@@ -46,7 +46,7 @@ from twisted_exec.tls.errors import TLSConfigError
 
 DRAW_SECONDS = 0.03
 HASTY_SECONDS = 0.5
-"""A key that follows another one within this time is part of a text."""
+"""A key that follows another key within this time is part of a text."""
 _UNSENT_BYTES = 256 << 10
 _FAREWELL_SECONDS = 0.3
 _LEAVE_TYPING = b"\x1d"

@@ -4,7 +4,7 @@ Channels between processes of a program: to a successor, and to the processes th
 Each message is a JSON object on one line, over a UNIX socket pair.  File descriptors (SCM_RIGHTS)
 travel with the first bytes of their message.
 
-:class:`Lingering` has the channels to the processes that this one has replaced, and that still serve
+:class:`Lingering` has the channels to the processes that this process has replaced, and that still serve
 sessions.
 """
 
@@ -139,7 +139,7 @@ def receive(end: socket.socket) -> tuple[Message, list[int]]:
 
 class Lingering:
     """
-    Channels to the processes before this one, the predecessor and those before it.
+    Channels to the earlier processes, the predecessor first.
 
     A process passes them on to its successor, so that the newest process can stop all others.
     """

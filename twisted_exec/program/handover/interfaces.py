@@ -41,7 +41,7 @@ class IHandsOver(Interface):
     on, and in the new process only when its predecessor has left.  A service whose start needs
     connections to itself calls ``LISTENING.accept()`` of :mod:`twisted_exec.program.listening`.
 
-    A service that holds another one is adapted by ``__conform__``.
+    A service that holds another service is adapted by ``__conform__``.
     """
 
     state_version = Attribute(
@@ -62,7 +62,7 @@ class IHandsOver(Interface):
         """
         Leave everything but the present sessions to the successor, which is ready.
 
-        Sessions that their clients resume, or that a hop before this one rejoins, are cut.
+        Sessions that their clients resume, or that a previous hop rejoins, are cut.
 
         :param linger_seconds: how long the others are served.
         :return: fires when no session is left.  ``stopService`` then touches nothing that the

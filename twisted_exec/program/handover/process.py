@@ -71,7 +71,7 @@ class HandOverError(Exception):
 
 @dataclass(frozen=True)
 class ProcessCommand:
-    """The command line of this process, for another one."""
+    """The command line of this process, for another process."""
 
     argv: tuple[str, ...]
     directory: str
@@ -102,7 +102,7 @@ def _first_line(script: str) -> bytes:
 
 class Successor(ProcessProtocol):
     """
-    A process that is about to replace this one.
+    A process that is about to replace this process.
 
     :ivar hello: fires with the release and the version of the state; fails if the process ends.
     :ivar ready: fires when the process can serve; fails if it ends.
@@ -182,7 +182,7 @@ class Successor(ProcessProtocol):
         """
         Send the listening sockets and the state.
 
-        :param predecessors: descriptors of the channels to the processes before this one.
+        :param predecessors: descriptors of the channels to the earlier processes.
         :raises HandOverError: this process has too many open files.
         """
         assert self.channel is not None
@@ -195,7 +195,7 @@ class Successor(ProcessProtocol):
             "ignoresHangup": signal.getsignal(signal.SIGHUP) is signal.SIG_IGN,
         }
         numbers = [each.socket.fileno() for each in sockets]
-        # The channel sends later, and a process before this one may end meanwhile.
+        # The channel sends later, and an earlier process may end meanwhile.
         try:
             for each in (*numbers, *predecessors, *frozen.descriptors):
                 self._copies.append(os.dup(each))
@@ -259,7 +259,7 @@ class HandOver:
     :param service: ``None`` if the program's service cannot be continued by another process.
     :param twistd: twistd's options, if this is twistd.
     :param lingering: the processes before this one.
-    :param listening: the listening sockets of this one.
+    :param listening: the listening sockets of this process.
     :param linger_seconds: how long sessions that cannot move are served.
     :param limit_seconds: how long the successor may do nothing, and this process may take to get
         its state.
@@ -608,7 +608,7 @@ class ProcessHandOver:
 
     def _stop(self) -> Deferred[None]:
         """
-        Stop a successor that is not ready, and the processes before this one that serve sessions.
+        Stop a successor that is not ready, and the earlier processes that serve sessions.
 
         A process that was replaced has left those to its successor.
         """

@@ -57,7 +57,7 @@ class PidFile:
         self._path: str = self._options.get(_PIDFILE) or self._options.get("pidfile") or ""
 
     def take(self) -> None:
-        """Write the id of this process, which has replaced another one."""
+        """Write the id of this process, which has replaced another process."""
         if not self._path:
             return
         temporary = f"{self._path}.{os.getpid()}"

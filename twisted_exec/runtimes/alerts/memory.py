@@ -1,7 +1,7 @@
 """
 The state of alerts that survives a restart: times of reports, and machines that need a person.
 
-Positions in the output are not here, but in cursors of the journals.
+Cursors of the journals have the positions in the output.
 """
 
 from __future__ import annotations

@@ -295,8 +295,8 @@ _Kind = tuple[str, Mapping[int, console_pb2.AlertPattern], Sequence[Group]]
 class Rules:
     """
     :param by_uid: by the UID of the machine's API object.
-    :param problems: patterns that are not searched, by their numbers: another one's mistake must
-        not end the search for the rest.
+    :param problems: patterns that are not searched, by their numbers: the mistake in another
+        pattern must not end the search for the rest.
     :param groups: keys of all groups of patterns.
     """
 
@@ -326,7 +326,7 @@ async def read_rules(
     request: console_pb2.SetAlertsRequest, suspended: Mapping[str, str], clock: IReactorTime
 ) -> Rules:
     """
-    Read a checked request, in short turns.
+    Read a checked request, in short turns of the reactor.
 
     :param suspended: why groups are not searched, by their keys.
     :raises BadRequest: it contradicts itself.

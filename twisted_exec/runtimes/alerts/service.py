@@ -1,8 +1,9 @@
 """
 Searches the output of machines for the patterns of alerts.
 
-Each machine has a position in its journal.  New output is read a moment later, in short turns, and
-searched by processes of low priority, so that viewers do not wait, whatever the patterns are.  The
+Each machine has a position in its journal.  New output is read a moment later, in short turns of
+the reactor, and searched
+by processes of low priority, so that viewers do not wait, whatever the patterns are.  The
 output of machines with the same patterns goes to a process together.  A line without an end, such as a
 prompt, is searched when the machine is quiet.
 
@@ -65,7 +66,7 @@ MOST_WAITING = 1000
 MOST_LISTED = 100
 MOST_OWNERS = 16
 EXPIRY_SECONDS = 600
-"""An owner without calls for this time makes way for another one."""
+"""An owner without calls for this time makes way for another owner."""
 MOST_WAIT_SECONDS = 25
 
 MOST_BATCH_BYTES = 64 << 10
@@ -369,7 +370,7 @@ class ConsoleAlerts:
             return
         searched.owner, searched.rule = owner, rule
         if searched.reader is None:
-            self._printed(searched)  # the journals of many machines are opened in short turns
+            self._printed(searched)  # short turns of the reactor open the journals of many machines
 
     def _open(self, searched: _Searched, rule: AlertRule) -> LineReader:
         reader = LineReader(searched.journal, self._first_offset(searched, rule))
@@ -604,7 +605,7 @@ class ConsoleAlerts:
             searched.saved = searched.safe_offset
 
     def _save_positions(self) -> None:
-        """Write the positions that have changed, in short turns."""
+        """Write the positions that have changed, in short turns of the reactor."""
         self._saving = None
         until = perf_counter() + TURN_SECONDS
         for searched in self._machines.values():

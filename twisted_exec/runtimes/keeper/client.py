@@ -288,7 +288,7 @@ class Keeper:
     async def settled(self) -> None:
         """Wait until the keeper has answered all requests so far."""
         if self._connection is not None:
-            # Answers come in the order of the requests, so this one is the last.
+            # Answers come in the order of the requests, so this answer is the last.
             await self._ask("list", [("after", "\x7f")])
 
     async def _ask(

@@ -4,7 +4,7 @@ The broker as a machine runtime.
 Each method changes the target cluster or reads the cache of its machines.  Machines are created
 with the broker's identity, consoles opened with the user's (:class:`.objects.BrokerIdentity`).  Creation
 is idempotent: a machine's name in the target is a hash of its owner's UID, so another broker, or
-this one after a lost answer, finds the existing object.
+this broker after a lost answer, finds the existing object.
 """
 
 from __future__ import annotations

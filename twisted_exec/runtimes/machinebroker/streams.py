@@ -86,7 +86,7 @@ def find(
     Find the machine of a request.
 
     :param machine_uid: UID of the source's Machine, or empty.
-    :raises NotFound: the machine was deleted, or is another one of the same name.
+    :raises NotFound: the machine was deleted, or is another machine of the same name.
     :raises Conflict: the machine is off, and ``needs_power`` is true.
     """
     entry = cache.get(machine_id)

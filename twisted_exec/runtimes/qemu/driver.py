@@ -322,7 +322,7 @@ class QemuRun:
         line = self._line = QemuSerialLine(self._port_lost, self._idle.active)
         inner = factory.buildProtocol(None)  # type: ignore[arg-type]
         line.begin(inner)
-        # Before a new QEMU starts, because _spawn deletes the log of the one before.
+        # Before a new QEMU starts, because _spawn deletes the log of the previous QEMU.
         self.is_complete = await self._serial.catch_up(line, sockets.serial)
         if parts is None:
             self._adopt()

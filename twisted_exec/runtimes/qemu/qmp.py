@@ -44,7 +44,7 @@ class QMP(LineOnlyReceiver):
     A QMP client.
 
     :param on_event: called with name and data of each event.
-    :ivar greeting: fires when commands may be sent; fails if QEMU closes the socket before.
+    :ivar greeting: fires when commands may be sent; fails if QEMU closes the socket first.
     :ivar is_lost: QEMU has closed the socket, and everything that it sent was read.
     """
 
@@ -87,7 +87,7 @@ class QMP(LineOnlyReceiver):
 
     def _received(self, document: dict[str, Any]) -> None:
         if "QMP" in document:
-            # The first command must be this one: QEMU refuses all others before it (qmp-spec,
+            # QEMU refuses all other commands before this command (qmp-spec,
             # "Capabilities Negotiation").
             self.execute("qmp_capabilities").addCallbacks(self._ready, self._not_ready)
         elif "event" in document:

@@ -79,7 +79,7 @@ class _Target:
 
 class Heads:
     """
-    Signs heads: all that are due, one after the other, in short turns.
+    Signs heads: all that are due, one after the other, in short turns of the reactor.
 
     :param report: called with a recording whose status has changed.
     :param needs_changed: called with a recording that has ended, failed, or got into or out of trouble.
@@ -155,7 +155,7 @@ class Heads:
                     self._over(recording)
             if targets:
                 await self._parts.journals.sync()
-            # One with gigabytes of output takes minutes: all others come first.
+            # A recording with gigabytes of output takes minutes: all others come first.
             for recording in sorted(targets, key=lambda each: _unsigned(each, targets[each])):
                 target = targets[recording]
                 if recording.is_open:

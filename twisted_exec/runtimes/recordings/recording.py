@@ -170,7 +170,7 @@ class RecordingFiles:
     The facts about each recording are in one small file, and its signed heads in another.
 
     The file with the facts is replaced as a whole.  Heads are appended, and one counts from when
-    its line is complete: a process that is killed meanwhile signs another one later.
+    its line is complete: a process that is killed meanwhile signs another head later.
 
     :param layer: the module ``os``, or a stand-in.
     :ivar unreadable: the recordings whose files were damaged, removed or exchanged, by UID; with the reason.
@@ -480,7 +480,8 @@ class RetainedSegments:
         for directory, first, _ in self._segments():
             firsts.setdefault(directory, []).append(first)
         for path, key, first, size in list(self._named()):
-            # The next segment may still be in the journal, so the end of this one may be too high here.
+            # The next segment may still be in the journal, so the end of this segment may be
+            # too high here.
             end = min((each for each in firsts[key] if each > first), default=None)
             if any(each.overlaps(first, end) for each in self.needed.get(key, ())):
                 continue

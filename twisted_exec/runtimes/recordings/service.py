@@ -63,7 +63,7 @@ from twisted_exec.wire.session_terms import RECORDED_INPUT, parse_recording
 HEAD_SECONDS = 60.0
 """Interval of signing the newest head."""
 READ_SECONDS = 1.0
-"""Least age of the newest head when a reader causes another one."""
+"""Least age of the newest head when a reader causes another head."""
 READ_WAIT_SECONDS = 2.0
 """Longest time that a reader waits for this head."""
 
@@ -260,7 +260,7 @@ class ConsoleRecordings:
         Record a machine from now on, for a session that needs it.
 
         :param input: at least so much.
-        :raises Conflict: the recording is closed, has failed, or is another one.
+        :raises Conflict: the recording is closed, has failed, or is another recording.
         :raises ServiceUnavailable: the machine cannot be recorded now.
         """
         recording = self._recordings.get(uid)
@@ -444,7 +444,7 @@ class ConsoleRecordings:
 
         Readers in quick succession share a head: each is in the text of the recording for ever.  If
         signing takes longer than :data:`READ_WAIT_SECONDS`, because this or another recording has
-        gigabytes of new output, the text ends with the head before.
+        gigabytes of new output, the text ends with the previous head.
         """
         recording = self._recordings.get(uid)
         if recording is not None and recording.is_open:

@@ -2,7 +2,7 @@
 Sessions that outlive their connections.
 
 A :class:`KeptSession` stands between an attachment and the streams of its user, of which there is
-one at a time.  When the stream is lost, the session waits for another one; when a newer stream
+one at a time.  When the stream is lost, the session waits for another stream; when a newer stream
 comes first, the older one ends.
 
 A stream has a key, by which the next one finds the session.

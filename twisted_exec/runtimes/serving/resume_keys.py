@@ -75,7 +75,7 @@ class ResumeKeys:
 
     @property
     def processes(self) -> frozenset[bytes]:
-        """The processes of which this one knows all sessions: itself and its predecessors."""
+        """The processes of which this process knows all sessions: itself and its predecessors."""
         return self._predecessors | {self._process}
 
     def succeed(self, processes: Iterable[bytes]) -> None:

@@ -164,7 +164,7 @@ class SocketRoutes(Dispatcher):
     """
 
     serves_while_frozen = False
-    """Answer requests even while another process takes the place of this one."""
+    """Answer requests even while another process takes the place of this process."""
 
     def __init__(self, server: TokenServer, allowed_uids: Collection[int] = ()) -> None:
         super().__init__()

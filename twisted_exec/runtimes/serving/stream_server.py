@@ -528,8 +528,8 @@ class Resuming:
         if not IResumableAttachment.providedBy(attachment):
             raise sessions.refusal(user)
         if attachment.oldest.epoch != oldest.epoch:
-            # Another journal: the machine was created again, and what its user types was meant for the
-            # one before.
+            # Another journal: the machine was created again, and its user has typed for the
+            # earlier machine.
             raise sessions.refusal(user)
         return sessions.from_earlier(resume, user, bound, machine, attachment, oldest)
 

@@ -234,7 +234,8 @@ class ProbeSchedule:
         return entry is not None and entry.result is not None and entry.result.is_refused
 
     def again(self, key: Key) -> None:
-        """Probe a Space now; if a probe is under way, it may be too early, and another one follows."""
+        """Probe a Space now; if a probe is under way, it may be too early, and another probe
+        follows."""
         entry = self._entries.get(key)
         if entry is None:
             return

@@ -186,7 +186,7 @@ class EtcdClient:
         return self.target.endpoints[self._first]
 
     def leave(self, endpoint: Endpoint) -> None:
-        """Switch to the next member, because this one did not answer."""
+        """Switch to the next member, because this member did not answer."""
         if endpoint == self.endpoint and len(self.target.endpoints) > 1:
             self._first = (self._first + 1) % len(self.target.endpoints)
         link = self._links.pop(endpoint, None)
@@ -373,7 +373,7 @@ class EtcdError(Exception):
 
     @property
     def elsewhere(self) -> bool:
-        """A member other than this one might answer."""
+        """Another member might answer."""
         return self.code in _UNKNOWN
 
     @property

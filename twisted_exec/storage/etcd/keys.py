@@ -210,7 +210,8 @@ def read_marker(key: bytes, value: bytes) -> MarkerValue:
     """
     Decode the marker.
 
-    :raises StorageError: the marker is another program's, or of a newer version of this one, or the
+    :raises StorageError: the marker is another program's, or of a newer version of this program,
+    or the
         store is not restored completely.
     """
     try:

@@ -148,7 +148,7 @@ class EtcdReflector:
         self._end_feed(_Doubt(why))
 
     def lags(self, why: EtcdError) -> None:
-        """Switch to another member, because this one's watch lags behind."""
+        """Switch to another member, because this member's watch lags behind."""
         if self._feed is not None:
             self._feed_ended(why)
 
@@ -518,7 +518,7 @@ class EtcdWatch:
         self._room.release()
 
     def _asking(self) -> Iterator[bytes]:
-        # gRPC ends the stream when its request iterator ends, so this one blocks until stop().
+        # gRPC ends the stream when its request iterator ends, so this iterator blocks until stop().
         while (request := self._requests.get()) is not None:
             yield request
 

@@ -296,7 +296,8 @@ class SuccessorClient:
         self._answers_due = self._clock.callLater(ANSWER_SECONDS, self._look_for_answers, latest)
 
     def _look_for_answers(self, latest: int) -> None:
-        """Hang up on a successor that answers nothing: it is stopped, or another one is in reach."""
+        """Hang up on a successor that answers nothing: it is stopped, or another successor is in
+        reach."""
         if any(number <= latest for number in self._sent):
             if self._connection is not None:
                 self._connection.transport.abortConnection()

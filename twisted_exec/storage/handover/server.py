@@ -1,5 +1,5 @@
 """
-The server of a store for predecessors: processes that used the same file before this one.
+The server of a store for predecessors: processes that used the same file before this process.
 
 Each predecessor gets every change, and sends its writes here.  The objects are secret and writes need no
 permission, so only processes of the same user are served (``SO_PEERCRED``).
@@ -281,8 +281,8 @@ class StoreServer(Factory):
         self._place = SocketPlace(self._path)
         try:
             self._place.remove_stale()
-            # Not a listening socket of the program, which it would hand over: each server opens this
-            # one after it has locked the store.
+            # Not a listening socket of the program, which it would hand over: each server opens
+            # this socket after it has locked the store.
             self._port = self._reactor.listenUNIX(self._place.path, self, mode=0o600)
         except CannotListenError as error:
             self._place.close()

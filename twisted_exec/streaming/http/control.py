@@ -60,7 +60,7 @@ SILENCE_SECONDS = 0.45
 SILENT_TURNS = 5
 """
 Turns of the reactor in this time: a program that is busy itself reads what has arrived before it
-calls another one silent.
+calls another program silent.
 """
 
 _PREFIX = b"x-twisted-exec-"
@@ -459,7 +459,7 @@ def _done(body: bytes) -> frozenset[int]:
 @dataclass(frozen=True)
 class FurtherRequest:
     """
-    A request that has travelled with another one.
+    A request in the body of another request.
 
     :ivar path: without its query.
     :ivar args: of the query, as of a request.

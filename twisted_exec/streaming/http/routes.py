@@ -85,7 +85,7 @@ def _segment(raw: bytes) -> str:
         segment = (unquote_to_bytes(raw) if b"%" in raw else raw).decode("utf-8")
     except UnicodeDecodeError:
         raise BadRequest("the path is not UTF-8") from None
-    # What one hop authorizes is then what every later hop sees, however it normalizes paths.
+    # Then every later hop sees the path that one hop has authorized, however it normalizes paths.
     if segment in (".", "..") or "/" in segment or "\\" in segment or "\0" in segment:
         raise BadRequest("the path has a segment that is not a name")
     return segment

@@ -293,7 +293,7 @@ class HTTPChannel(http.HTTPChannel):
         """
         Write a whole response, and hang up; further input is discarded.
 
-        Unlike an upgraded connection this one still counts, and may be evicted.
+        Unlike an upgraded connection this connection still counts, and may be evicted.
         """
         self.refused = True
         self.site.receiving.release(self)

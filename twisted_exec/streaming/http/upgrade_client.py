@@ -453,7 +453,7 @@ async def ask(
     :param timeout_seconds: counted from the last answer of the hop; ``None`` for no limit.
     :param signs: of the hop.
     :return: what its factory is for: an :class:`Upgraded` by default.
-    :raises UpgradeRefused: the response is another one.
+    :raises UpgradeRefused: the response is not 101.
     :raises APIError: 502 for a malformed response, 504 for none in time.
     """
     answered = connection.ask(head)
@@ -491,7 +491,7 @@ async def ask_first(
 
     :param connect_seconds: for each endpoint, as of :func:`connect_first`, as are the others.
     :param answer_seconds: for the answer, as of :func:`ask`.
-    :param spares: take a spare connection first, and make another one behind the answer.
+    :param spares: take a spare connection first, and make another connection behind the answer.
     :raises UpgradeRefused: as :func:`ask`; it has the label.
     :raises APIError: as :func:`connect_first` and :func:`ask`; the message begins with the label.
     """

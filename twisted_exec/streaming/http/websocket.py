@@ -113,7 +113,7 @@ class MessageSocket(PacedConnection):
         """Return whether neither side has sent a Close."""
         return bool(self.state == self.STATE_OPEN)
 
-    # What Twisted and autobahn call.
+    # Methods that Twisted and autobahn call.
 
     def dataReceived(self, data: bytes) -> None:
         # autobahn would buffer bytes after the end, and format a debug message first.

@@ -130,7 +130,7 @@ def accept(
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param terms: terms that ``user`` enforces, repeated to the hop that sent them.
     :param resumable: the answer to a client that can resume; ``None`` for other clients.
-    :param offer: accepted from the hop before, which may rejoin the stream.
+    :param offer: accepted from the previous hop, which may rejoin the stream.
     :raises ConnectionDone: the client has left.
     """
     headers = {"Audit-Id": session}

@@ -133,7 +133,7 @@ class Pings:
     """
     Pings a server, and notices when it is silent for too long.
 
-    :param silence_seconds: for a session that can be resumed; ``None`` for another one.
+    :param silence_seconds: for a session that can be resumed; ``None`` for another session.
     :param silent: called with the reason when the server has been silent for too long.
     :ivar round_trip_seconds: time of the last ping to the machine's end and back; ``None`` if unknown.
     """

@@ -116,7 +116,7 @@ class ResumingClient:
         self._messages = Messages(user)
         self._state = _State.OPEN
         self._connection = SessionConnection(self)
-        self._keys: list[tuple[Resumable, str]] = []  # of the newest connection and the one before
+        self._keys: list[tuple[Resumable, str]] = []  # of the newest and the previous connection
         self._position: Position | None = None
         self._uncertain: int | None = None  # while the user does not know that the session goes on
         self._attendance: Attendance | None = None
@@ -292,7 +292,7 @@ class ResumingClient:
     def stopProducing(self) -> None:
         """The connection is lost; :meth:`connection_lost` follows."""
 
-    # What the connection receives
+    # Events of the connection
 
     def adopted(self, stream: ConsoleClient) -> None:
         """Use a connection's key and session from now on, even if the connection is lost again."""

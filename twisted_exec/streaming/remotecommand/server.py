@@ -110,7 +110,7 @@ def serve(
     :param now: returns the time of day.
     :param resumption: for a client that can resume; the attachment is an
         :class:`~twisted_exec.streaming.interfaces.IResumableAttachment` then.
-    :param offer: accepted from the hop before, which may rejoin the stream.
+    :param offer: accepted from the previous hop, which may rejoin the stream.
     :return: the attachment's transport.
     :raises APIError: the request is no valid handshake, or the attachment does not admit a session
         with these terms; nothing was sent.

@@ -93,7 +93,7 @@ class _SPDYCarrier(PacedConnection, Protocol):
             self._flush()
             super().hang_up()
 
-    # What Twisted calls.
+    # Methods that Twisted calls.
 
     def connectionMade(self) -> None:
         self.transport.registerProducer(self, True)
@@ -124,7 +124,7 @@ class _SPDYCarrier(PacedConnection, Protocol):
         self._user.lost(self._why or cause)
         del self._user  # which refers to this carrier
 
-    # What came.
+    # Received data.
 
     def _tell(self, event: ConsoleEvent) -> None:
         if isinstance(event, StreamData):
@@ -164,7 +164,7 @@ class _SPDYCarrier(PacedConnection, Protocol):
         if patience is not None and patience.active():
             patience.cancel()
 
-    # What goes.
+    # Sent data.
 
     def _flush(self) -> None:
         data = self.streams.data_to_send()

@@ -313,7 +313,8 @@ class SessionGuard(Service):
             Deferred.fromCoroutine(self._review_one(self._reviewer, session))
 
     def _expect(self, moment: float) -> None:
-        """Look for credentials that have ended at a moment, or earlier if another one comes first."""
+        """Look for credentials that have ended at a moment, or earlier if another moment comes
+        first."""
         if not self.running or moment == math.inf:
             return
         seconds = min(max(moment - self._now(), 0.0), LONGEST_WAIT_SECONDS)
@@ -378,8 +379,8 @@ class SessionGuard(Service):
 
         Each review that has an answer makes room for the next one.  A round stops when as many
         reviews as run concurrently got no answer, one after the other: every further review would
-        only wait for the same time-out.  The next round begins with the sessions that this one did
-        not reach.
+        only wait for the same time-out.  The next round begins with the sessions that this round
+        did not reach.
         """
         self._since, self._hinted_at = self._hinted_at, None
         turns = ShortTurns(self._clock, is_urgent=self._since is not None)

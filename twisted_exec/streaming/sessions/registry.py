@@ -372,7 +372,7 @@ class Session:
     :ivar resumes: the id of the session that the user wants to resume, or has resumed; empty if none.
     :ivar resumable_seconds: how long the next hop waits for the user after a loss of the connection;
         0 if the session cannot be resumed.
-    :ivar is_rejoined_by_hop: the hop before this one goes on with the session over another connection
+    :ivar is_rejoined_by_hop: the previous hop goes on with the session over another connection
         if this hop is lost.
     :ivar waits_for_machine: the machine's end lets the session wait while the machine is off, or ends
         it.

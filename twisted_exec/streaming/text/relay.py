@@ -9,7 +9,7 @@ slow reader missed.  A client that leaves ends the text on every hop.
 
 Some backends (kubelets) send the head of the response late.  For these there is no time limit, and a
 session that is ended meanwhile reports the reason like any other.  A page in a browser may use a
-WebSocket; the hops behind this one do not notice.
+WebSocket; the hops behind this hop do not notice.
 
 An API server asks for frames (:mod:`twisted_exec.wire.log_frames`), passes their text on, and
 continues the log when its backend is lost (:mod:`~twisted_exec.streaming.text.resumption`).  The

@@ -1,5 +1,5 @@
 """
-Logs that continue when the hops behind this one are lost.
+Logs that continue when the hops behind this hop are lost.
 
 A framed log (:mod:`twisted_exec.wire.log_frames`) has the offset of each piece.  When its response is
 cut off, because a runtime or a poollet was killed or restarted, the reader of the frames opens the

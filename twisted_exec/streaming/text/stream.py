@@ -480,7 +480,7 @@ class TextResponse:
 
 class PacedResponse(TextResponse):
     """
-    The response with a text that comes in pieces, which are read in short turns.
+    The response with a text whose parts are read in short turns of the reactor.
 
     :cvar most_pieces: in one turn.  A transport that takes them all, or pieces that are empty, must not
         hold others up.

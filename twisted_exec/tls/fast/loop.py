@@ -73,7 +73,7 @@ def _iterate(reactor: Any, timeout: float | None) -> None:
     for descriptor, event in reactor._poller.poll(-1 if timeout is None else timeout, TURN_EVENTS):
         selectable = selectables.get(descriptor)
         if selectable is None:
-            continue  # an event before this one has closed it
+            continue  # an earlier event has closed it
         if event != _IN:
             # As in Twisted, an error is logged with the prefix of its culprit, and ends nothing else.
             log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, descriptor, event)

@@ -8,7 +8,7 @@ take is queued in Twisted's buffers, with Twisted's producer signals.  Unchanged
 order of bytes, ``registerProducer``, flushing by ``loseConnection``, and that ``write`` makes no
 callbacks: a failed send is left for the reactor to find a turn later.
 
-What is read is delivered in turns (:mod:`twisted_exec.tls.turns`).
+Received data is delivered in turns of the reactor (:mod:`twisted_exec.tls.turns`).
 
 Without the names of :mod:`twisted_exec.tls.fast.names` Twisted's own transports are used.
 """
@@ -58,7 +58,7 @@ else:
 class _AtOnce(_Socket):
     """
     Mixin for socket transports: :meth:`write` sends at once if it can, and reads are delivered in
-    turns.
+    turns of the reactor.
     """
 
     _is_writing = False  # the queue waits for the write event
@@ -439,7 +439,8 @@ class StreamTLS(TurnTaking, LimitedTLS):
 
     A peer that ended the stream but does not read the rest of our data is cut, too.
 
-    The data of one read is delivered in turns, to most protocols in one piece, and the data of one
+    The data of one read is delivered in turns of the reactor, to
+    most protocols in one piece, and the data of one
     ``write`` is sent in one piece.  Twisted does both record by record, which is four calls through
     all layers for each 64 KiB.
     """
