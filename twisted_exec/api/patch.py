@@ -267,7 +267,7 @@ def json_patch(target: Any, operations: Any) -> Any:
                 f"the JSON patch copies more than {bodies.OBJECT.values} values"
             )
         result = _apply(result, _completed(operation, result), number)
-    # Not the limit of an object: that is checked when it is complete, without managedFields if need be.
+    # The limit of an object is checked later, on the complete object, without managedFields if need be.
     bodies.check(result, bodies.JSON_PATCH.values)
     return result
 

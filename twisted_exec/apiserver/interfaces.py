@@ -181,8 +181,8 @@ class IConsolePolicies(Interface):
         """
         Decide about a new session.
 
-        A session that needs an approval for one session waits while another session, which may use
-        it up, is being opened.
+        A session that needs an approval for one session waits while another session with this
+        approval is being opened.
 
         :param machine: as read from the store for this session.
         :param right: the right that the user has and asks for.

@@ -87,8 +87,8 @@ _LAST_REQUEST_SECONDS = 1.0
 """How long clients of kept connections may take to send the request whose answer closes them."""
 _IDLE_SECONDS = 90.0
 _IDLE_BEHIND_SECONDS = 120.0
-"""Longer than kube-apiserver keeps idle connections (90 s): a request that it sends on a connection
-which we close at that moment is lost."""
+"""Longer than kube-apiserver keeps idle connections (90 s): we must not close a connection while
+it sends a request."""
 
 
 def _address_types(text: str) -> tuple[str, ...]:

@@ -167,8 +167,8 @@ class PresentedCredentials:
     The credentials that a client presented, not verified yet.
 
     It outlives the request: a review of a session authenticates the same credentials again.  The
-    certificate is a copy, because a transport that is lost forgets its own while the last bytes of
-    the session are still on their way.
+    certificate is a copy: a lost transport forgets its own while the last bytes of the session are
+    still on their way.
 
     :param certificate: of the client; its private key is proven, by the TLS handshake.
     :param token: the bearer token.  Authenticators use :meth:`bearer_token`.

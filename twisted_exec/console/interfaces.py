@@ -88,6 +88,6 @@ class IConsoleRecorder(Interface):
 
 
 class IRecoveringTransport(ILineTransport):
-    """The transport of a line that may be lost for a while, in which input is discarded."""
+    """The transport of a line that may be lost for a while. Input is discarded meanwhile."""
 
     outage = Attribute("Why the line is lost at present (str); empty while it works.")

@@ -283,7 +283,7 @@ class Viewer:
 
     def ask(self) -> bool:
         """
-        Find out when everything has arrived that the client has sent until now.
+        Find out when all input that the client has sent until now has arrived.
 
         :return: whether :meth:`answered` follows, as soon as there is a stream: the client can resume.
         """

@@ -180,7 +180,7 @@ class Viewers:
         """The offset of the present boot, if sessions of an earlier process may know another boot."""
         if self._console.is_new_boot:
             return self._console.boot_offset
-        # A machine that survived the earlier process may have started again while that was running.
+        # A machine that survived the earlier process may have started again during that process.
         boots = self._console.journal.boots()
         return boots[-1].offset if boots and boots[-1].number > 1 else None
 
@@ -360,7 +360,7 @@ def missing_people(sessions: Collection[Attendant]) -> str:
     A policy may require several people before a machine gets input (the rule of four eyes).  Every
     session counts, whatever its right, but only by its user's name: two sessions of one user are
     one person, and users without a name do not count.  The number is that of the writers' terms; if
-    they differ, the strictest count, since it is the machine that the policy protects.  The terms
+    they differ, the strictest count, since the policy protects the machine.  The terms
     of observers do not count: they have no input to withhold.  A session whose connection is lost
     is not a person either: nobody sees what the machine prints.
     """

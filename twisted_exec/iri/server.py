@@ -73,8 +73,8 @@ class CallLimits:
     :ivar connections: to a UNIX socket; further ones are closed.
     :ivar calls: further ones fail with ``RESOURCE_EXHAUSTED``.
     :ivar changes: calls that change something and may take long; further ones fail with 429.  It is
-        lower than the number of threads, so that read-only calls, with which a poollet checks that the
-        runtime is alive, never wait for them.
+        lower than the number of threads, so that a poollet's checks of the runtime, read-only
+        calls, never wait for them.
     """
 
     connections: int = MOST_CONNECTIONS

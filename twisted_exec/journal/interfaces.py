@@ -157,7 +157,8 @@ class IJournal(Interface):
         """
 
     def line_start(offset: int) -> int:
-        """Return where the line around ``offset`` begins, or ``start`` if that was discarded."""
+        """Return the beginning of the line around
+        ``offset`` begins, or ``start`` if that was discarded."""
 
     def time_at(offset: int) -> int:
         """

@@ -6,8 +6,8 @@ stored once for any number of readers.
 
 The newest output is in memory.  With a disk, everything is soon in files as well, and memory has only
 what they lack, and what readers are likely to want next; an idle journal has nothing in memory.  If the
-disk fails or does not answer, the journal continues in memory, and writes what is left of that when the
-disk works again; the rest becomes a gap.  The line never waits.
+disk fails or does not answer, the journal continues in memory, and writes the remaining output
+when the disk works again; the rest becomes a gap.  The line never waits.
 """
 
 from __future__ import annotations

@@ -448,7 +448,7 @@ EVENT_REASON = "LeaderElectionFailed"
 @implementer(ILeader)
 class LeaderServices(Service):
     """
-    Services that run while this replica is elected, or while this service runs.
+    Services that run with this service, some only on the elected replica.
 
     :param make: creates the services for a term.
     :ivar services: the running services.

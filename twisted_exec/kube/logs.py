@@ -43,7 +43,7 @@ class MachineLog:
 
     :param server: the endpoint, instead of the one that ``config`` names.
     :param among: as of :class:`~twisted_exec.kube.console.ConsoleOptions`.
-    :param resource: that of the object whose log it is, if it is not a machine.
+    :param resource: the object of the log, if it is not a machine.
     :param agent: the ``User-Agent``; ASCII.
     :param lost: called at the start of each outage with the reason, and with ``None`` at its end.
     """

@@ -188,7 +188,7 @@ def gate_of(
 def proxy_of(
     gate: Gate, proxies: RequestHeaderAuthenticator | None
 ) -> Callable[[Request], Deferred[str]]:
-    """Return a function that authenticates a proxy, which may end the sessions that it opened."""
+    """Return a function that authenticates a proxy: a proxy may end its own sessions."""
 
     def name(request: Request) -> str:
         credentials = gate.credential_headers.take_from(request)
@@ -298,7 +298,7 @@ class ExecLocator:
         """
         Return the location of the console, according to the runtime at this moment.
 
-        :param is_open: for a session that is open already, which may wait until the machine is on.
+        :param is_open: for an open session, which may wait until the machine is on.
         """
         try:
             target = await self._in_time(Deferred.fromCoroutine(self._target(subject)), is_open)

@@ -279,7 +279,7 @@ class Shipper:
         )
 
     def _note_partial(self, source: ShippedJournal) -> None:
-        """Remember that the journal ends with text without a newline, and since when."""
+        """Remember since when the journal has ended with text without a newline."""
         end = source.journal.end
         if source.read >= end:
             source.partial_end = -1

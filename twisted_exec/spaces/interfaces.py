@@ -34,8 +34,7 @@ class SpaceName:
 @dataclass(frozen=True)
 class Waiting:
     """
-    A Space that exists but has not been reachable since the program started, or since its last
-    connection ended.
+    A Space that exists but was not reachable yet, or not again after its last connection ended.
 
     :param why: human-readable reason.
     :param credentials: the Space names a Secret for our viewpoint: it was reachable once, or soon

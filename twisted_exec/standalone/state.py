@@ -20,7 +20,7 @@ The directory is private, locked while the program runs, and has a version numbe
 The certificates (:func:`prepare`) are created once and renewed in time.  They are the same files
 that ``twisted-exec pki`` creates for separate programs, issued for loopback.  A certificate is
 renewed when it expires within :data:`RENEW_DAYS`, is unreadable, or was not issued by the authority
-next to it.  When an authority nears its expiry, a new one signs, and the old one stays trusted
+next to it.  Near an authority's expiry, a new authority signs. The old authority stays trusted
 until it expires, so that connections survive.  The services reload replaced files by themselves.
 """
 

@@ -383,8 +383,8 @@ class IResumableAttachment(ITermsAttachment):
         """
         The position of the oldest output that the session may have (:class:`Position`).
 
-        A user who may open consoles may not always read logs, so no session continues at an older
-        position than that at which it began.  A runtime that lets a session go on after a restart
+        Not every user with a right to consoles may read logs, so no session continues at an older
+        position than that of its beginning.  A runtime that lets a session go on after a restart
         stores this with the session, and sets it in the new attachment before ``resumed``.
         """
     )

@@ -217,7 +217,7 @@ def unanswered_seconds(transport: object) -> float:
     """
     Return for how long the other kernel has not answered, although data was sent to it again.
 
-    0 if it answers, if nothing is sent, and for a transport that is no TCP connection.
+    0 if it answers, without data to send, and for a transport that is no TCP connection.
     """
     return unanswered(tcp_info(transport))
 

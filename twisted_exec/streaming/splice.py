@@ -131,8 +131,8 @@ class SpliceEnd(Protocol):
 
     def resumeProducing(self) -> None:
         self._full = False
-        # While the hop has paused the user, the machine's transport must not resume that user,
-        # although its buffer is no longer full.
+        # While the hop has paused the user, the machine's transport must not resume the user, even
+        # with room in its buffer.
         if not self._withheld:
             self.transport.resumeProducing()
 

@@ -1,5 +1,5 @@
 """
-Time limits that end for peers that are silent, and not for peers that are slow.
+Time limits that end for silent peers, and not for slow peers.
 
 A host may have so little CPU time that each of a thousand requests takes minutes, while the host works
 all the time.  A limit on one request alone would fail most of them.  So a limit counts from the last

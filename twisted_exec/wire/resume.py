@@ -443,8 +443,8 @@ class OpenRecording:
     A recording of the console that goes on.
 
     :param input: ``none``, ``masked`` or ``all``.
-    :param user: the user who asked for it, or whose session was the first that a policy wants recorded;
-        empty if unknown.
+    :param user: the user who asked for it, or the user of the first session that a policy wants
+        recorded; empty if unknown.
     """
 
     input: str

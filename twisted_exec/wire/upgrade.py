@@ -420,7 +420,7 @@ def negotiate(offered: Iterable[bytes], ours: Sequence[str]) -> str | None:
 
 def is_answer(answered: Headers, offered: Headers) -> bool:
     """
-    Return whether a 101 names a subprotocol that the request offered, if it offered any.
+    Return whether a 101 names a subprotocol of the request's offer, if there is an offer.
 
     Servers that know none of them may accept without one; clients then hang up.
     """

@@ -6,8 +6,8 @@ whenever a policy, a label or a request changes.  Policies only restrict: a user
 permission for the console.
 
 Hours of a policy are times of the week in a time zone.  They are intervals between two moments, so a
-day on which the clocks change is simply shorter or longer.  A time that the clocks skip is read as if
-they had not changed yet, and of a time that occurs twice the first one counts, as in :mod:`zoneinfo`.
+day on which the clocks change is simply shorter or longer.  A time that the clocks skip is read as
+if they had not changed yet. If a time occurs twice, the first counts, as in :mod:`zoneinfo`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Hours:
     def __init__(self, windows: Sequence[Window], zone: tzinfo) -> None:
         self._windows, self._zone = tuple(windows), zone
         self._cache = (0.0, 0.0, False)
-        """Since when and until when the hours are open or closed, and whether they are open."""
+        """Beginning and end of the present state of the hours, and whether they are open."""
 
     def closes(self, now: float) -> float | None:
         """

@@ -3,7 +3,7 @@ Copies of the host's admission objects: configurations, policies, and labels of 
 
 Each kind is listed once and then watched.  Until the first list is complete the server does not
 know which webhooks apply, so requests wait for a while and then fail; admission is never skipped.
-A kind that the host does not serve counts as empty while that lasts.
+A kind counts as empty while the host does not serve it.
 """
 
 from __future__ import annotations

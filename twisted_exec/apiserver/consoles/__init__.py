@@ -1,3 +1,3 @@
 """
-Consoles of Machines: where a stream goes, who may open it, its ConsoleSession, and when it ends.
+Consoles of Machines: the route, permission, ConsoleSession and end of each stream.
 """

@@ -1,8 +1,8 @@
 """
 Admission of ConsoleRequests and ConsoleRecordings, and of labels that select ConsolePolicies.
 
-The server itself records who asks for a console, who approves a ConsoleRequest, and which machine
-and pool a ConsoleRecording belongs to.  An object of a user that names a machine needs the right to
+The server itself records the user of a ConsoleRequest, its approver, and the machine and pool of a
+ConsoleRecording.  An object of a user that names a machine needs the right to
 see that machine.
 
 Users who edit machines cannot take them out of ConsolePolicies, and cannot change or delete the
@@ -71,7 +71,7 @@ class RequestRights(StoreFollower):
     """
     Admission of ConsoleRequests.
 
-    A request is for the user who creates it and for the machine that has the name at that moment.
+    A request is for its creator, and for the machine that has the name at that moment.
     An approver is another person: not the user of the request, and not a user who impersonates
     either of the two.  Neither of them is a ServiceAccount, because users who edit a namespace can
     create tokens for its ServiceAccounts, and so could be both.  An approver may ``drive`` the

@@ -260,7 +260,7 @@ class MachineLocator:
         self, context: RequestContext, machine: Object, demand: Demand, problem: BaseException
     ) -> None:
         """
-        Record that a session was refused because it cannot be recorded, if that is why.
+        Record a refusal whose reason is that the session cannot be recorded.
 
         The user's message names the policies, too.
         """
@@ -301,7 +301,7 @@ class MachineLocator:
         """
         Return the machine.
 
-        :param is_open: for a session that is open already, which may wait until the machine is on.
+        :param is_open: for an open session, which may wait until the machine is on.
         """
         machine = await self._parts.storage.get(
             self._dialect.workload, target.namespace, target.name
@@ -436,7 +436,7 @@ class ConsoleRefusals:
 
     def by_policy(self, kind: Kind, machine: Object, subject: Subject, message: str) -> None:
         """
-        Record that a policy refused a user, unless that was recorded a short time ago.
+        Record that a policy refused a user, at most once in a short time.
 
         :param message: of the refusal; it names the policy.
         """
@@ -447,7 +447,7 @@ class ConsoleRefusals:
 
     async def takeover(self, kind: Kind, subject: Subject, message: str) -> None:
         """
-        Record that a take-over was denied, unless that was recorded a short time ago.
+        Record that a take-over was denied, at most once in a short time.
 
         :param message: of the refusal.
         """

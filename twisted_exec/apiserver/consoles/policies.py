@@ -568,7 +568,7 @@ class Reservation:
         self._writing.addCallback(lambda _: self.opened())
 
     async def _give_back(self) -> None:
-        """Remove the session from its approval, unless that is still for the session which it resumes."""
+        """Remove the session from its approval, unless the approval is for the resumed session."""
         for _ in range(_ATTEMPTS):
             request = await self._reservations.read(self._request)
             status = {} if request is None else request["status"]

@@ -217,7 +217,7 @@ class SessionRecord:
 
 
 def is_absent(obj: Object) -> bool:
-    """Return whether an object is that of a session whose user may still come back."""
+    """Return whether the user of an object's session may still come back."""
     status = obj.get("status", {})
     return "awaySince" in status and "endedBy" not in status
 
@@ -268,9 +268,9 @@ class ForeignObjects:
     """
     The objects of other servers, as one server knows them.
 
-    Clocks of servers need not agree: each server notes by its own clock when an object last
-    changed, and deletes other servers' objects that miss their renewals for the time that they
-    state.  The only server of a store deletes what an earlier process left when it starts, except
+    Clocks of servers need not agree: each server notes each object's last change by its own clock.
+    It deletes other servers' objects that are not renewed in the time that they state.
+    The only server of a store deletes what an earlier process left when it starts, except
     for the objects of predecessors that may still have sessions
     (:mod:`twisted_exec.storage.handover`).  They are servers of the same store: they renew their
     objects, learn of deletions, and expire as others do.

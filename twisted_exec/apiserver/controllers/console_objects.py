@@ -169,7 +169,7 @@ class ConsoleRecordingsController(ExpiryController):
     It ends recordings whose sessions or machine are gone, and deletes them after their retention.
 
     A recording that the server made for sessions ends a while after the last session at its
-    machine, so that a user who comes back within that time goes on with it.  Which policy or user
+    machine. A user who comes back earlier continues it.  Which policy or user
     needs it is not known here, and does not matter: as long as there are sessions, it goes on.
 
     :param storage: started before this service is.

@@ -538,8 +538,8 @@ def _sized(obj: Object, draft: Draft, options: WriteOptions) -> Object:
 
 def check_size(obj: Object, *, applied: bool = False) -> None:
     """
-    Check the size of an object.  An object that is too large loses its ``managedFields`` if that is
-    enough: without apply they can be dropped.
+    Check the size of an object.  An object that is too large loses its ``managedFields`` if it
+    then fits: without apply they can be dropped.
 
     :param applied: this is an apply, which needs them.
     :raises RequestEntityTooLarge: more than 1 MiB as JSON, or more values than a body may have.

@@ -265,7 +265,7 @@ class Expect(Script):
 
     def _finish(self, last: object) -> None:
         if isinstance(last, bytes):
-            # As with a pipe, whose input is sent, and whose output is printed until the machine is quiet.
+            # As with a pipe: the input is sent, and the output printed until the machine is quiet.
             self.is_over = True
             if self._session is not None:
                 self._session.input_ended()

@@ -214,7 +214,7 @@ class TypedSessions:
 
     @property
     def recorded(self) -> dict[int, str]:
-        """For whom consoles are recorded that get keys, and which input, by index."""
+        """The recordings of the consoles that get keys: user and input, by index."""
         sessions = self._sessions.items()
         return {
             index: each.recorded for index, each in sessions if each.recorded and not each.problem

@@ -1,5 +1,5 @@
 """
-A kubeconfig that reloads when its files change, or files that it names.
+A kubeconfig that reloads when its files, or files that it names, change.
 
 Credentials are renewed by replacing files; a program with open sessions must not restart for that.
 Files that cannot be used (half written, or a new certificate with the old key) change nothing: the

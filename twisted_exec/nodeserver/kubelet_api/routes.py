@@ -17,8 +17,8 @@ exist; the server asks a leaf only for Pods of the root.
 A leaf's refusals are of two kinds.  If it concerns the request (no such container, too many
 requests), the user gets it unchanged, since a kubelet would say the same.  If it concerns *our
 credentials*, it must not be passed on: a 401 would tell the root's API server that its own
-credentials are bad, and its operator would mend the wrong ones.  That becomes a 502 that says what
-to mend, and where.
+credentials are bad, and its operator would mend the wrong ones.  That becomes a 502 whose message
+names the remedy.
 
 Requests to a kubelet are translated into requests to an API server (:func:`parse`).  The root's
 kube-apiserver addresses a kubelet; a leaf has an API server.  Both mean the same, but a kubelet
@@ -261,7 +261,8 @@ class Hop:
 
     def check_reason(self, context: RequestContext) -> None:
         """
-        Check that a session that can change something has a declared reason, if that is required.
+        Check that a session with rights to change something has a declared reason, if reasons are
+        required.
 
         :raises Forbidden: it has none.
         """

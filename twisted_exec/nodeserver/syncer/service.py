@@ -79,7 +79,7 @@ class Syncer(Service):
         )
 
     def _slice(self) -> Callable[[], bool]:
-        """Return a function that tells whether the slice that begins now is over."""
+        """Return a function that tells whether the slice of time from now is over."""
         end = self._clock.seconds() + SLICE_SECONDS
         return lambda: self._clock.seconds() >= end
 

@@ -187,7 +187,7 @@ def _creating(
 
 
 def _is_status_outdated(machine: Object) -> bool:
-    """Return whether the status describes a machine that does not exist, or problems that are over."""
+    """Return whether the status describes a missing machine, or problems that are over."""
     status = machine.get("status") or {}
     return bool(status.get("conditions")) or status.get("state", "Pending") != "Pending"
 

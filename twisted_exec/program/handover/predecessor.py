@@ -133,7 +133,7 @@ class Predecessor:
         It stops the processes before it if they are its own.  Otherwise the predecessor goes on, with
         the listening sockets.
         """
-        # The predecessor leaves when it reads that, although it may not have said so yet.
+        # The predecessor leaves when it reads that, perhaps before it says so.
         if self._is_ready:
             self._claim()
         elif self._unclaimed is not None:

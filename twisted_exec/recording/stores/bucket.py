@@ -35,7 +35,7 @@ _PARAMETERS = ("endpoint", "region", "style", "ca", "credentials")
 _REGION = "us-east-1"
 _PROFILE = "default"
 
-# Neither needs to be percent-encoded, so that the path that is signed is the path that is sent.
+# Neither needs to be percent-encoded, so the signed path is the sent path.
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _PREFIX_CHARACTERS = 500

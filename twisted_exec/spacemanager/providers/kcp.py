@@ -410,7 +410,7 @@ class KcpProvider(CoroutineProvider):
         self._hints.follow(parent, self._shown(parent))
 
     def _forget(self, parent: str) -> None:
-        """Drop an absent parent, unless it is configured, since that may still be created."""
+        """Drop an absent parent. A configured parent stays: it may still be created."""
         if parent not in self._configured:
             self._hints.forget(parent)
             self._parents.discard(parent)

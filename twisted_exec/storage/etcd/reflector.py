@@ -302,7 +302,7 @@ class EtcdReflector:
         self.trouble = why or "does not answer"
 
     def _others_to_ask(self) -> bool:
-        """Return whether there are members that have not been tried since the failure."""
+        """Return whether some members were not tried since the failure."""
         return 0 < self._failures < len(self._target.endpoints)
 
     def _out_of_trouble(self) -> None:
@@ -399,7 +399,7 @@ async def _any_key(client: EtcdClient, keys: Keys) -> bytes | None:
 
 
 async def _check_outside(client: EtcdClient, keys: Keys) -> None:
-    """Check that our prefix is not below that of another store, which would see our keys."""
+    """Check that our prefix is not below that of another store: that store would see our keys."""
     outer = keys.prefix.rpartition("/")[0]
     while outer:
         marker = Keys(outer).marker
@@ -633,7 +633,6 @@ class Compaction:
             self._turns = kvs[0].version if kvs else 0
             return
         self._turns += 1
-        # That of one interval ago, so that a server that was disconnected for less can resume its
-        # watch.
+        # That of one interval ago, so that a server can resume its watch after a shorter outage.
         if revision:
             await self._client.write(COMPACT, pb.CompactionRequest(revision=revision))

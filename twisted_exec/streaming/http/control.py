@@ -163,7 +163,7 @@ class ControlRequests:
         self._recent: deque[float] = deque(maxlen=BUSY_REQUESTS)
         """When the last requests were sent."""
         self._silent: dict[object, float] = {}
-        """When hops were found silent that have answered nothing since then."""
+        """When silent hops were found silent, until they answer."""
 
     def send(
         self,

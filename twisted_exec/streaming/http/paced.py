@@ -129,7 +129,7 @@ class Paced:
             self._turn = None
 
     def evict(self) -> None:
-        """Cut a client that does not read while others need memory, or whose response failed."""
+        """Cut a client whose response failed, or that does not read while others need memory."""
         self.gone = True
         self.abort()
         self.finish()

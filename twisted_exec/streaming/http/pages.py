@@ -79,7 +79,7 @@ def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> Non
 
 def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) -> None:
     """
-    Refuse the request from now on so that its page can read why, if it is that of a page.
+    Refuse a page's request from now on so that the page can read the reason.
 
     :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`.  Pages of other sites
         get an ordinary refusal, which they cannot read.

@@ -160,7 +160,7 @@ class Pings:
 
     @property
     def overdue_seconds(self) -> float:
-        """The time for which a ping has waited, if that is suspiciously long; otherwise 0."""
+        """The time for which a ping has waited, if suspiciously long; otherwise 0."""
         if self._pinged_at is None or self._is_paused or self._carrier is None:
             return 0.0
         waits_seconds = self._clock.seconds() - self._pinged_at
@@ -500,7 +500,7 @@ class ConsoleClient:
 
     @property
     def overdue_seconds(self) -> float:
-        """The time for which a ping has waited, if that is suspiciously long; otherwise 0."""
+        """The time for which a ping has waited, if suspiciously long; otherwise 0."""
         return self._pings.overdue_seconds
 
     def hand_over(self, user: ConsoleUser) -> None:

@@ -4,8 +4,8 @@ The machine's end of a console whose client can come back after a loss of the co
 Beside the output it sends marks (:mod:`twisted_exec.wire.resume`).  The first one says how much
 input is settled, so that the client of a resumed session knows what to send again.
 
-A connection is *lost* when it ends before the client's Close, unless the session was ended for a
-reason that is not the console's.  So the status of a console that has ended may be lost, too, and
+A connection is *lost* when it ends before the client's Close, unless another reason than the
+console's ended the session.  So the status of a console that has ended may be lost, too, and
 the user may come back for it.
 """
 

@@ -182,7 +182,7 @@ class ResumingClient:
 
     @property
     def overdue_seconds(self) -> float:
-        """The time for which a ping has waited, if that is suspiciously long; otherwise 0."""
+        """The time for which a ping has waited, if suspiciously long; otherwise 0."""
         stream = self._present
         return stream.overdue_seconds if stream is not None else 0.0
 

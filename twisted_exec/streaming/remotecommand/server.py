@@ -78,7 +78,7 @@ __all__ = [
 
 
 _STATUS_SECONDS = 5.0
-"""How long a session that has ended waits, if its connection is lost, for a user who lacks the status."""
+"""How long an ended session with a lost connection waits for a user who lacks the status."""
 
 
 def serve(

@@ -1,9 +1,9 @@
 """
 Logs that continue when the hops behind this hop are lost.
 
-A framed log (:mod:`twisted_exec.wire.log_frames`) has the offset of each piece.  When its response is
-cut off, because a runtime or a poollet was killed or restarted, the reader of the frames opens the
-log again at that offset.  The user sees a pause, and neither a lost nor a repeated byte.
+A framed log (:mod:`twisted_exec.wire.log_frames`) has the offset of each piece.  When a killed or
+restarted runtime or poollet cuts the response off, the reader of the frames opens the log again at
+that offset.  The user sees a pause, and neither a lost nor a repeated byte.
 
 A response that ends properly is complete.  A refusal that waiting does not change ends the log; all
 others are retried for a minute.
