@@ -34,7 +34,7 @@ _WAITING_WRITES = 10_000
 class LogStorage(HistoryStorage):
     """
     :param log: ``lines()`` returns all lines; ``append(line)`` returns a Deferred that fires when
-        the line is durable, and fails with ``OSError`` if it was not written.
+        the line is durable.  It fails with ``OSError`` without a write.
     """
 
     exclusive = True  # no other server writes to this log
