@@ -240,7 +240,7 @@ _LEAF, _MAP, _LIST = "leaf", "map", "list"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Paths that only the new value has, that differ, and that only the old value has."""
+    """Three sets of paths: added by the new value, different, and only in the old value."""
 
     added: FieldSet = field(default_factory=dict)
     modified: FieldSet = field(default_factory=dict)

@@ -29,7 +29,7 @@ class RefusalLimit:
         self._limit = WindowLimit[tuple[str, ...]](seconds, window_seconds=EVERY_SECONDS)
 
     def is_due(self, subject: Subject) -> bool:
-        """Return whether there was no report a short time ago; if so, count this one."""
+        """Return whether there was no report a short time ago; if so, count this report."""
         return self._limit.allows(
             (
                 subject.resource,
@@ -52,7 +52,7 @@ class TakeoverDenials:
         self._trail, self._limit = trail, limit
 
     def is_due(self, subject: Subject) -> bool:
-        """Return whether to record this one; ask once for each."""
+        """Return whether to record this denial; ask once for each denial."""
         return self._limit.is_due(subject)
 
     def record(

@@ -88,7 +88,7 @@ def painter(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
     """
     Return the function that colours texts for a stream.
 
-    There are no colours if the stream is not a terminal, if ``NO_COLOR`` is not empty, or if ``TERM``
+    There are no colours without a terminal, if ``NO_COLOR`` is not empty, or if ``TERM``
     is ``dumb``.
     """
     wants_colours = not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"

@@ -2,7 +2,7 @@
 The input of one session: whether it reaches the machine, and what its user reads if it does not.
 
 Input is discarded while the session is an observer, while a ConsolePolicy misses people or a recording,
-while the line is lost, and while what arrives may have been typed before the machine started again.
+while the line is lost, and while it may be older than the machine's start.
 The user reads the reason once, and again when it has changed.
 """
 
@@ -171,7 +171,7 @@ class ViewerInput:
     @property
     def is_discarded(self) -> bool:
         """
-        True if input is to be read even while the line accepts none, because it is discarded at once.
+        True while input is discarded at once: then it is read even if the line accepts none.
 
         So withheld input is not sent when more people have come, nor input for a line that has ended.
         """

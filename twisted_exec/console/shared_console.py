@@ -8,8 +8,8 @@ journal, from which each viewer reads at its own pace:
   A machine's serial line is never paused.
 * A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number
   of missed bytes.  It delays no other viewer and has no buffer of its own.
-* A viewer whose stream is lost does not skip, neither while it is away nor, when it is back, until
-  it has read everything.  A journal on disk has all of that; one in memory retains 1 MiB for it.
+* A viewer with a lost stream does not skip, neither while it is away nor later, until it has read
+  everything.  A journal on disk has all of that; one in memory retains 1 MiB for it.
 
 Input of writers (:mod:`.floor`) goes to the line if enough people are connected
 (:func:`.viewers.missing_people`).  All viewers' input is paused while the line accepts no more,

@@ -283,7 +283,7 @@ class Viewer:
 
     def ask(self) -> bool:
         """
-        Find out when all input that the client has sent until now has arrived.
+        Find out when all input of the client until now has arrived.
 
         :return: whether :meth:`answered` follows, as soon as there is a stream: the client can resume.
         """
@@ -368,7 +368,7 @@ class Viewer:
         """Wait for the stream of a session that goes on from an earlier process."""
         self.input.resume_waiting()
         if not self.is_away:
-            # Other users notice nothing of the change of the process if this one is back soon.
+            # Other users notice nothing of the change of the process if this user is back soon.
             self._return = self._console.clock.callLater(_RETURN_SECONDS, self._not_back)
 
     def _not_back(self) -> None:

@@ -5,8 +5,9 @@ A directory is named like the key of its journal.  It has the segments of the jo
 the machine is deleted; both are removed later.
 
 The file ``run`` tells whether the last run of the program lost output in a power cut.  Each start has a
-number.  A run that did not stop cleanly, on a kernel that has been booted since, ended by a power cut:
-output that viewers saw in its last seconds may not be on the disk.  The same is true if its file in
+number.  A run without a clean stop, before the last boot of the kernel, ended by a power cut:
+output of its last seconds may not be on the disk, although viewers saw it.
+The same is true if its file in
 memory (:mod:`.front`) is gone.
 """
 

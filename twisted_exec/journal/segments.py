@@ -374,7 +374,7 @@ class OpenSegment:
             except (Damaged, OSError) as error:
                 if isinstance(error, OSError) and is_passing(error):
                     raise
-                break  # blocks before this one become one large block
+                break  # blocks before this block become one large block
             blocks.append((position, first, newlines, time_ns))
             # A damaged record must not lead in a circle.
             position = previous if previous < position else 0

@@ -189,8 +189,8 @@ class IResumableProtocol(Interface):
         The session goes on.
 
         :param seconds: since :meth:`outage`.
-        :param uncertain: bytes of input, BREAKs and other requests that are dropped, because the
-            machine may have received them already, and those behind them, which were never sent.
+        :param uncertain: number of dropped bytes of input, BREAKs and other requests: those that
+            the machine may have received already, and all behind them.
         """
 
     def notice(text: str) -> None:

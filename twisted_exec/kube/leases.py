@@ -472,7 +472,7 @@ class LeaderServices(Service):
 
     def elected(self) -> None:
         """As :meth:`ILeader.elected`."""
-        # New ones for each term: state from an earlier term is out of date.
+        # New services for each term: state from an earlier term is out of date.
         self.services = self._make()
         for each in self.services:
             try:

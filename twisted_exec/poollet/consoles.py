@@ -600,7 +600,7 @@ class Denials:
         self._denials = TakeoverDenials(sessions.trail, RefusalLimit(seconds))
 
     def is_due(self, subject: Subject) -> bool:
-        """Return whether to record this one; ask once for each."""
+        """Return whether to record this denial; ask once for each denial."""
         return self._denials.is_due(subject)
 
     def record(self, subject: Subject, machine: Object | None, message: str) -> None:

@@ -18,8 +18,8 @@ The configuration file of ``exec-runtime``: the machine classes of this host.
       journal: {days: 7, size: 16Mi}
       answer_queries: false    # default: true for serial lines
 
-Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; whether the host
-*has* everything that a class needs is checked when the runtime starts.
+Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; the start of the
+runtime checks whether the host *has* everything that a class needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Changes of volumes and network interfaces of machines.
 
-A change goes into the machine's spec, which takes effect at the next start; a machine that is on is
+A change goes into the machine's spec, which takes effect at the next start; a running machine is
 changed immediately if its run supports that.  The driver decides which volumes and interfaces its
 classes support.
 """

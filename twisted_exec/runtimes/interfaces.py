@@ -262,7 +262,7 @@ class IReleasable(Interface):
         """
         Disconnect from the machine, which continues without the runtime.
 
-        :return: input that the machine has not got and that nothing else keeps, for a runtime that
+        :return: input that only this run keeps and the machine has not got, for a runtime that
             continues at once; ``None`` for none.
         """
 

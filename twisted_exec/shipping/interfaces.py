@@ -42,8 +42,7 @@ class ShippedLine(NamedTuple):
     :param time: when its first byte was printed, in nanoseconds since the epoch.
     :param boot: number of the machine's boot; 0 if unknown.
     :param text: without its newline.
-    :param missing: for a gap, the number of bytes that the journal lacks, or ``None`` if that is
-        unknown; 0 for a line.
+    :param missing: for a gap, the number of missing bytes, or ``None`` if that is unknown; 0 for a line.
     """
 
     offset: int

@@ -29,7 +29,7 @@ class ShippedJournal:
     :ivar accepted: offset after the lines that the receiver has accepted.
     :ivar settling: :attr:`accepted` when the last settling began.
     :ivar saved: offset in the cursor.
-    :ivar waiting_since: when the oldest line that is not accepted was printed, in nanoseconds since
+    :ivar waiting_since: the time of the oldest line that is not accepted, in nanoseconds since
         the epoch; 0 if there is none.
     :ivar partial_end: end of the journal when it ended with a line without a newline; else -1.
     :ivar partial_due: when that text counts as a line, by the reactor's clock.

@@ -169,7 +169,7 @@ class IRotatesCredentials(Interface):
 
     def rotate(physical: Physical) -> Deferred[None]:
         """
-        Create new credentials for a physical space.  The old ones stay valid for their current
+        Create new credentials for a physical space.  The old credentials stay valid for their current
         users, as long as the provider's rules allow.
 
         :return: fires when :meth:`ISpaceProvider.get` returns the new credentials.

@@ -227,7 +227,8 @@ async def _of_provider(hub: IKubeClient, name: str, provider: str) -> FoundSpace
     """
     Return the Space of a provider, or the imported one in the namespace of this name.
 
-    A user needs access to the right namespace only, so a refusal in the other one does not matter.
+    A user needs access to the right namespace only, so a refusal in the other namespace does not
+    matter.
     """
     own, refusal = namespace_of(provider), None
     for namespace in (own, provider):

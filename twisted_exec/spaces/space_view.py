@@ -58,8 +58,8 @@ class Directory(Generic[_T]):
         Return the Space with a name.
 
         :param provider: name of a SpaceProviderDesc, or the namespace of an imported Space; empty
-            means the provider called ``default`` if that has the Space, else the only one that has
-            it.
+            means the provider called ``default`` if that has the Space, else the only provider
+            with it.
         :raises NotFound: there is no such Space.
         :raises Conflict: several providers have a Space of this name.
         """

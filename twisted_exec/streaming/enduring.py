@@ -4,7 +4,7 @@ A stream at the machine's end that outlives its connection to the previous hop.
 Clients of Kubernetes cannot resume a session.  But the hop that they are connected to can go on
 with the raw bytes behind their back when a hop between it and the machine dies: it *rejoins* the
 stream over a new connection (:mod:`twisted_exec.wire.resume`), and both ends send again what the
-other one has not received.
+other end has not received.
 
 :class:`EnduringStream` is the transport of the protocol that decodes the stream, which does not
 notice the change.  It keeps what it has sent until the client's answer to a ping shows that
@@ -168,7 +168,7 @@ class EnduringStream:
 
     def _lost(self, connection: _Connection, reason: Failure) -> None:
         if connection is not self._connection:
-            return  # another one has replaced it
+            return  # another connection has replaced it
         self._connection = None
         if self._is_closing or not self._wait_seconds:
             self._over(reason)

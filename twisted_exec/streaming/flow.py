@@ -67,7 +67,7 @@ def unread(transport: Any, protocol: IProtocol, data: bytes, *, later: bool = Fa
     """
     Deliver bytes to the transport's protocol again, before all others that were received.
 
-    Our transports do so in turns, and not while they are paused; others at once.
+    Our transports do so in turns of the reactor, and not while they are paused; others at once.
 
     :param protocol: the transport's protocol.
     :param later: not in this turn of the reactor.

@@ -367,7 +367,7 @@ class ITermsAttachment(IAttachment):
         """
         The session is held to other terms from now on.
 
-        The first ones are :attr:`IAttachmentTransport.terms` at the time of ``attached``.
+        The first terms are :attr:`IAttachmentTransport.terms` at the time of ``attached``.
         """
 
 

@@ -1,9 +1,9 @@
 """
 Frame boundaries of streams that a hop forwards unread: WebSocket, SPDY, HTTP/2.
 
-A hop can insert a message of its own only between two frames.  A hop that has to end a session
-itself, because the next hop cannot do it (a cluster of another make), therefore tracks the
-frame headers of everything that goes to the user: eight bytes of each SPDY frame, two to ten of
+A hop can insert a message of its own only between two frames.  If the next hop cannot end sessions
+(a cluster of another make), the hop before it does so, and therefore tracks all frame headers on
+the way to the user: eight bytes of each SPDY frame, two to ten of
 each WebSocket frame.  It never looks at payloads.  In SPDY the final message also needs the id of
 the error stream, which one of the user's first frames names; after that frame the user's direction
 is no longer tracked.

@@ -5,8 +5,8 @@ A client *resumes* a session whose connection was lost.  A hop *rejoins* a lost 
 machine without its client noticing.
 
 A client that can resume sends the header ``X-Twisted-Exec-Resume`` with its request.  The first
-request says ``marks``; the request of a client that lost its connection has the key of that
-connection and the position at which output is to continue::
+request says ``marks``; a client that lost its connection sends the key of the connection and the
+position at which output is to continue::
 
     X-Twisted-Exec-Resume: marks
     X-Twisted-Exec-Resume: key=KEY; session=ID; epoch=EPOCH; from=OFFSET

@@ -69,8 +69,8 @@ class Terms:
     :param idle_seconds: longest time without input; 0 for any.
     :param until: when the session ends, in seconds since 1970; 0 for no such time.
     :param policy: the names of the ConsolePolicies, for messages.
-    :param recording: ``UID/INPUT``: the console accepts input only while it is recorded in the
-        ConsoleRecording with that UID, with at least that input (:data:`RECORDED_INPUT`).
+    :param recording: ``UID/INPUT``: the console accepts input only while the ConsoleRecording with
+        this UID records it, with at least this input (:data:`RECORDED_INPUT`).
         Empty if no recording is required.
     """
 

@@ -7,8 +7,8 @@ bits.  Control frames are short, and are parsed when they are complete; the anno
 checked before any payload is buffered.  Data frames can be 16 MiB long, so their payload is
 returned in pieces as it arrives.
 
-Parts of SPDY that Kubernetes does not use are read if Go reads them (SETTINGS, WINDOW_UPDATE,
-further HEADERS), and end the connection if Go ends it there (NOOP, CREDENTIAL, unknown types).
+Go decides about parts of SPDY that Kubernetes does not use: SETTINGS, WINDOW_UPDATE and further
+HEADERS are read, as by Go; NOOP, CREDENTIAL and unknown types end the connection, as in Go.
 
 Header blocks contain names and values.  All blocks of one direction form a single zlib stream,
 whichever SPDY stream they belong to.  Each ends with a sync flush, so that it can be read when its

@@ -287,7 +287,7 @@ def recorded_input(text: str) -> str:
     Return the input to record.
 
     :param text: empty for the default.
-    :raises BadRequest: the text is another one.
+    :raises BadRequest: the text is another text.
     """
     if text and text not in RECORDED_INPUT:
         raise BadRequest(

@@ -117,7 +117,7 @@ class Kind:
     :param fields: fields for field selectors, in addition to name and namespace.
     :param unconditional_update: ``resourceVersion`` is optional in updates.
     :param stored: false for reviews, which are answered and not stored, and for read-only kinds.
-    :param kept_as: the resource in the store, if it is another one.
+    :param kept_as: the resource in the store, if it differs.
     :param read_only: clients may only read; usually a view of objects of another kind.
     :param server_made: clients may only read and delete; the value is the error message for other
         verbs.

@@ -1,8 +1,8 @@
 """
 Copies of the host's admission objects: configurations, policies, and labels of namespaces.
 
-Each kind is listed once and then watched.  Until the first list is complete the server does not
-know which webhooks apply, so requests wait for a while and then fail; admission is never skipped.
+Each kind is listed once and then watched.  Before the first complete list the server does not know
+the webhooks. Requests then wait for a while and fail: admission is never skipped.
 A kind counts as empty while the host does not serve it.
 """
 

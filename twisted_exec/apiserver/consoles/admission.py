@@ -276,8 +276,8 @@ class RecordingRules:
     Admission of ConsoleRecordings.
 
     The server records the machine, its pool and the user.  A recording that a ConsolePolicy
-    required is changed and deleted only by users who may update that policy: those who edit or
-    administer a namespace are under its policies.
+    required is changed and deleted only by users with the right to update that policy: the editors
+    and administrators of a namespace are under its policies.
 
     The newest signed head is in the status, on another host than the recording.  It is proof
     against a person with control of the runtime's host only if it is never replaced by an earlier

@@ -206,8 +206,8 @@ class ConsolePolicies(StoreFollower):
     @as_deferred
     async def open(self, applicant: Applicant, machine: Object, right: Right) -> Admitted:
         """As :meth:`IConsolePolicies.open`."""
-        # A new session has used no approval, whatever its id: some callers choose that.  One that is
-        # resumed has, and its runtime will check that it is the same.
+        # A new session has used no approval, whatever its id: some callers choose that.  A resumed
+        # session has, and its runtime will check that it is the same.
         new_session = replace(applicant, session=applicant.resumes)
         deadline = self._clock.seconds() + WAIT_SECONDS
         while True:

@@ -1,9 +1,9 @@
 """
 The ConsoleRecordings that sessions need: those that are open, and new ones.
 
-Sessions at one machine share a recording.  The server notes in it that a session was opened, so that
-the controller, which ends recordings without sessions, cannot end it at the same moment: both writes
-depend on the version of the object.
+Sessions at one machine share a recording.  The server notes each opened session in it. The
+controller ends recordings without sessions, but not at the same moment: both writes depend on the
+version of the object.
 """
 
 from __future__ import annotations

@@ -339,7 +339,8 @@ class DeletedConsoles(ExpiryController):
     Creates and expires the DeletedConsoles of one server; runs on the leader only.
 
     An object is created when the deletion of the machine begins, because a machine without
-    finalizers is gone with the next event, and again, if it is missing, when the machine is gone.
+    finalizers is gone with the next event. A missing object is created again when the machine is
+    gone.
     A server that was down meanwhile finds the machines that still wait for their poollet; of others
     the output is not found.
 

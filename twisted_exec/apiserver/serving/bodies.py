@@ -339,7 +339,7 @@ class SharedEvents:
         self._latest: deque[SharedEvent] = deque(maxlen=_LATEST_CHANGES)
 
     def of(self, event: Event) -> SharedEvent:
-        """Return the one for a change."""
+        """Return the shared body for a change."""
         if self._latest and self._latest[-1].event is event:
             return self._latest[-1]
         shared = self._events.get(id(event))

@@ -302,7 +302,8 @@ class AuditRecord:
         return value if isinstance(value, str) else ""
 
     def number(self, key: str) -> float:
-        """Return a number; 0 if the record has none of that name, or one that no program writes."""
+        """Return a number; 0 without a number of that name, or with a number that no program
+        writes."""
         value = self.facts.get(key, 0)
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             return 0

@@ -95,7 +95,7 @@ class StyledText:
     """
     A part of a row with a style.
 
-    :param column: the first one, from 0.
+    :param column: the first tile, from 0.
     :param style: the sequence that sets it.
     """
 

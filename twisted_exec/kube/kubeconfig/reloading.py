@@ -1,5 +1,5 @@
 """
-A kubeconfig that reloads when its files, or files that it names, change.
+A kubeconfig that reloads after a change of its files, or of files that they name.
 
 Credentials are renewed by replacing files; a program with open sessions must not restart for that.
 Files that cannot be used (half written, or a new certificate with the old key) change nothing: the

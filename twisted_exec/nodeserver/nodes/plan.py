@@ -6,8 +6,8 @@ each change, so it keeps no memory.  A foreign Node is never touched: an annotat
 who keeps it.  A Node that Kosmos or an administrator has declared to stand for the
 leaf may be adopted.
 
-Kosmos's own controller sets a Node's port when it creates the Node, and where the Node stands for a
-single node copies that node's port over it; it deletes by a name that no Node has
+Kosmos's own controller sets a Node's port when it creates the Node. If the Node stands for a
+single node, the controller copies that node's port over it. It deletes by a name that no Node has
 (``leaf_model_handler.go``, ``cluster_controller.go``).  This plan corrects the port again, and
 deletes by annotation.
 """

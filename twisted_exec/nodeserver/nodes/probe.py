@@ -2,8 +2,8 @@
 Probes: whether a console could be opened now, without opening one.
 
 Root to node server: we request a page of ours through the root's own ``nodes/NAME/proxy``.  The
-root then dials the address that the Node publishes, with the credentials that it uses for exec, and
-the page tells which node server answered.  A root refuses that to users without ``get nodes/proxy``
+root then dials the Node's published address, with its credentials for exec, and the page tells
+which node server answered.  A root refuses that to users without ``get nodes/proxy``
 and for addresses that are not global; then we dial the address ourselves and report the weaker
 result.
 

@@ -1,7 +1,7 @@
 """
 Status of a Node that stands for a leaf: addresses, conditions, and sums of the leaf's nodes.
 
-All functions are pure.  Those that aggregate the nodes of a leaf expect nodes that passed
+All functions are pure.  Functions that aggregate the nodes of a leaf expect nodes that passed
 :func:`trimmed` on arrival.
 
 Between two clusters more can fail than at a kubelet, so each section of the path to a console has a

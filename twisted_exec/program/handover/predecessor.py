@@ -30,7 +30,7 @@ VARIABLE = "TWISTED_EXEC_HANDOVER"
 
 class Predecessor:
     """
-    The process that this one replaces.
+    The process that this process replaces.
 
     :param end: this process's end of the channel.
     :ivar channel: the channel, once it is in a reactor.
@@ -193,7 +193,7 @@ def find_predecessor(environ: MutableMapping[str, str] = os.environ) -> None:
 
 
 def predecessor() -> Predecessor | None:
-    """Return the process that this one replaces."""
+    """Return the process that this process replaces."""
     return _predecessor
 
 

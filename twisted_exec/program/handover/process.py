@@ -511,8 +511,8 @@ def read_activity(pid: int) -> tuple[float, bool]:
     Return for how many seconds a process has run or waited for a processor, and whether it waits
     for a disk now.
 
-    The waiting, without which a process among many busy ones would look idle, is that of the first
-    thread, where programs start.  Kernels without it have the running.  Sources: proc(5), and the
+    The waiting is that of the first thread, where programs start; without it a process among many
+    busy processes would look idle.  Kernels without it have the running.  Sources: proc(5), and the
     kernel's ``Documentation/scheduler/sched-stats.rst``.
     """
     try:

@@ -6,7 +6,7 @@ library, and of this project only :mod:`.protocol` and :mod:`.command`, so it ta
 
 A *holding* is a descriptor under a name.  It is the master of a pseudo-terminal with a command that
 the keeper has started, or any terminal that a client has stored.  A holding that is not *kept*
-belongs to the client that started or took it, and is dropped with that client's connection.
+belongs to the client that started or took it, and is dropped with the client's connection.
 The hangup of its terminal then ends the command, as if the client itself had held the only master.
 
 No client can block the keeper: all its sockets are non-blocking.

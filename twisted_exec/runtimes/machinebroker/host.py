@@ -399,7 +399,7 @@ class SpaceTarget:
 
     The Space is looked up by name once and then fixed, even if another provider gets a Space of the
     same name.  With a provider, only the namespace of the Space is watched, so a broker needs no
-    access to others; which namespace that is, shows when the Space exists.  If it disappears and
+    access to others. The namespace is known once the Space exists.  If it disappears and
     returns, it is another server, and the broker's watches restart.  New credentials do not change
     the target: existing streams continue.
 

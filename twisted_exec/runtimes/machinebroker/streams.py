@@ -9,7 +9,7 @@ the token only says who that is.
 
 ``DELETE`` of the same path ends a console with a reason, as at any runtime.  If several replicas
 share an address, a replica without the session forwards the request to the target, which knows the
-session by its id, and by the identity of the broker that opened it; all replicas have the same
+session by its id and by the identity of its broker; all replicas have the same
 identity.
 """
 

@@ -699,8 +699,8 @@ class SerialConnection:
         """
         Create the file and the FIFO of a machine that outlives the runtime.
 
-        :return: the FIFO's descriptor; ``None`` if the machine has none, or if the disk is full, which
-            only costs output.
+        :return: the FIFO's descriptor; ``None`` without a FIFO, or with a full disk, which only
+            costs output.
         """
         if self._log is None:
             return None

@@ -592,7 +592,7 @@ class Absences:
     ) -> None:
         self._clock, self._seconds = clock, seconds
         self._most, self._most_of_user = most, most_of_user
-        self._until: dict[Absentee, float] = {}  # the one that ends first is first
+        self._until: dict[Absentee, float] = {}  # the session that ends first is first
         self._of_user: dict[str, dict[Absentee, None]] = {}
         self._timer: IDelayedCall | None = None
         self._closed = ""

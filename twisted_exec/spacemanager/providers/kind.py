@@ -17,8 +17,8 @@ ours, because the name was free at the start.
 
 External clients reach a cluster through its published ports, which are on the host of the nodes
 unless the configuration says otherwise (``networking.apiServerAddress``).  The other viewpoint,
-``kind get kubeconfig --internal``, is a name in the nodes' own network.  It is only offered if the
-provider's Secret says that the hub is in that network; otherwise the name would lead nowhere, or to
+``kind get kubeconfig --internal``, is a name in the nodes' own network.  It is only offered if, by
+the provider's Secret, the hub is in that network; otherwise the name would lead nowhere, or to
 another server.
 """
 

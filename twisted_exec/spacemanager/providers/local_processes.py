@@ -62,7 +62,7 @@ def free_port(used: Collection[int], ports: range | None = None) -> int:
 
     :param used: ports of spaces that may not be running.
     :param ports: permitted ports; by default those from :data:`LOWEST` to the kernel's ephemeral
-        range, so that a space that was stopped for a while finds its port still free.
+        range, so that a stopped space later finds its port still free.
     :raises NoFreePort: none is free.
     """
     ports = ports or range(LOWEST, highest())

@@ -153,8 +153,8 @@ def _without_provider(observation: SpaceObservation) -> SpacePlan:
     """
     Report the last probe.  Spaces of some providers run without them, others stop with them.
 
-    An API server that cannot be reached may still be reachable for others, unless its address is on
-    loopback, which only leads to this host.
+    An unreachable API server may still be reachable for others, unless its address is on loopback,
+    which only leads to this host.
     """
     physical, synced = _as_probed(observation), no_provider(observation.provider.name)
     if physical is not None and physical[1] == "Unreachable" and _is_on_loopback(observation):

@@ -129,7 +129,8 @@ class Paced:
             self._turn = None
 
     def evict(self) -> None:
-        """Cut a client whose response failed, or that does not read while others need memory."""
+        """Cut a client after a failed response, or if it does not read while others need
+        memory."""
         self.gone = True
         self.abort()
         self.finish()

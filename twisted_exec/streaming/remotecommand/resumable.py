@@ -1,7 +1,7 @@
 """
 The machine's end of a console whose client can come back after a loss of the connection.
 
-Beside the output it sends marks (:mod:`twisted_exec.wire.resume`).  The first one says how much
+Beside the output it sends marks (:mod:`twisted_exec.wire.resume`).  The first mark says how much
 input is settled, so that the client of a resumed session knows what to send again.
 
 A connection is *lost* when it ends before the client's Close, unless another reason than the

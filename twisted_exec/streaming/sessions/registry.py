@@ -660,7 +660,7 @@ class EndingRules:
         Return why a change of a machine ends its sessions, or ``None``.
 
         For ``Off`` only the state after the change counts: a machine that has been off for long has
-        no sessions to end, but a watch that was interrupted may miss when it was switched off.
+        no sessions to end, but an interrupted watch may miss the moment when it was switched off.
         """
         if before is None:
             return None

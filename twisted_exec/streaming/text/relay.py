@@ -4,8 +4,8 @@ Relay for read-only texts: locate, request, pass on.
 A log is a plain GET on every hop, with the same rules as a console's stream: each hop authorizes by
 itself (in its locator), only what the locator extracted is forwarded, a refusal is a Status,
 redirects are not followed, and the audit log has one start and one end.  Bytes pass as they arrive
-and at the client's pace: when it stops reading, so does the machine's end, which marks lines that a
-slow reader missed.  A client that leaves ends the text on every hop.
+and at the client's pace: when it stops reading, so does the machine's end. That end marks lines
+that a slow reader missed.  A client that leaves ends the text on every hop.
 
 Some backends (kubelets) send the head of the response late.  For these there is no time limit, and a
 session that is ended meanwhile reports the reason like any other.  A page in a browser may use a

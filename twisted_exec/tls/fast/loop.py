@@ -56,8 +56,9 @@ def shorten_turns(reactor: Any) -> None:
     """
     Limit the events of each turn of a reactor, and make turns cheap.
 
-    Does nothing if the reactor runs, for then it belongs to an application, if it is none of
-    Twisted's epoll reactors, or if it lacks one of the names of :mod:`twisted_exec.tls.fast.names`.
+    Does nothing if the reactor runs, for then it belongs to an application. The same holds for a
+    reactor that is none of Twisted's epoll reactors, or that lacks a name of
+    :mod:`twisted_exec.tls.fast.names`.
     """
     epoll = sys.modules.get("twisted.internet.epollreactor")  # which only Linux can import
     if epoll is None or type(reactor) is not epoll.EPollReactor or reactor.running:

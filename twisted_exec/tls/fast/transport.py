@@ -542,8 +542,8 @@ class StreamTLS(TurnTaking, LimitedTLS):
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
         self._is_over = True
-        # A socket that is to close and has a paused producer resumes it when its
-        # queue is empty, and waits for what that writes, which is dropped by now.
+        # A closing socket resumes a paused producer when its queue is empty, and waits for the
+        # producer's data, which is dropped by now.
         self.unregisterProducer()
         # A peer that ended the stream but reads nothing gets a time limit, too.
         self.limit(_LINGER_SECONDS)
