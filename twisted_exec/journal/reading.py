@@ -235,7 +235,7 @@ class Reading:
         for begin in files.firsts[files.number(first) :]:
             events += files.events(begin, kind)
             if begin > last + 1:
-                break  # this journal may begin with a gap
+                break  # this segment may begin with a gap
         recorded = [(each.offset, each.data["end"]) for each in of_kind(events, EventKind.GAP)]
         for begin, end in list(files.holes.items()) if kind in (None, EventKind.GAP) else ():
             if not any(gap <= begin and end <= behind for gap, behind in recorded):
