@@ -364,6 +364,18 @@ def aggregated() -> str | None:
     return kube_apiserver() or kubectl()
 
 
+def helm() -> str | None:
+    """Why the Helm chart cannot be tried here, or ``None``."""
+    if helm_program():
+        return kubectl()
+    return "helm is not on PATH, nor where HELM says (see tests/interop)"
+
+
+def helm_program() -> str:
+    """Helm, built from Go modules, or nothing."""
+    return shutil.which(os.environ.get("HELM", "helm")) or ""
+
+
 def kube_controller_manager_program() -> str | None:
     """A kube-controller-manager, built from Go modules."""
     return shutil.which(os.environ.get("KUBE_CONTROLLER_MANAGER", "kube-controller-manager"))

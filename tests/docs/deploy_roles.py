@@ -7,8 +7,8 @@ without those for kinds that the host cluster has roles for, and with names of o
 Kubernetes' own are taken.  ``twisted_exec.apiserver.aggregated.control_plane`` has the server's own
 permissions at the host.
 
-``python -m tests.docs.deploy_roles`` writes a kustomize component for each dialect, and the roles
-that all dialects share.
+``python -m tests.docs.deploy_roles`` writes a kustomize component for each dialect, the roles that all dialects
+share, and the same objects as templates of the chart in ``docs/deploy/helm``.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ NAMESPACE, SERVER = "twisted-exec", "exec-apiserver"
 """Namespace of the API server, and its name and its ServiceAccount's."""
 NODE_SERVER = "exec-nodeserver"
 """Name of node servers, their ServiceAccount and their namespace, in root and leaf."""
+CHART = "../helm/twisted-exec"
 CRDS = "spaces/crds"
 SPACE_MANAGER = "exec-spacemanager"
 """Name of Space Managers, their ServiceAccount and their namespace."""
@@ -57,6 +58,32 @@ UNBOUND = (
     PERMISSION_WATCHER,
 )
 """Roles that are part of no other role."""
+CHART_CONDITIONS = {
+    "apiserver/rights.yaml": ".Values.apiserver.enabled",
+    "apiserver/roles.yaml": ".Values.apiserver.enabled",
+    "nodeserver/rights.yaml": ".Values.nodeserver.enabled",
+    **{
+        f"{component}/rights.yaml": f"and .Values.nodeserver.enabled .Values.nodeserver.{value}"
+        for component, value in (
+            ("sync-pods", "syncPods"),
+            ("machine-pods", "machinePods"),
+            ("space-leaves", "spaceLeaves"),
+        )
+    },
+    "spaces/rights.yaml": ".Values.spacemanager.enabled",
+    "spaces/roles.yaml": ".Values.spacemanager.enabled",
+    "spaces-kubeflex/rights.yaml": "and .Values.spacemanager.enabled .Values.spacemanager.kubeflex",
+    **{
+        f"{dialect.name}/roles.yaml": f'and .Values.apiserver.enabled (has "{dialect.name}" .Values.apiserver.dialects)'
+        for dialect in DIALECTS
+    },
+}
+"""Files that are templates of the chart, with the conditions under which it has their objects."""
+CHART_NAMESPACES = {
+    NAMESPACE: ".Release.Namespace",
+    NODE_SERVER: ".Values.nodeserver.namespace",
+    SPACE_MANAGER: ".Values.spacemanager.namespace",
+}
 PEOPLE = "system:aggregate-to-"
 """Prefix of roles that are aggregated to Kubernetes' own ``admin``, ``edit`` and ``view``."""
 
@@ -365,7 +392,38 @@ def written() -> dict[str, str]:
         files[f"{dialect.name}/apiservices.yaml"] = _dump(*api_services(dialect))
         files[f"{dialect.name}/roles.yaml"] = _dump(*roles_of(dialect))
         files[f"{dialect.name}/kustomization.yaml"] = _dump(component(dialect))
-    return {path: HEAD + text for path, text in files.items()}
+    return {path: HEAD + text for path, text in (files | chart(files)).items()}
+
+
+def chart(files: dict[str, str]) -> dict[str, str]:
+    """Return the content of the chart's files, of the content of the others."""
+    found = {
+        f"{CHART}/templates/{path.replace('/', '-')}": _template(files[path], condition)
+        for path, condition in CHART_CONDITIONS.items()
+    }
+    for name, each in definitions().items():
+        # Without its definition every Space would be deleted: not by "helm uninstall".
+        annotations = {"helm.sh/resource-policy": "keep", **each["metadata"].get("annotations", {})}
+        kept = {**each, "metadata": {**each["metadata"], "annotations": annotations}}
+        value = ".Values.spacemanager"
+        condition = f"{value}.enabled"
+        if name == "clusterprofiles":
+            condition = f"and {condition} {value}.clusterProfileDefinition"
+        found[f"{CHART}/templates/crds-{name}.yaml"] = _template(_dump(kept), condition)
+    served = {"sessions": [{"group": SESSIONS, "version": kinds.CONSOLESESSIONS.resource.version}]}
+    for dialect in DIALECTS:
+        pairs = groups_of(dialect)
+        served[dialect.name] = [{"group": group, "version": version} for group, version in pairs]
+    found[f"{CHART}/groups.yaml"] = _dump(served)
+    kubeconfig = (KUBERNETES / "consoles/poollet.kubeconfig").read_text(encoding="utf-8")
+    found[f"{CHART}/poollet.kubeconfig"] = kubeconfig
+    return found
+
+
+def _template(text: str, condition: str) -> str:
+    for namespace, value in CHART_NAMESPACES.items():
+        text = text.replace(f"namespace: {namespace}\n", f"namespace: {{{{ {value} }}}}\n")
+    return f"{{{{- if {condition} }}}}\n---\n{text}{{{{- end }}}}\n"
 
 
 def main() -> None:

@@ -75,9 +75,11 @@ API server
     * ``aggregated_web`` (kube-apiserver, kube-controller-manager; 1 min): ``twisted-exec web`` in front of
       kube-apiserver.
     * ``aggregated`` (10 min), ``attacker``, ``deployed``, ``host_faults`` (kube-apiserver,
-      kube-controller-manager, and kubectl.1.20 for a test of ``deployed``): our API server behind
-      kube-apiserver as the manifests deploy it: every kubectl, a read-only user, the granted rights,
-      OpenAPI, a host that fails or retires a CA.
+      kube-controller-manager, and kubectl.1.20 and helm for tests of ``deployed``): our API server behind
+      kube-apiserver as the manifests and the Helm chart deploy it: every kubectl, a read-only user, the
+      granted rights, OpenAPI, a host that fails or retires a CA.
+    * ``chart`` (helm; 10 s): the chart makes the objects of the kustomizations, and refuses values that make no
+      sense.
 
 Poollet and runtime
     * ``machinepoollet`` (machinepoollet): ironcore's poollet below our API server and above our

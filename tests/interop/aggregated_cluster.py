@@ -1,8 +1,8 @@
 """
-Our API server behind a real kube-apiserver, deployed by the manifests of the documentation.
+Our API server behind a real kube-apiserver, deployed by the manifests or the Helm chart of the documentation.
 
-``kubectl apply -k`` makes what is in ``docs/deploy/kubernetes/example``, and kube-apiserver judges
-it.  There is no kubelet: what one would do with the Deployment is done here.  Its Secrets are read
+``kubectl apply -k`` makes what is in ``docs/deploy/kubernetes/example``, or ``helm install`` makes the same from
+``docs/deploy/helm/example.yaml``, and kube-apiserver judges it.  There is no kubelet: what one would do with the Deployment is done here.  Its Secrets are read
 back and laid into files, its arguments are those that the Deployment has, and the program's
 kubeconfig holds a token of its ServiceAccount; so it may do what the manifests allow, and nothing
 else.
@@ -13,6 +13,8 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from tests.interop.programs import free_port
 from twisted_exec.tls.pki import Authority, Pair
 
 KUBERNETES = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes"
+HELM = KUBERNETES.parent / "helm"
+CHART = HELM / "twisted-exec"
 NAMESPACE = "twisted-exec"
 NAME = "exec-apiserver"
 FRONT = "front-proxy-client"
@@ -92,6 +96,12 @@ class AggregatedCluster(HostCluster):
         ]
         path.write_text(yaml.safe_dump(told))
         kubectl(self.kubeconfig, "apply", "--validate=strict", "-k", str(overlay))
+
+    def deploy_pools(self) -> None:
+        """Deploy the other pools, ``far`` and ``hypervisor``."""
+        for name in ("broker", "hypervisor"):
+            path = self.programs.directory / "deploy" / name
+            kubectl(self.kubeconfig, "apply", "--validate=strict", "-k", str(path))
 
     def start_own(self, name: str = "", port: int = 0) -> None:
         """
@@ -209,6 +219,86 @@ class AggregatedCluster(HostCluster):
             },
         )
         return self.client(user, list(groups))
+
+
+_RENDERED = """
+import sys, yaml
+objects = [each for each in yaml.safe_load_all(sys.stdin) if each]
+for each in objects:
+    if each["kind"] == "APIService":
+        each["spec"]["service"]["port"] = {port}
+    if (each["kind"], each["metadata"]["name"]) == ("Service", {name!r}):
+        each["spec"] = {{"type": "ExternalName", "externalName": "localhost"}}
+yaml.safe_dump_all(objects, sys.stdout)
+"""
+
+
+class ChartCluster(AggregatedCluster):
+    """The same, deployed by the Helm chart."""
+
+    def helm(self, command: str, *arguments: str) -> str:
+        """
+        Install or upgrade the release with the values of the example, and return what Helm prints.
+
+        :raises AssertionError: Helm fails.
+        """
+        done = subprocess.run(
+            [
+                *(needs.helm_program(), command, "consoles", str(CHART)),
+                *(f"--kubeconfig={self.kubeconfig}", f"--namespace={NAMESPACE}"),
+                *(f"--values={HELM / 'example.yaml'}", "--post-renderer", sys.executable),
+                *("--post-renderer-args", self.programs.path("rendered.py")),
+                f"--set-file=apiserver.caBundle={self.pki.serving_ca}",
+                *arguments,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        if done.returncode:
+            raise AssertionError(f"helm {command}: {done.stderr}")
+        return done.stdout
+
+    def deploy(self) -> None:
+        """Create the namespace and the Secrets, and install the chart, but that the Service is this host."""
+        self.programs.write("rendered.py", _RENDERED.format(port=self.own_port, name=NAME))
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        metadata = {"name": NAMESPACE, "labels": labels}
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        ca, pair = self.pki.serving_ca, self.pki.pair
+        server, poollet = pair("apiserver"), pair("poollet-consoles")
+        forwarding = pair("apiserver-forwarding")
+        client = pair("poollet-consoles-client")
+        for name, files in {
+            "exec-apiserver-serving": {"tls.crt": server.certificate, "tls.key": server.key},
+            "exec-apiserver-forwarding": {
+                "tls.crt": forwarding.certificate,
+                "tls.key": forwarding.key,
+            },
+            "exec-apiserver-poollets": {"ca.crt": ca},
+            # Connections to etcd are without TLS here.
+            "exec-apiserver-etcd": {"ca.crt": ca, "tls.crt": ca, "tls.key": ca},
+            "consoles-serving": {"tls.crt": poollet.certificate, "tls.key": poollet.key},
+            "consoles-client": {"tls.crt": client.certificate, "tls.key": client.key},
+            "consoles-forwarding": {"ca.crt": self.pki.forwarding_ca},
+        }.items():
+            given = [f"--from-file={key}={path}" for key, path in files.items()]
+            kubectl(
+                *(self.kubeconfig, "create", "secret", "generic", name, *given),
+                f"--namespace={NAMESPACE}",
+            )
+        self.helm("install", "--dry-run=server")
+        if kubectl(self.kubeconfig, "get", "deployments", "-A", "-o", "name"):
+            raise AssertionError("the dry run installed something")
+        self.helm("install")
+
+    def deploy_pools(self) -> None:
+        broker = "pools.far.broker"
+        self.helm(
+            "upgrade",
+            f"--set={broker}.namespace=machines,{broker}.sourceClusterName=near",
+            "--set=hypervisor.enabled=true",
+        )
 
 
 def _patch(kind: str, name: str, path: str, value: Any) -> dict[str, Any]:

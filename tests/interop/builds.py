@@ -228,6 +228,7 @@ BUILDS = (
     _kubernetes("kube-apiserver.newest", "KUBE_APISERVER_NEWEST", "apiserver_newest", "1.36.3"),
     _kubernetes("kubelet", "KUBELET", "kubelet_whole", "1.33.1"),
     _go_install("kind", "KIND", "sigs.k8s.io/kind@v0.32.0"),
+    _go_install("helm", "HELM", "helm.sh/helm/v3/cmd/helm@v3.22.0"),
     Build(
         # A module of its own: `go install` of a module without a checksum asks for the list of all its
         # versions, which not every proxy serves.

@@ -1,5 +1,5 @@
 """
-Rights from the manifests, behind a real kube-apiserver: its own controller aggregates our roles
+Rights from the manifests and from the Helm chart, behind a real kube-apiserver: its own controller aggregates our roles
 into ``view``, ``edit`` and ``admin``, and users with these roles try them.
 
 And events in a deployment: another replica, a deleted namespace, and objects that kube-apiserver
@@ -22,7 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.interop import chains
-from tests.interop.aggregated_cluster import NAMESPACE, AggregatedCluster
+from tests.interop.aggregated_cluster import NAMESPACE, AggregatedCluster, ChartCluster
 from tests.interop.hosts import kubectl
 from tests.interop.programs import free_port
 
@@ -51,9 +51,10 @@ class DeployedTests(SynchronousTestCase):
 
     timeout = 600
     skip = needs.aggregated()
+    cluster_type: type[AggregatedCluster] = AggregatedCluster
 
     def setUp(self) -> None:
-        self.cluster = cluster = AggregatedCluster("deployed")
+        self.cluster = cluster = self.cluster_type("deployed")
         self.addCleanup(cluster.stop)
         cluster.start()
         chains.prepare(cluster)
@@ -149,9 +150,7 @@ class DeployedTests(SynchronousTestCase):
 
     def test_admitted(self) -> None:
         """kube-apiserver lets in the pods that the manifests make, in the namespaces they have."""
-        for name in ("broker", "hypervisor"):
-            path = self.cluster.programs.directory / "deploy" / name
-            self.kubectl("apply", "--validate=strict", "-k", str(path))
+        self.cluster.deploy_pools()
         for kind, name, namespace in PODS:
             template = self.cluster.get(kind, name, namespace)["spec"]["template"]
             metadata = {"name": f"try-{name}", "namespace": namespace}
@@ -230,3 +229,70 @@ class DeployedTests(SynchronousTestCase):
         self.assertIn("machine.compute.ironcore.dev/vm created", applied.stdout)
 
     test_oldest_kubectl.skip = needs.oldest_kubectl()  # type: ignore[attr-defined]
+
+
+class ChartTests(DeployedTests):
+    """The same, deployed by the Helm chart."""
+
+    skip = needs.aggregated() or needs.helm()
+    cluster_type = ChartCluster
+    cluster: ChartCluster
+
+    def generations(self) -> dict[str, int]:
+        """Return the generation of each object of ours that has one, and 0 of the others."""
+        kinds = "deployments,services,apiservices,poddisruptionbudgets,secrets,configmaps"
+        listed = json.loads(self.kubectl("get", kinds, "--namespace", NAMESPACE, "-o", "json"))
+        return {
+            f"{each['kind']}/{each['metadata']['name']}": each["metadata"].get("generation", 0)
+            for each in listed["items"]
+            if each["metadata"].get("annotations", {}).get("meta.helm.sh/release-name")
+            or each["kind"] == "Secret"
+        }
+
+    def test_upgrade(self) -> None:
+        """
+        An upgrade changes the Deployments of what is new, in place, and nothing else; a console stays open.
+        """
+        self.run_machine("default")
+        main = "from twisted_exec.cli.console.program import main; raise SystemExit(main())"
+        console = subprocess.Popen(
+            [sys.executable, "-c", main, f"--kubeconfig={self.cluster.kubeconfig}", MACHINE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(console.wait)
+        self.addCleanup(console.kill)
+        assert console.stdin is not None and console.stdout is not None
+        self.addCleanup(console.stdout.close)
+        console.stdin.write("echo $((6*7))z\n")
+        console.stdin.flush()
+        while "42z" not in console.stdout.readline():
+            self.assertIsNone(console.poll())
+        secrets = self.kubectl("get", "secrets", "-n", NAMESPACE, "-l", "!owner", "-o", "yaml")
+        before = self.generations()
+        self.cluster.helm("upgrade")
+        again = self.generations()
+        self.assertEqual({name: again[name] for name in before}, before)
+        self.cluster.helm("upgrade", "--set=image=registry.example.com/lab/twisted-exec:v2")
+        after = self.generations()
+        changed = {name for name in before if after[name] != before[name]}
+        self.assertEqual(changed, {"Deployment/exec-apiserver", "Deployment/consoles"})
+        self.assertEqual(
+            self.kubectl("get", "secrets", "-n", NAMESPACE, "-l", "!owner", "-o", "yaml"), secrets
+        )
+        printed, _ = console.communicate("echo $((7*7))z; exit 3\n", timeout=60)
+        self.assertEqual((console.returncode, "49z" in printed), (3, True), printed)
+
+    def test_everything(self) -> None:
+        """kube-apiserver accepts every object that the chart can make."""
+        self.kubectl("create", "namespace", "spaceprovider-default")
+        self.cluster.helm(
+            "upgrade",
+            "--set=hypervisor.enabled=true,nodeserver.enabled=true,spacemanager.enabled=true",
+            "--set=nodeserver.syncPods=true,nodeserver.machinePods=true,nodeserver.spaceLeaves=true",
+            "--set=spacemanager.kubeflex=true,apiserver.dialects={ironcore,onmetal,spheric}",
+        )
+        for name in ("exec-nodeserver", "exec-spacemanager"):
+            self.assertTrue(self.cluster.get("deployment", name, name))
+        self.assertEqual(self.kubectl("get", "spaces", "-A", "-o", "name"), "")
