@@ -22,7 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.interop import chains
-from tests.interop.aggregated_cluster import NAMESPACE, AggregatedCluster, ChartCluster
+from tests.interop.aggregated_cluster import NAME, NAMESPACE, AggregatedCluster, ChartCluster
 from tests.interop.hosts import kubectl
 from tests.interop.programs import free_port
 
@@ -283,6 +283,64 @@ class ChartTests(DeployedTests):
         )
         printed, _ = console.communicate("echo $((7*7))z; exit 3\n", timeout=60)
         self.assertEqual((console.returncode, "49z" in printed), (3, True), printed)
+
+    def replicas(self) -> dict[str, tuple[str, bool]]:
+        """Return the image of each pod of the API server, and whether it is ready."""
+        label = f"app.kubernetes.io/name={NAME}"
+        listed = json.loads(self.kubectl("get", "pods", "-n", NAMESPACE, "-l", label, "-o", "json"))
+        return {
+            each["metadata"]["name"]: (
+                each["spec"]["containers"][0]["image"],
+                any(
+                    (condition["type"], condition["status"]) == ("Ready", "True")
+                    for condition in each["status"].get("conditions", [])
+                ),
+            )
+            for each in listed["items"]
+        }
+
+    def make_ready(self, name: str) -> None:
+        """Report a pod as ready, as its kubelet would."""
+        pod = self.cluster.get("pod", name, NAMESPACE)
+        pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/status"
+        kubectl(self.cluster.kubeconfig, "replace", "--raw", path, "-f", "-", input=json.dumps(pod))
+
+    def test_rolling(self) -> None:
+        """An upgrade keeps as many replicas ready as there were, also if the new ones are never ready."""
+        self.cluster.programs.run(
+            "deployments",
+            needs.kube_controller_manager_program() or "",
+            f"--kubeconfig={self.cluster.kubeconfig}",
+            "--controllers=deployment-controller,replicaset-controller",
+            "--leader-elect=false",
+            "--secure-port=0",
+        )
+        least = 0
+
+        def rolled(image: str) -> bool:
+            found = self.replicas()
+            self.assertGreaterEqual(sum(ready for _, ready in found.values()), least, found)
+            for name, (_, ready) in found.items():
+                if not ready:
+                    self.make_ready(name)
+                    break
+            return list(found.values()) == [(image, True)] * 2
+
+        image = "registry.example.com/lab/twisted-exec:v{}".format
+        until = self.cluster.programs.until
+        until("two replicas are ready", lambda: rolled(image(1)))
+        least = 2
+        self.cluster.helm("upgrade", f"--set=image={image(2)}")
+        until("both are new", lambda: rolled(image(2)))
+        self.cluster.helm("upgrade", f"--set=image={image(3)}")
+        until("a newer one is created", lambda: len(self.replicas()) == 3)
+        self.assertEqual(
+            sorted(self.replicas().values()),
+            [(image(2), True), (image(2), True), (image(3), False)],
+        )
+        self.cluster.helm("upgrade", f"--set=image={image(2)}")
+        until("it is gone", lambda: list(self.replicas().values()) == [(image(2), True)] * 2)
 
     def test_everything(self) -> None:
         """kube-apiserver accepts every object that the chart can make."""
