@@ -288,15 +288,16 @@ def standalone(twistd: Path, directory: Path) -> Iterator[Path]:
         )
         try:
             kubeconfig = directory / "exec-state" / "admin.kubeconfig"
-            deadline = time.monotonic() + START_SECONDS
-            while not kubeconfig.exists():
-                log.seek(0)
-                assert process.poll() is None and time.monotonic() < deadline, log.read()
+            for _ in range(START_SECONDS * 10):
+                if kubeconfig.exists() or process.poll() is not None:
+                    break
                 time.sleep(0.1)
+            log.seek(0)
+            assert kubeconfig.exists(), log.read()
             yield kubeconfig
         finally:
             process.terminate()
-            process.wait()
+            process.wait(START_SECONDS)
 
 
 def check_readme(how: str, commands: Path, kubeconfig: Path) -> None:
