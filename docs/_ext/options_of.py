@@ -1,8 +1,8 @@
 """
 The directive ``options-of``: an overview of the options on another page.
 
-Each option links to its description there. Option and command have the anchors that they would have if they were
-described here, where they were before there was a page for each program, so links to these still work.
+Each option links to its description there. Options and commands keep the anchors of this page, which described them in earlier releases.
+So old links still work.
 """
 
 from __future__ import annotations

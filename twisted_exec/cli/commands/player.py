@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from twisted_exec.screens.rendering import Screen
 
 CONTEXT_BYTES = 384 << 10
-"""After a seek the terminal gets the output of so much of the file before."""
+"""After a seek the terminal gets this much of the file's output before the new position."""
 MAX_OUTPUT_BYTES = 64 << 20
 """Of a picture."""
 _RESET = b"\x1bc"

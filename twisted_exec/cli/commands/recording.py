@@ -44,7 +44,7 @@ recording, signed with the certificate of a recorder. It is an asciicast (versio
 plays. Journals are on the host of the runtime: run it there, as the runtime's user; the runtime may
 run meanwhile, and the journal is not changed. With --asciicast 2, also of a recording in a file, the
 result is for players such as asciinema 2; with --svg it is an animated picture for a page. Both prove
-nothing, so verify the recording before.
+nothing, so verify the recording first.
 """
 _VERIFY = """\
 Verify a recording with the CA of its recorder alone. Every change, also of one byte, is found. A
