@@ -195,6 +195,6 @@ function form(label, input, onsubmit) {
       },
     },
     h("label", { class: "field" }, h("span", {}, label), input),
-    h("div", { class: "actions" }, button("Log in", null, { type: "submit" })),
+    h("div", { class: "actions" }, button("Log in", null, { type: "submit", class: "primary" })),
   );
 }

@@ -51,7 +51,7 @@ export class StatusLine {
       hidden: true,
     });
     this.#recordedFor = h("span", { class: "recorded-for" });
-    this.#recorded = button(["recorded", this.#recordedFor], () => this.showDetails(), {
+    this.#recorded = button(["Recorded", this.#recordedFor], () => this.showDetails(), {
       class: "quiet small recorded",
       title: "What the machine prints is kept; of what is typed: nothing (none), what the machine echoes (masked), or all",
       hidden: true,
@@ -207,10 +207,10 @@ export class StatusLine {
     const { name } = this.#state;
     const { kind, text } = presentText(this.#state, Date.now());
     if (this.#stateText.textContent !== text) this.#stateText.textContent = this.#stateText.title = text;
-    this.#stateText.className = `badge ${kind}`;
+    this.#stateText.className = `badge ${kind} ${name === "open" ? name : ""}`;
     const { echo, roundTrip } = this.#facts;
     const speeds = [
-      echo === undefined ? null : `echo ${(echo / 1000).toFixed(1)} ms`,
+      echo === undefined ? null : `Echo ${(echo / 1000).toFixed(1)} ms`,
       roundTrip === undefined ? null : `round trip ${roundTrip} ms`,
     ];
     const open = name === "open" || name === "resumed";

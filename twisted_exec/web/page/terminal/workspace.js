@@ -51,7 +51,7 @@ class Workspace {
       "div",
       { class: "notice empty" },
       h("p", {}, "No console is open."),
-      h("p", {}, h("a", { class: "button primary", href: "#/machines" }, "Choose a machine")),
+      h("p", {}, h("a", { class: "button", href: "#/machines" }, "Choose a machine")),
     );
     this.element = h(
       "div",

@@ -44,7 +44,7 @@ class Alerts extends ListView {
       this.toolbar,
       h("section", {}, h("h2", {}, "Consoles that are not healthy"), this.problems.machines, this.health.element),
       h("section", {}, h("h2", {}, "Matches of the last hour"), this.problems.matches, this.matched.element),
-      h("section", {}, h("h2", {}, "Alerts"), this.problem, this.alerts.element),
+      h("section", {}, h("h2", {}, "All alerts"), this.problem, this.alerts.element),
     );
   }
 

@@ -49,8 +49,8 @@ export class ListView {
     this.#isAnywhere = named === null;
     this.#hasFixedNamespace = namespace !== undefined;
     const typed = { type: "search", spellcheck: "false", autocomplete: "off" };
-    this.filter = h("input", { ...typed, value: query.get("filter") ?? kept.filter ?? "", oninput: () => this.filtered() });
-    this.namespaces = h("input", { ...typed, value: named ?? "", placeholder: "all", oninput: () => this.typed() });
+    this.filter = h("input", { ...typed, placeholder: "Any text of a row", value: query.get("filter") ?? kept.filter ?? "", oninput: () => this.filtered() });
+    this.namespaces = h("input", { ...typed, value: named ?? "", placeholder: "All", oninput: () => this.typed() });
     this.problem = h("div");
     this.isServed = !missing || context.machines.serves(plural);
   }

@@ -70,8 +70,8 @@ class LogView {
         field("Time", this.time), h("button", { type: "submit", class: "button" }, "Go")),
       h("form", { class: "toolbar", role: "search", onsubmit: (event) => this.#searchTyped(event) },
         field("Search", this.text),
-        h("button", { type: "submit", class: "button", value: "back" }, "Previous match"),
-        h("button", { type: "submit", class: "button", value: "forward" }, "Next match")),
+        h("button", { type: "submit", class: "button", value: "back", "aria-label": "Previous match" }, "Previous"),
+        h("button", { type: "submit", class: "button", value: "forward", "aria-label": "Next match" }, "Next")),
     ];
     window.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     window.element.addEventListener("keydown", (event) => this.#keyPressed(event));

@@ -10,7 +10,7 @@ import { dateTime } from "../times.js";
 export const MOST_CONTENT_BYTES = 32 << 20;
 
 /** Kinds of badges by state. */
-export const STATE_KINDS = { Recording: "good", Failed: "bad", Pending: "waiting", Ending: "waiting" };
+export const STATE_KINDS = { Recording: "recorded", Failed: "bad", Pending: "waiting", Ending: "waiting" };
 
 /**
  * The state of a ConsoleRecording: its phase, Pending, or Ending.

@@ -74,7 +74,7 @@ class Sessions extends ListView {
       { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age) },
       { title: "Connection", cell: (row) => connection(row) },
       { title: "From", cell: (row) => row.address },
-      { title: "Details", cell: details },
+      { title: "Details", cell: details, class: "details" },
       {
         title: "",
         cell: (row) => row.mayEnd && button("End", () => this.#end(row), {

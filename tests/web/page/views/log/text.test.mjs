@@ -45,7 +45,7 @@ test("colours become styles and continue on the next line", () => {
 });
 
 test("only colours of the palette reach CSS", () => {
-  assert.equal(cssColour(1), "#cd0000");
+  assert.equal(cssColour(1), "var(--ansi-1)");
   assert.equal(cssColour(196), "rgb(255, 0, 0)");
   assert.equal(cssColour(255), "rgb(238, 238, 238)");
   assert.equal(cssColour("#01fe02"), "#01fe02");

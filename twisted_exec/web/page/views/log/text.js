@@ -136,10 +136,6 @@ function withoutReturns(runs) {
 }
 
 const LEVELS = [0, 95, 135, 175, 215, 255];
-const BASE = [
-  "#000000", "#cd0000", "#00cd00", "#cdcd00", "#0000ee", "#cd00cd", "#00cdcd", "#e5e5e5",
-  "#7f7f7f", "#ff0000", "#00ff00", "#ffff00", "#5c5cff", "#ff00ff", "#00ffff", "#ffffff",
-];
 
 /**
  * A colour as CSS.
@@ -150,7 +146,7 @@ const BASE = [
 export function cssColour(colour) {
   if (typeof colour === "string") return /^#[0-9a-f]{6}$/i.test(colour) ? colour : null;
   if (!Number.isInteger(colour) || colour < 0 || colour > 255) return null;
-  if (colour < 16) return BASE[colour];
+  if (colour < 16) return `var(--ansi-${colour})`; // views.css
   if (colour < 232) {
     const at = colour - 16;
     const parts = [Math.floor(at / 36), Math.floor(at / 6) % 6, at % 6].map((each) => LEVELS[each]);
