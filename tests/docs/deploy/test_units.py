@@ -83,6 +83,13 @@ class UnitTests(SynchronousTestCase):
             self.assertEqual(unit.one("Type"), "notify", name)
             self.assertEqual(unit.one("Restart"), "on-failure", name)
 
+    def test_stopping_successor(self) -> None:
+        """A command waits for the end of a successor: systemd waits only for processes that it started."""
+        for name, unit in units().items():
+            stop, wait = unit.settings["ExecStop"]
+            self.assertEqual(stop, "-/bin/kill $MAINPID", name)
+            self.assertTrue(wait.startswith("-/usr/bin/tail --pid=${MAINPID} "), name)
+
     def test_hand_over(self) -> None:
         """systemd waits longer than a hand-over takes, and an early SIGUSR2 ends no program."""
         script = "import os, signal; os.kill(os.getpid(), signal.SIGUSR2); print('alive')"
