@@ -78,8 +78,8 @@ class Options(ServingOptions):
         ),
         ProgramOption(
             "provider",
-            "Whose Space: a SpaceProviderDesc, or the namespace of an imported one. Without it, the"
-            " provider default if it has the Space, else the only one.",
+            "The provider of the Space: a SpaceProviderDesc, or the namespace of an imported Space."
+            " Without it, the provider default if it has the Space, else the only provider.",
             default="",
             group=_SPACE,
         ),
