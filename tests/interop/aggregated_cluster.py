@@ -242,12 +242,13 @@ class ChartCluster(AggregatedCluster):
 
         :raises AssertionError: Helm fails.
         """
+        renderer = _RENDERED.format(port=self.own_port, name=NAME)
         done = subprocess.run(
             [
                 *(needs.helm_program(), command, "consoles", str(CHART)),
                 *(f"--kubeconfig={self.kubeconfig}", f"--namespace={NAMESPACE}"),
                 *(f"--values={HELM / 'example.yaml'}", "--post-renderer", sys.executable),
-                *("--post-renderer-args", self.programs.path("rendered.py")),
+                *("--post-renderer-args", self.programs.write("rendered.py", renderer)),
                 f"--set-file=apiserver.caBundle={self.pki.serving_ca}",
                 *arguments,
             ],
@@ -261,7 +262,6 @@ class ChartCluster(AggregatedCluster):
 
     def deploy(self) -> None:
         """Create the namespace and the Secrets, and install the chart, but that the Service is this host."""
-        self.programs.write("rendered.py", _RENDERED.format(port=self.own_port, name=NAME))
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         metadata = {"name": NAMESPACE, "labels": labels}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
@@ -299,6 +299,12 @@ class ChartCluster(AggregatedCluster):
             f"--set={broker}.namespace=machines,{broker}.sourceClusterName=near",
             "--set=hypervisor.enabled=true",
         )
+
+
+class TakenOverCluster(ChartCluster):
+    """The same, deployed by the manifests before a release takes it over."""
+
+    deploy = AggregatedCluster.deploy
 
 
 def _patch(kind: str, name: str, path: str, value: Any) -> dict[str, Any]:

@@ -22,7 +22,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.interop import chains
-from tests.interop.aggregated_cluster import NAME, NAMESPACE, AggregatedCluster, ChartCluster
+from tests.interop.aggregated_cluster import (
+    NAME,
+    NAMESPACE,
+    AggregatedCluster,
+    ChartCluster,
+    TakenOverCluster,
+)
 from tests.interop.hosts import kubectl
 from tests.interop.programs import free_port
 
@@ -354,3 +360,28 @@ class ChartTests(DeployedTests):
         for name in ("exec-nodeserver", "exec-spacemanager"):
             self.assertTrue(self.cluster.get("deployment", name, name))
         self.assertEqual(self.kubectl("get", "spaces", "-A", "-o", "name"), "")
+
+
+class TakenOverTests(SynchronousTestCase):
+    """A deployment by the manifests that becomes a release."""
+
+    timeout = 600
+    skip = needs.aggregated() or needs.helm()
+
+    def test_taken_over(self) -> None:
+        """The release keeps every object, and the pods of the API server."""
+        cluster = TakenOverCluster("taken-over")
+        self.addCleanup(cluster.stop)
+        cluster.start()
+        services = {name: cluster.get("apiservice", name) for name in cluster.services()}
+        server = cluster.get("deployment", NAME, NAMESPACE)
+        with self.assertRaisesRegex(AssertionError, "cannot be imported into the current release"):
+            cluster.helm("install")
+        cluster.helm("install", "--take-ownership")
+        kept = cluster.get("deployment", NAME, NAMESPACE)
+        self.assertEqual(kept["metadata"]["uid"], server["metadata"]["uid"])
+        self.assertEqual(kept["spec"], server["spec"])
+        for name, each in services.items():
+            now = cluster.get("apiservice", name)
+            self.assertEqual(now["metadata"]["uid"], each["metadata"]["uid"])
+            self.assertEqual(now["spec"], each["spec"])
