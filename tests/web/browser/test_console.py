@@ -178,6 +178,18 @@ class ConsoleTests(WebTestCase):
             self.assertEqual(tabs, ["Console", "Log", "Screen", "Recordings", "Events"])
         await ada.until_terminal("needle-second-42")
 
+    async def test_split(self) -> None:
+        """Consoles side by side, or one below the other, have their names and all tabs in sight."""
+        await self.deployment.create_machine("vm-2", "shell")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.open("machines/default/vm-2")
+        await ada.until_terminal("[#$]$")
+        await ada.click_text("button", "Split view")
+        parts = (".console-head h2", ".console-head .parts a", ".console-head .button")
+        await self.check_layout(ada, "split", *parts, ".console-head .parts")
+        self.check_faults()
+
     async def test_past(self) -> None:
         """
         The name of a recording opens it: a frame of it is shown before it plays, input and sizes are
