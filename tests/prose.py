@@ -1,5 +1,5 @@
 """
-``python -m tests.prose [PATH ...]``: sentences that a reader has to read twice, each with its remedy.
+``python tests/prose.py [PATH ...]``: sentences that a reader has to read twice, each with its remedy.
 
 The check reads pages, docstrings, comments, and the strings of the product that are sentences, such as help, messages
 and API descriptions.  :data:`RULES` has the patterns; ``docs/style.rst`` has examples.  ``tests/prose.txt`` says how
