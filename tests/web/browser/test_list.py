@@ -175,7 +175,7 @@ class EmptyTests(FleetTestCase):
         await self.add_machines(1)
         user = await self.user("consoles")
         await user.until_page("No console is open")
-        await user.page.before_scripts(_NO_LISTS)
+        await user.page.before_scripts(NO_LISTS)
         await user.page.reload()
         await user.page.until("self.areListsLost && document.querySelector('nav a')")
         for view in ("machines", "sessions", "recordings", "alerts"):
@@ -224,7 +224,7 @@ class ManyTests(FleetTestCase):
 
 
 # The answers to requests for lists never come, as on a link that has stopped.
-_NO_LISTS = """{
+NO_LISTS = """{
     const request = self.fetch;
     self.areListsLost = true;
     self.fetch = (url, ...more) => (/[?&]limit=/.test(url) ? new Promise(() => {}) : request(url, ...more));
