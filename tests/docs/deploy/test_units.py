@@ -211,16 +211,67 @@ class ContainerfileTests(SynchronousTestCase):
         self.assertIn(f"exec:x:{user}::{home}:/bin/sh", " ".join(self.arguments("RUN")))
 
     def test_programs(self) -> None:
-        """The default command is a program that needs no options."""
+        """The default command is a program that needs no options; nothing stands before commands."""
         (entry,), (command,) = self.arguments("ENTRYPOINT"), self.arguments("CMD")
-        self.assertEqual(json.loads(entry), TWISTD)
+        self.assertEqual(json.loads(entry), [])
         words = json.loads(command)
         self.assertEqual(files.options_of(words).program, words[0])
+
+    def script(self, name: str) -> str:
+        """Return the text of a script that a RUN step writes into the directory of the programs."""
+        before = " ".join(self.arguments("RUN")).split(f" > {name} ")[0]
+        return "\n".join(shlex.split(before.rpartition("printf '%s\\n'")[2])) + "\n"
+
+    def test_entry_points(self) -> None:
+        """Each program is a command, which starts it as the systemd units do."""
+        made = " ".join(self.arguments("RUN"))
+        (others,) = re.findall(r"for program in ([\w ]+);", made)
+        self.assertEqual(
+            {"exec-apiserver", *(f"exec-{each}" for each in others.split())}, set(TAPS)
+        )
+        for name in TAPS:
+            self.assertEqual(self.started(name, "--a=b c"), [*TWISTD[1:], name, "--a=b c"])
+
+    def test_without_options(self) -> None:
+        """A program that cannot do without options reads its file, and the others start."""
+        for name in TAPS:
+            file = [f"--config=/etc/twisted-exec/{name}.toml"]
+            expected = [] if name in ("exec-spacemanager", "exec-standalone") else file
+            self.assertEqual(self.started(name), [*TWISTD[1:], name, *expected])
+
+    def started(self, name: str, *arguments: str) -> list[str]:
+        """Return the arguments of twistd after a program's command."""
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        twistd, program = directory / "twistd", directory / name
+        twistd.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+        program.write_text(self.script("exec-apiserver"))
+        for each in (twistd, program):
+            each.chmod(0o755)
+        command = [str(program.absolute()), *arguments]
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=180
+        ).stdout.splitlines()
+
+    def test_health(self) -> None:
+        """The health check is a program of the image, and fails with one line."""
+        (check,) = self.arguments("HEALTHCHECK")
+        self.assertEqual(json.loads(check[check.index("[") :]), ["exec-health"])
+        url = "file:///nonexistent"
+        process = subprocess.run(
+            [sys.executable, "-I", "-c", self.script("exec-health")],
+            env={**os.environ, "HEALTH_URL": url},
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(process.stderr, rf"^{url}: .+\n$")
 
     def test_page(self) -> None:
         """The program accepts the command line of the page."""
         text = pages.page("howto/in-containers").replace("\\\n", " ")
-        (line,) = re.findall(r"podman run .* twisted-exec:v1 (exec-.+)$", text, re.MULTILINE)
+        (line,) = re.findall(r"podman run .* twisted-exec:v1 (exec-\S+ .+)$", text, re.MULTILINE)
         words = shlex.split(line)
         self.assertEqual(files.options_of(words)["drain-seconds"], 5)
 
