@@ -54,6 +54,10 @@ Web console
     * ``browser_oidc`` (chromium, firefox-esr, page/vendor, dex; 2 min): logins at an identity provider,
       with the configuration of ``docs/deploy/dex``, whose tokens expire while consoles are open.
 
+Container image
+    * ``image`` (runc, root, and IMAGE, the directory with the files of a built image; 2 min): programs of the
+      container image, without root's rights and with a read-only root.
+
 Monitoring
     * ``monitoring`` (promtool, prometheus, nginx, curl; 1 min): the alert rules and the dashboard of
       ``docs/deploy``, with a Prometheus that scrapes an ``exec-standalone``.
