@@ -600,8 +600,7 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         session: Callable[[Any], Mapping[str, str]],
     ) -> None:
         """
-        Add a route that opens sessions.  ``HEAD`` is not answered: a stream has no headers of its
-        own.
+        Add a route that opens sessions.  ``HEAD`` gets a 405, because it must not open a session.
 
         :param session: see :class:`GatedEndpoint`.
         """

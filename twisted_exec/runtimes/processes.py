@@ -6,8 +6,9 @@ the others still carry a mark in their environment.  So the machine's processes 
 session of a leader and those with the mark.  Process ids are reused; a process is identified by its
 id *and* its start time.
 
-Leaders are recorded on disk immediately.  After a crash of the runtime the next one reads the
-records and ends these processes before it serves.
+Leaders are recorded on disk immediately.  After a crash of the runtime the
+next one reads the records before it serves: it adopts the machines that it keeps, and ends the
+processes of all others.
 
 Everything is read from ``/proc``: see proc(5) and proc_pid_stat(5).
 """

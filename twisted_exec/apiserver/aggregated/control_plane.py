@@ -184,9 +184,10 @@ class Behind:
 
     def add_probes(self, health: Health) -> None:
         """
-        As :meth:`ControlPlane.add_probes`: the host has said whom to trust.
+        As :meth:`ControlPlane.add_probes`: the check ``host`` fails until the host has said whom to trust.
 
-        Later a host that is down makes no check fail: all traffic comes through the host anyway.
+        After that it never fails, even while the host is down: all traffic comes through the
+        host anyway.
         """
         health.add("host", self._probe_host)
 

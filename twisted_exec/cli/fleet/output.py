@@ -442,8 +442,8 @@ class Positions:
         """
         Return where the log has to continue.
 
-        If the output with a notice of a gap is printed in part, it continues before that piece: some output
-        is printed again, and none is lost.
+        If a piece with a notice of a gap is printed only in part, the log continues before that piece: some
+        output is printed again, and none is lost.
 
         :param waiting: number of bytes that are not printed yet, never more than added.
         """

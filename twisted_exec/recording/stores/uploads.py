@@ -107,8 +107,9 @@ class Uploads(BackgroundTask):
         """
         Store a recording.
 
-        :return: fires when the store has it, and has been read to compare it.  Never fails; it does not
-            fire if the recording is deleted, or if the program stops before.
+        :return: fires when the recording is in the store, and a copy read back from it was the same.
+            It never fails; it does not fire at all if the recording is deleted, or if the program
+            stops before.
         """
         return self._add(_Job(name, read))
 

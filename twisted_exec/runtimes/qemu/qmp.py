@@ -150,7 +150,7 @@ class GuestHealth:
 
     :param ask: coroutine function that sends a QMP command with arguments.
     :param fall_back: called when KVM fails; returns true if the machine ends now.
-    :param tidy: called after each query.
+    :param tidy: called after each periodic query.
     :param is_idle: returns whether the machine is paused because it is idle.
     """
 

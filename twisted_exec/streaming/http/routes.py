@@ -1,8 +1,9 @@
 """
 The routes of a server, one table matched by whole path segments, and its probes.
 
-A path is split *before* it is percent-decoded, and a segment that decodes to
-something with a slash, to a dot segment or to nothing is refused.
+A path is split *before* it is percent-decoded, and a segment that decodes to a dot
+segment, or to something with a slash, a backslash or a NUL, is refused; an empty segment matches
+no ``{name}``.
 """
 
 from __future__ import annotations

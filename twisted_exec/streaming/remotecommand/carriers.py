@@ -510,10 +510,11 @@ class ServerMessages(MessageCarrier):
 
     The server starts with an empty message, and ends with a Close behind the status.
 
-    Go's client library (client-go before 1.35, so kubectl) reads messages before it has anywhere to
-    put them, and drops them ("Unknown stream id 1, discarding message"): on a busy host the first
-    output of a session is lost.  For such a client output is held back, by flow control, until it
-    sends something or a moment has passed.  Terminals send their size at once.
+    Go's client library, which kubectl uses, has a fault before Kubernetes 1.35: it reads messages
+    before it has anywhere to put them, and drops them ("Unknown stream id 1, discarding message").
+    So on a busy host the first output of a session is lost.  For such a client output is held back,
+    by flow control, until it sends something or a moment has passed.  Clients with a terminal send
+    its size at once, so they hardly wait.
 
     :param hold_seconds: how long output is held back for a silent client.
     """
