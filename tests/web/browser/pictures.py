@@ -266,8 +266,10 @@ class MachinePictures(_Album, WebTestCase):
         """The machine's log, screen, recordings and events, and one recording."""
         await self.play_recording(ada)
         await self.take(ada, "recording")
-        for view in ("logs", "screen", "recordings"):
-            await self.take_view(ada, f"{VM}/{view}", f"machine-{view}")
+        for view, text in (("logs", "retained"), ("screen", "last output"), ("recordings", "seen")):
+            await ada.open(f"{VM}/{view}")
+            await ada.until_page(text)
+            await self.take(ada, f"machine-{view}")
         # The order of the others, which are of one second, differs.
         await self.take_view(ada, f"{VM}/events?filter=TakenOver", "machine-events")
 
