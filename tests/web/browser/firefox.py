@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -39,6 +40,8 @@ _PREFERENCES = {
 }
 _COMMITTED = "browsingContext.navigationCommitted"
 _POLICY = "Content-Security-Policy"
+_LEFT = re.compile(r"The connection to (\S+) was interrupted while the page was loading\.")
+"""Firefox also reports a WebSocket that was still connecting when its page was left."""
 # Firefox cannot report an exception without a stack, such as a rejection that is no Error.
 _EVALUATED = """(async () => {
     try { return JSON.stringify({value: await (%s)}); }
@@ -136,6 +139,7 @@ class FirefoxPage(ActionsPage):
         self._bidi, self._context = bidi, context
         self._receivers: dict[str, Callable[[str], None]] = {}
         self._answers: list[Deferred[Message]] = []
+        self._left: list[str] = []
 
     def event_received(self, method: str, event: Message) -> None:
         """Keep what went wrong in the page, and pass on what its scripts report."""
@@ -150,7 +154,11 @@ class FirefoxPage(ActionsPage):
             self.dialogs.append(f"{event['type']}: {event['message']}")
         elif event["type"] == "javascript" and event["level"] == "error":
             found = self.violations if event["text"].startswith(_POLICY) else self.exceptions
-            found.append(event["text"])
+            if left := _LEFT.fullmatch(event["text"]):
+                self._left.append(f" the server at {left[1]}.")
+            else:
+                found.append(event["text"])
+            found[:] = [each for each in found if not each.endswith(tuple(self._left))]
         else:
             self.messages.append(f"{event['level']}: {event['text']}")
 
