@@ -328,6 +328,7 @@ def check_readme(how: str, commands: Path, kubeconfig: Path) -> None:
                 while "http://127.0.0.1:" not in shown and (line := process.stdout.readline()):
                     shown += line
                 process.send_signal(signal.SIGINT)
+                process.wait(START_SECONDS)
                 assert "http://127.0.0.1:" in shown, (how, words, shown)
             else:
                 shown, _ = process.communicate("\r", timeout=START_SECONDS)
@@ -354,6 +355,8 @@ def check_uninstalled(environment: Path) -> None:
 
 
 def main() -> None:
+    # Children of a background job would ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         build = (sys.executable, "-m", "build", "--outdir")
