@@ -151,6 +151,13 @@ class RecordingCommandTests(SynchronousTestCase):
         self.svg("vm-1.cast", "--idle", "5.5", file="slow.svg")
         self.assertIn(b"animation:s 13000ms", self.read("slow.svg"))
 
+    def test_idle_without_svg(self) -> None:
+        """Pauses of a recording itself are not shortened."""
+        code, output, errors = self.export("--idle", "5", file="idle.cast")
+        self.assertEqual((code, output), (1, ""))
+        self.assertIn("--idle shortens the pauses of a picture: give --svg", errors)
+        self.assertFalse(os.path.exists(self.path("idle.cast")))
+
     def test_svg_range(self) -> None:
         """A picture of some minutes begins with what a terminal showed then, in its size."""
         self.journal.resized(50, 132)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _NOT_CLOSED = 2
 _MILLISECOND = 1_000_000
 _FOREVER = 1 << 62
+_IDLE_SECONDS = 2.0
 _MAX_HEAD_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
 
@@ -152,7 +153,7 @@ def _register_export(commands: argparse._SubParsersAction[argparse.ArgumentParse
     export.add_argument(
         "--idle",
         type=_positive,
-        default=2.0,
+        default=_IDLE_SECONDS,
         metavar="SECONDS",
         help="with --svg, shorten pauses of the console to this (default: %(default)s)",
     )
@@ -226,6 +227,8 @@ def _answering(options: argparse.Namespace, command: Callable[[], int]) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    if options.idle != _IDLE_SECONDS and not options.svg:
+        raise InputError("--idle shortens the pauses of a picture: give --svg, too")
     if not options.certificate:
         return _export_object(options)
     from twisted_exec.journal.snapshot import Snapshot
