@@ -6,9 +6,8 @@ the machine is deleted; both are removed later.
 
 The file ``run`` tells whether the last run of the program lost output in a power cut.  Each start has a
 number.  A run without a clean stop, before the last boot of the kernel, ended by a power cut:
-output of its last seconds may not be on the disk, although viewers saw it.
-The same is true if its file in
-memory (:mod:`.front`) is gone.
+output of its last seconds may not be on the disk, although viewers saw it.  The same is true if its
+file in memory (:mod:`.front`) is gone.
 """
 
 from __future__ import annotations

@@ -340,8 +340,8 @@ class ITermsAttachment(IAttachment):
     An attachment that enforces the terms that concern all sessions of a console: who may take over,
     how many sessions there may be, how many people input needs.
 
-    The stream enforces all other terms.  If an attachment lacks this interface, the stream refuses
-    sessions with terms that concern all sessions.
+    The stream enforces all other terms.  It refuses a session with terms that concern all sessions if
+    the attachment lacks this interface.
 
     Its :meth:`~IOperable.wished` also gets the requests of users without the right to drive, and
     answers them.

@@ -103,10 +103,10 @@ def add_licenses(target: Path, binaries: list[Path]) -> None:
     """Copy the licences of the distributions, of Python, and of the system's libraries."""
     for distribution in {*bundled("twisted-exec"), "pyinstaller"}:
         files = metadata.files(distribution) or []
-        found = [each for each in files if _LICENSE.search(str(each))]
-        for file in found:
+        licenses = [each for each in files if _LICENSE.search(str(each))]
+        for file in licenses:
             copy(Path(str(file.locate())), target / distribution / file.name)
-        if not found:
+        if not licenses:
             about = metadata.metadata(distribution)
             license = about.get("License-Expression") or about.get("License") or "see its home page"
             (target / distribution).mkdir(parents=True, exist_ok=True)
@@ -149,8 +149,8 @@ def debian_packages(binaries: list[Path]) -> Iterator[str]:
         if path.is_relative_to(sys.prefix):
             continue
         # /usr/lib may be a link to /lib in dpkg's lists.
-        for known in (str(path), str(path).removeprefix("/usr")):
-            owner = subprocess.run(["dpkg", "-S", known], capture_output=True, text=True)
+        for name in (str(path), str(path).removeprefix("/usr")):
+            owner = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True)
             if owner.returncode == 0:
                 yield owner.stdout.partition(":")[0]
                 break

@@ -25,7 +25,7 @@ fi
 maintainer="${DEBFULLNAME:-twisted-exec} <${DEBEMAIL:-packages@example.org}>"
 cd "$work/source"
 cp -r docs/deploy/debian debian
-sed -i "s/@MAINTAINER@/$maintainer/" debian/control
+sed -i "s|@MAINTAINER@|$maintainer|" debian/control
 cat > debian/changelog <<END
 twisted-exec ($version) unstable; urgency=medium
 

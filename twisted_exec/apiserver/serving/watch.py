@@ -7,9 +7,9 @@ object that no longer matches is ``DELETED`` for this watcher, one that begins t
 has a limited buffer; beyond it the connection is closed, and the client lists again.
 
 A change may concern thousands of watches, each with a long selector.  So watches work in short
-turns of the reactor, by user
-(:class:`WatchTurns`); equal selectors are compared once with each change, and its
-lines are encoded once (:class:`~twisted_exec.apiserver.serving.bodies.SharedEvent`).  A watch sends
+turns of the reactor, by user (:class:`WatchTurns`).  Equal selectors are compared once with each
+change, and its lines are encoded once
+(:class:`~twisted_exec.apiserver.serving.bodies.SharedEvent`).  A watch sends
 a change at once unless others wait; in a burst it sends all that wait for its turn in one write.
 
 Start and errors are those of ``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList,

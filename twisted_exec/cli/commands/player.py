@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CONTEXT_BYTES = 384 << 10
 """After a seek the terminal gets this much of the file's output before the new position."""
 MAX_OUTPUT_BYTES = 64 << 20
-"""Of a picture."""
+"""Most input and output of a recording that a picture shows."""
 _RESET = b"\x1bc"
 _SPEEDS = 0.25, 64.0
 
@@ -115,9 +115,8 @@ class Player:
         """
         Go to a time; return the output that shows it.
 
-        It is a reset and the output before the position, up to
-        some hundred kilobytes of it: a program that
-        drew the screen earlier, and nothing since, is not shown.
+        It is a reset and the output before the position, up to some hundred kilobytes of it: a
+        program that drew the screen earlier, and nothing since, is not shown.
         """
         time = min(max(time, self.begin), self.end)
         block = block_before(self._file, int(time))

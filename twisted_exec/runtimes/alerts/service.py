@@ -2,9 +2,8 @@
 Searches the output of machines for the patterns of alerts.
 
 Each machine has a position in its journal.  New output is read a moment later, in short turns of
-the reactor, and searched
-by processes of low priority, so that viewers do not wait, whatever the patterns are.  The
-output of machines with the same patterns goes to a process together.  A line without an end, such as a
+the reactor, and processes of low priority search it: whatever the patterns are, viewers do not wait.
+The output of machines with the same patterns goes to one process.  A line without an end, such as a
 prompt, is searched when the machine is quiet.
 
 Matches wait until their owner, a poollet, acknowledges them.  Only then the machine's cursor on disk

@@ -233,10 +233,9 @@ class SerialLog:
     A small file beside the log says which offset of the journal belongs to which position of the
     log.
 
-    The part that the journal has is deallocated
-    (FALLOC_FL_PUNCH_HOLE), which changes neither the log's size
-    nor its positions, so QEMU may write meanwhile.  Where the file system cannot do that, the log
-    grows.  Some blocks are allocated ahead, so that consoles work when the disk is full.
+    The part that the journal has is deallocated (FALLOC_FL_PUNCH_HOLE), which changes neither the
+    log's size nor its positions, so QEMU may write meanwhile.  Where the file
+    system cannot do that, the log grows.  Some blocks are allocated ahead, so that consoles work when the disk is full.
 
     :param directory: private directory of the machine; created on demand.
     :param journal: the machine's journal.

@@ -439,10 +439,9 @@ class StreamTLS(TurnTaking, LimitedTLS):
 
     A peer that ended the stream but does not read the rest of our data is cut, too.
 
-    The data of one read is delivered in turns of the reactor, to
-    most protocols in one piece, and the data of one
-    ``write`` is sent in one piece.  Twisted does both record by record, which is four calls through
-    all layers for each 64 KiB.
+    The data of one read is delivered in turns of the reactor, to most protocols in one piece, and
+    the data of one ``write`` is sent in one piece.  Twisted does both record by record, which is
+    four calls through all layers for each 64 KiB.
     """
 
     receiver = "wrappedProtocol"

@@ -244,8 +244,8 @@ def _seconds() -> int:
         text = (_HERE.parents[2] / _COMMIT).read_text()
     except OSError:
         return _ZIP_BEGINS
-    found = re.search(r"^COMMIT_SECONDS = (\d+)$", text, re.M)
-    return max(int(found[1]), _ZIP_BEGINS) if found else _ZIP_BEGINS
+    line = re.search(r"^COMMIT_SECONDS = (\d+)$", text, re.M)
+    return max(int(line[1]), _ZIP_BEGINS) if line else _ZIP_BEGINS
 
 
 def _mode(mode: int) -> int:
@@ -320,7 +320,7 @@ def _finish_wheel(path: Path) -> None:
     del files[record]
     dist_info = record.partition("/")[0]
     files[f"{dist_info}/{_BILL}"] = (0o644, _bill(dist_info))
-    # The metadata last, as the specification of wheels wishes.
+    # The metadata last, as the specification of wheels recommends.
     order = sorted(files, key=lambda name: (name.startswith(f"{dist_info}/"), name))
     lines = io.StringIO()
     rows = csv.writer(lines, lineterminator="\n")
@@ -351,10 +351,10 @@ def _finish_sdist(path: Path) -> None:
         gzip.GzipFile("", "wb", fileobj=plain, mtime=_seconds()) as packed,
         tarfile.open(fileobj=packed, mode="w") as archive,
     ):
-        for found, content in sorted(entries, key=lambda each: each[0].name):
-            entry = tarfile.TarInfo(found.name)
-            entry.type, entry.linkname, entry.size = found.type, found.linkname, found.size
-            entry.mode, entry.mtime = _mode(found.mode), _seconds()
+        for member, content in sorted(entries, key=lambda each: each[0].name):
+            entry = tarfile.TarInfo(member.name)
+            entry.type, entry.linkname, entry.size = member.type, member.linkname, member.size
+            entry.mode, entry.mtime = _mode(member.mode), _seconds()
             archive.addfile(entry, None if content is None else io.BytesIO(content))
 
 
