@@ -50,7 +50,7 @@ class AnswersTests(SynchronousTestCase):
         self.assertEqual(self.sent, [b"\x1b[8;43;132t", b"\x1b[43;132R"])
 
     def test_harmless(self) -> None:
-        """An answer has no letter that a user would type, ends no line, and is no query itself."""
+        """An answer is one escape sequence of a fixed form, ends no line, and is no query itself."""
         self.answers.printed(BY_SIZE + BY_CURSOR + b"\x1b[c")
         for each in self.sent:
             self.assertRegex(each, rb"\A\x1b\[\??[0-9;]+[Rtc]\Z")

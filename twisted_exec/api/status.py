@@ -292,8 +292,8 @@ def message_of(problem: BaseException | None) -> str:
     """
     Return one printable line for an exception of any layer, such as for a user.
 
-    Twisted puts the Failure of an earlier event into some exceptions, whose text is then a
-    traceback. The message of its exception takes that place.
+    Some of Twisted's exceptions contain the Failure of an earlier event, and so their text has a
+    traceback.  The message of the Failure's exception replaces it.
     """
     if problem is None:
         return "no reason is known"

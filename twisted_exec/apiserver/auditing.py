@@ -1,7 +1,7 @@
 """
 Audit of requests: the policy that selects them, and their records.
 
-The policy has the format of Kubernetes: ``audit.k8s.io/v1``, kind ``AuditPolicy``.  The first rule that
+The policy has the format of Kubernetes: ``audit.k8s.io/v1``, kind ``Policy``.  The first rule that
 matches a request decides on the level of its record; a request without a matching rule has no
 record.  :data:`DEFAULT_POLICY` records requests that change something.  Source:
 ``k8s.io/apiserver/pkg/audit/policy/checker.go``.

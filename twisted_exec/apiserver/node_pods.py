@@ -462,7 +462,7 @@ def container_of(pod: Object, requested: str) -> str:
     """
     Return the container's name.
 
-    :param wanted: the requested name; empty selects the only container, or the Pod's default.
+    :param requested: the name in the request; empty selects the only container, or the Pod's default.
     :raises BadRequest: no such container, or several without a default.
     """
     name = pod["metadata"]["name"]

@@ -53,7 +53,7 @@ class ConsoleVerbs:
     :param machines: resources whose consoles are meant; Pods are always among them.
     :param is_strict: returns whether the verbs are strict for the machine of a request, because a
         ConsolePolicy says so: access reviews get the same answer as sessions.
-    :param pods: Pods are machines: who may drive may open the console of the machine's Pod.
+    :param pods: Pods are machines: a user who may drive a machine may open the console of its Pod.
     """
 
     def __init__(

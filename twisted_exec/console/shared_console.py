@@ -362,10 +362,9 @@ class Answers:
     runtime answers while no user can.
 
     A machine, or a file that it prints, may ask as well in order to have the answer typed into a
-    program that reads input.  So the answers are few and fixed: no answer has a letter that a user
-    would type, ends a line, or is itself a query.  They are limited in rate, and go only to the
-    machine that has asked, while no user has the floor.  Output from before this process is not
-    answered.
+    program that reads input.  So the answers are few, and have a fixed form: one escape sequence, which
+    ends no line and is itself no query.  They are limited in rate, and go only to the machine that has
+    asked, while no user has the floor.  Output from before this process is not answered.
 
     :param size: returns the size of the last terminal; ``None`` if there was none.
     :param send: sends an answer to the machine.

@@ -94,7 +94,7 @@ class JournalDisk(Protocol):
         """Handle the first output since :attr:`Journal.is_dirty` became false."""
 
     def failed(self, journal: Journal, reason: str) -> None:
-        """Handle that the disk is full or not writable; :meth:`Journal.retry` comes later."""
+        """Handle that the disk is full or not writable; :meth:`Journal.open_again` comes later."""
 
 
 @implementer(IJournal)

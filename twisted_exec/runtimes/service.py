@@ -473,8 +473,6 @@ class RuntimeConsoles:
     :param journals: those of deleted machines, too.
     :param cache: stores the tokens.
     :param links: of its stream server.
-    :param is_awaited: returns whether a session at a machine waits for its user; called with the
-        user's name, and the machine's UID or its id here.
     """
 
     def __init__(

@@ -179,8 +179,8 @@ class SplicedStream(CarriedStream):
         """
         Send the reason, or let the next hop do so; cut the stream if that does not end it.
 
-        The user's input stops now.  A next hop that has agreed to end the session takes none
-        either, and needs the user's part of the protocol's end, so input passes again from then on.
+        The user's input stops now.  It passes again when the next hop has agreed to end the session: that
+        hop discards keys itself, but needs the user's part of the protocol's end.
         """
         assert self._next_hop is not None
         self.stream.pause_user()

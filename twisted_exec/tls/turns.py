@@ -108,8 +108,9 @@ class Turns:
         """
         Return whether one more step of a TLS handshake may be made in this turn.
 
-        Not before those that wait: otherwise an address without a pause would have all turns.  The
-        first step of an address in a turn waits for none of other addresses, unless there are many.
+        The first step of an address in a turn is made at once, until the turn has taken twice its time.  A
+        further step comes after all steps that wait: otherwise an address without a pause would have all
+        turns.
 
         :param origin: see :func:`origin_of`.
         """

@@ -54,7 +54,7 @@ CONTENT_TYPES = {
 _INDEX, _CONFIG = "index.html", "config.json"
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DEEPEST = 3
-"""Segments of the longest name of a file, such as ``views/logs/table.js``."""
+"""Segments of the longest name of a file, such as ``views/log/lines.js``."""
 _SMALLEST_GZIP = 1 << 10
 
 

@@ -158,7 +158,11 @@ class ConsolePolicies(StoreFollower):
         return machine is not None and self.is_strict(machine)
 
     def strictness(self, namespace: str) -> Strictness:
-        """Return whether the verbs are strict for machines of a namespace; empty for any."""
+        """
+        Return for which machines of a namespace the verbs are strict.
+
+        :param namespace: empty for all namespaces.
+        """
         if self._unlisted:
             return Strictness(True, _UNKNOWN)
         namespaces = [namespace] if namespace else list(self._policies)

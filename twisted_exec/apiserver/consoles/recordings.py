@@ -130,7 +130,8 @@ class OpenRecordings(StoreFollower):
 
         :param machine: bound to a pool.
         :param reason: of the session.
-        :return: fires also with whether the recording was created; fails with an :class:`APIError` whose message names the policies.
+        :return: fires with the recording, and whether it was created; fails with an :class:`APIError` whose
+            message names the policies.
         """
         uid, namespace = machine["metadata"]["uid"], machine["metadata"]["namespace"]
         lock = self._locks.setdefault(uid, DeferredLock())

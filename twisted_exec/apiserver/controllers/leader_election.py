@@ -2,9 +2,9 @@
 Controllers that run on one of the servers that share a store.
 
 Each server runs the followers of its own state (RBAC rules, restrictions, session reviews, session
-objects, Pods).  Controllers that write on their own (scheduler, signer, namespaces, heartbeats,
-expiry of Events, role aggregation) would repeat each other's work, so they run only on the leader:
-:mod:`twisted_exec.kube.leases` with a Lease in the store itself.
+objects, Pods).  Controllers that write on their own, such as the scheduler, the signer and the
+expiry of Events, would repeat each other's work.  So they run only on the leader, which
+:mod:`twisted_exec.kube.leases` elects with a Lease in the store itself.
 
 None of the controllers needs to run without a pause or depends on an earlier run: each starts from
 the current state.  A crashed leader therefore costs the duration of a lease, in which machines wait

@@ -311,8 +311,8 @@ class PoolRestriction:
     """
     Limits each poollet of one dialect to its own pool.
 
-    A poollet may read and write its own pool and the Machines that are bound to it: of a Machine
-    only status, finalizers and annotations.  Of Secrets, Volumes, NetworkInterfaces, Networks and
+    A poollet may read its own pool and the Machines that are bound to it.  It may write the pool, and of
+    a Machine only status, finalizers and annotations.  Of Secrets, Volumes, NetworkInterfaces, Networks and
     Prefixes it sees what these Machines need
     (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and it may claim Volumes and
     NetworkInterfaces for them and release them.  It reads single DeletedConsoles of Machines that

@@ -175,7 +175,8 @@ class TypedSessions:
     :param printed: called with the index when a machine has printed something.
     :param changed: called after each change of a session.
     :param noticed: called with messages for the user.
-    :param cluster_of: returns the name of a machine's cluster; those of another cluster do not wait for it.
+    :param cluster_of: returns the name of a machine's cluster, by its index.  Each cluster has its own
+        limit of concurrent openings.
     """
 
     def __init__(

@@ -179,7 +179,7 @@ class LeafProbe:
         """Version of the leaf's API server, such as ``v1.33.1``; empty until known."""
 
     async def look(self) -> tuple[ConditionValue, ConditionValue]:
-        """Return whether the leaf is ready, and whether we may open streams there; never raise."""
+        """Return two conditions: the leaf is ready, and we may open streams there; never raise."""
         try:
             config = self._leaf.config()
         except (APIError, KubeConfigError) as error:

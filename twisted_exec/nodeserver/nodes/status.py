@@ -98,7 +98,9 @@ def conditions(
 
 
 def address_preferred(observation: NodeObservation) -> ConditionValue:
-    """Return whether the root dials us, judging by its preferred types unless a probe has succeeded."""
+    """
+    Return the condition that the root dials us: by its preferred types, unless a probe has succeeded.
+    """
     if observation.root[0] == "True":
         return ("True", "RootDialsUs", "")
     if observation.not_chosen:

@@ -48,7 +48,7 @@ def ready(observed: pb.Machine, trouble: str = "") -> ConditionValue:
     """
     Return the condition Ready of a machine that exists in the runtime.
 
-    It is True if the machine runs and the runtime does not report Ready as False itself.
+    It is True if the machine runs, unless the runtime itself reports Ready with another status.
 
     :param trouble: the last error with this machine, or empty.
     """

@@ -49,7 +49,8 @@ class Parts:
     :ivar soon: a read is under way, so the result is incomplete.
     :ivar claims: patches to apply before the parts are gathered again.
     :ivar secrets: by volume, the keys of the Secrets for its access and its encryption.
-    :ivar referents: by part, the name of its Volume or NetworkInterface.
+    :ivar volume_referents: by volume, the name of its Volume.
+    :ivar interface_referents: by network interface, the name of its NetworkInterface.
     :ivar mapping: by network interface, name and UID of its NetworkInterface.
     """
 

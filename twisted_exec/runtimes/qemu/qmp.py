@@ -294,8 +294,8 @@ class IdlePause:
         """
         Pause now: this program leaves the machine alone, and the next one resumes it.
 
-        :return: fires when QEMU has answered, which ignores the commands of a closed connection;
-            ``None`` if there is nothing to do.
+        :return: fires when QEMU has answered; close the connection only then, because QEMU ignores
+            commands of a closed connection.  ``None`` if there is nothing to do.
         """
         sending = self._send("stop") if self._seconds and not self.is_paused else None
         self.stop()

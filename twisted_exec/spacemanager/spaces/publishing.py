@@ -45,7 +45,7 @@ def profile_of(space: Object, version: str, current: Object | None, now: float) 
     Return the ClusterProfile of a Space, with its status.
 
     :param version: version of the API server; empty to keep the current one.
-    :param known: the existing profile; other programs' fields stay.
+    :param current: the existing profile, whose fields of other programs stay; ``None`` without one.
     """
     before: Object = (current or {}).get("metadata") or {}
     name, labels = space["metadata"]["name"], labels_of(space)

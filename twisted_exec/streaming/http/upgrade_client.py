@@ -452,7 +452,7 @@ async def ask(
 
     :param timeout_seconds: counted from the last answer of the hop; ``None`` for no limit.
     :param signs: of the hop.
-    :return: what its factory is for: an :class:`Upgraded` by default.
+    :return: what the factory of the connection is for: an :class:`Upgraded` by default.
     :raises UpgradeRefused: the response is not 101.
     :raises APIError: 502 for a malformed response, 504 for none in time.
     """

@@ -88,8 +88,8 @@ class ResumingClient:
     :ivar missed_bytes: output that the machine printed while the connection was lost last.
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
         unknown.
-    :ivar unsent_pieces: of the input that was dropped after the last loss, the pieces behind the others,
-        which were never sent.
+    :ivar unsent_pieces: number of pieces of input that were dropped after the last loss, and were never
+        sent.
     :ivar session: id of the newest connection's session, for support.
     :ivar transport: the newest connection's transport, for its addresses.
     :ivar protocol: name of the protocol version.
@@ -636,9 +636,8 @@ class ResumableUser(ConsoleUser, Typing):
         The session goes on.
 
         :param seconds: since :meth:`outage`.
-        :param uncertain: pieces of input that are dropped, because the machine may have received
-            them already, and those behind them, of which the stream has the number
-            (``unsent_pieces``).
+        :param uncertain: number of dropped pieces of input: the machine may have received some of them
+            already, and the others, ``unsent_pieces`` of the stream, were never sent.
         """
 
     def notice(self, notice: Notice) -> None:
