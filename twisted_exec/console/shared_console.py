@@ -784,9 +784,10 @@ class SharedConsole:
 
     def _trim(self) -> None:
         """
-        Discard output that no viewer needs, neither a new one nor the slowest one.
+        Discard output that neither a new viewer nor the slowest viewer needs.
 
-        The scrollback's length before the slowest one may be lost together with a stream.
+        Some output before the slowest viewer stays, as much as a new viewer gets: if the viewer's stream is
+        lost, the last output may be lost with it, and is sent again.
         """
         end = self.journal.end
         slowest = min((viewer.output.offset for viewer in self._viewers), default=end)

@@ -394,7 +394,7 @@ class EnduringStreams:
         return len(self._streams)
 
     def offered(self, owner: StreamOwner) -> Offer | None:
-        """Return what a stream needs to be rejoined; ``None`` if the server has too many of them."""
+        """Return what a stream needs to be rejoined; ``None`` if offers are refused, or streams too many."""
         if not self._seconds or len(self._streams) >= _MOST_STREAMS:
             return None
         key = secrets.token_urlsafe(_KEY_BYTES)

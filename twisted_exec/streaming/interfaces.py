@@ -488,7 +488,7 @@ class IMarkTransport(IAttachmentTransport):
 
     def ask() -> None:
         """
-        Find out when everything has arrived that the client has sent by the time it reads this.
+        Ask the client for an answer.  Everything that it has sent before its answer has then arrived.
 
         :meth:`IResumableAttachment.answered` follows.
         """

@@ -1,9 +1,8 @@
 """
 autobahn's WebSocket, adapted to both ends of a console.
 
-autobahn handles no HTTP here: twisted.web or h11 has parsed the head, and we have checked it.  So
-autobahn gets a minimal head that it cannot refuse; every mistake of a client was answered with a
-JSON Status before.
+autobahn handles no HTTP here: the head has been parsed and checked before, and a client's mistakes in it
+were answered with a JSON Status.  So autobahn gets a minimal head that it cannot refuse.
 
 Other differences to plain autobahn:
 
