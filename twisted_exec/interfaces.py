@@ -25,7 +25,7 @@ interface                      implementation or purpose
 :class:`IHardware`             a driver whose machines have disks and network interfaces:
 ``runtimes.qemu``
 :class:`IRestartPolicy`        a driver that may restart machines: ``runtimes.pty``
-:class:`IAdoptsMachines`       a driver whose machines outlive the runtime: ``runtimes.qemu``
+:class:`IAdoptsMachines`       a driver whose machines outlive the runtime: ``runtimes.pty`` ...
 :class:`IRunsHostProcesses`    marks a driver whose machines are processes of the host: ``runtimes.pty``
 :class:`IConsole`              a machine's console line
 :class:`ILineTransport`        the transport of a line, as ``console.shared_console`` uses it
@@ -55,7 +55,7 @@ interface                      implementation or purpose
 :class:`ICursor`               the position of one reader of a journal
 :class:`IScreen`               a terminal emulator: ``screens.process``
 :class:`IRenderer`             renders screens in processes: ``screens.pool``
-:class:`ILineSink`             a destination of console lines: ``shipping.sinks``
+:class:`ILineSink`             a destination of console lines: ``shipping.otlp``, ``shipping.syslog`` ...
 :class:`ILineBatch`            lines for such a destination
 :class:`IKubeClient`           ``kube.client.KubeClient``, ``testing.cluster``
 :class:`ILeaves`               the leaf clusters of a node server: ``nodeserver.leaves``
@@ -73,7 +73,7 @@ interface                      implementation or purpose
 :class:`ISpaceClient`          API servers by the names of Spaces: ``spaces.client``
 :class:`ISpaceConnection`      one such server, as long as its Space exists
 :class:`ISpaceListener`        receives the Spaces that appear and disappear
-:class:`ILeases`               one Lease: ``kube.leader_election``,
+:class:`ILeases`               one Lease: ``kube.leases``,
 ``apiserver.controllers.leader_election``
 :class:`ILeader`               work of the elected replica: ``kube.leases``
 :class:`IAuthenticator`        finds the user of a request: ``auth.x509``, ``auth.tokens`` ...

@@ -301,7 +301,8 @@ class ScreenAccess(ConsoleAccess):
     """
     A user's access to the screen of a console.
 
-    It takes no input, so its terms limit no right, and a review does not end it for another right.
+    A screen takes no input.  So the terms limit no right, and a review does not end it when its user's right
+    changes to another.
     """
 
     def terms(self, terms: Terms) -> Terms:

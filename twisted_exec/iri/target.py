@@ -186,8 +186,8 @@ def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -
     """
     Check that only trusted users can change the target of a path.
 
-    :param sticky: true when ``path`` itself may be writable by all if it is
-        sticky, such as ``/tmp``; directories above it always may.
+    :param sticky: whether ``path`` itself may be a sticky directory that all may write, such as
+        ``/tmp``.  Directories above it always may be.
     :raises TargetError: another user owns or may write it, or a directory above it.
     """
     trusted = {0, *trusted_uids}

@@ -109,7 +109,7 @@ class ConsoleOptions:
     :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`; empty
-        for no recording.  A server that ignores it, because it does not know it, opens no console.
+        for no recording.  With a server that does not know this option no console is opened.
     :param resume: after a loss of the connection open the next one, if the server can resume
         sessions: at the same path, with current credentials, at the addresses of the server's name
         in turn.

@@ -50,7 +50,7 @@ async def screen_url(runtime: IMachineRuntime, machine_id: str, subject: Subject
     """
     Return the URL of a screen: what a terminal would show of the machine's console.
 
-    The runtime renders it.  It serves it for the token of a log, beside the log.
+    The runtime renders the screen, and serves it beside the log, for a token of a log.
 
     :raises NotImplementedByBackend: the runtime has none.
     """

@@ -192,9 +192,9 @@ class ISharedLineTransport(ILineTransport):
     """
     The transport of one connection of a line that is reopened after a loss.
 
-    It may also have ``window_changed(size)``, and ``hand_on()``, which closes it so that the next
-    connection goes on without a loss, and returns input that was not sent.  It must have ``send_break(milliseconds)`` if the
-    line is ``breakable``.  ``pauseProducing`` must work for every line, because the rate of reading
+    It may also have ``window_changed(size)`` and ``hand_on()``.  ``hand_on()`` closes the transport so that the
+    next connection goes on without a loss, and returns the input that was not sent.  The transport must have
+    ``send_break(milliseconds)`` if the line is ``breakable``.  ``pauseProducing`` must work for every line, because the rate of reading
     is limited.
     """
 

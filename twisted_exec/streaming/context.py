@@ -90,7 +90,7 @@ class RequestContext:
     @property
     def continues_session(self) -> bool:
         """
-        True if the request goes on with an open session: it resumes it, or rejoins its stream.
+        True if the request resumes an open session, or rejoins the stream of one.
 
         :raises BadRequest: the header is not valid.
         """

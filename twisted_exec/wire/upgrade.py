@@ -122,8 +122,8 @@ def is_cross_site(
     """
     Return whether a browser may have sent this request for a page of another site.
 
-    ``Sec-Fetch-Site`` decides where a browser sends it: no page can set it, and it is right behind a
-    proxy that sends another ``Host``, such as ``kubectl proxy``.  Otherwise ``Origin`` is compared
+    If the browser sends ``Sec-Fetch-Site``, that header decides: no page can set it, and it is correct also
+    behind a proxy that sends another ``Host``, such as ``kubectl proxy``.  Otherwise ``Origin`` is compared
     with ``Host``.  Go's ``http.CrossOriginProtection`` has the same order.
 
     Browsers present a client certificate to any host that a page connects to, and do not ask the

@@ -130,7 +130,7 @@ def check_provider(space: Object, name: SpaceName) -> None:
     """
     Check that the Space has a provider.
 
-    :raises InputError: it has none, so its manager cannot rotate its credentials.
+    :raises InputError: the Space has no provider, so the manager cannot rotate its credentials.
     """
     for each in _problems(space):
         if each.get("reason") == NO_PROVIDER:

@@ -1,8 +1,8 @@
 """
 Machines of a fleet: those that a selector matches, in one cluster or in those of several Spaces.
 
-Each cluster is on its own: its machines are there when it has answered, and its failure has its
-name.  The number of machines is limited, and from a cluster with more only one more than the limit
+Each cluster answers for itself: its machines appear when it has answered, and the message of a failure
+names the cluster.  The number of machines is limited, and from a cluster with more only one more than the limit
 is fetched.
 """
 

@@ -315,8 +315,8 @@ def claim(
     Return the patch that claims ``obj`` for the Machine; ``None`` if it is claimed already.
 
     A Volume or NetworkInterface serves one Machine at a time and names it.  A poollet writes name
-    and UID of its Machine into the object before it uses it, unless another Machine has claimed it,
-    and removes them afterwards.  As ironcore's ``utils/claimmanager``.
+    and UID of its Machine into the object before the Machine uses it, and removes them afterwards.  It does
+    not do so if another Machine has claimed the object.  As ironcore's ``utils/claimmanager``.
 
     :param label: how messages call the object.
     :param reason: of the refusal, CamelCase.

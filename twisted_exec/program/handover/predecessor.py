@@ -130,8 +130,8 @@ class Predecessor:
         """
         Take note that this process stops.
 
-        It stops the processes before it if they are its own.  Otherwise the predecessor goes on, with
-        the listening sockets.
+        If it has been ready, it stops the processes that it has replaced.  Otherwise the predecessor goes on,
+        with the listening sockets.
         """
         # The predecessor leaves when it reads that, perhaps before it says so.
         if self._is_ready:

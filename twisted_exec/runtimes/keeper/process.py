@@ -2,7 +2,8 @@
 The keeper: a process that holds terminals and other descriptors while no runtime runs.
 
 The runtime starts it on demand, see :mod:`.client`.  It imports only small modules of the standard
-library, and of this project only :mod:`.protocol` and :mod:`.command`, so it takes about 10 MiB.
+library, and of this project only :mod:`.command`, :mod:`.peer` and :mod:`.protocol`, so it takes about
+10 MiB.
 
 A *holding* is a descriptor under a name.  It is the master of a pseudo-terminal with a command that
 the keeper has started, or any terminal that a client has stored.  A holding that is not *kept*

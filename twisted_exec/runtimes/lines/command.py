@@ -159,8 +159,8 @@ class CommandEndpoint:
     :param complaint: takes the same output; returns the program's message about its end.  By
         default the last line, if the command ended within ``early_end_seconds``; later output is
         the machine's and only for its viewers.
-    :param settle_seconds: for a command that does not report when it has reached the machine: it
-        has if it still runs after this time.
+    :param settle_seconds: for a command without such a report.  If the command still runs after this
+        time, it has reached the machine.
     """
 
     def __init__(

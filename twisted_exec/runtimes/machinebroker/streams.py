@@ -119,7 +119,7 @@ class TargetUpstream:
 
     async def to(self, subject: Subject, grant: Grant) -> Location:
         """
-        Locate a machine's console or log.
+        Locate a machine's console, log or screen.
 
         :param subject: facts of the session; its subresource is requested.
         :raises Forbidden: the user cannot be impersonated.

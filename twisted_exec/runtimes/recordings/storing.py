@@ -1,9 +1,9 @@
 """
 Closed recordings in a store instead of the journals.
 
-A recording that is closed is rendered and uploaded.  Once the store has it, and it was compared,
-its location is noted, the journal is free, and the content is read from the store.  Until then, and
-while the store is away, nothing changes but the message in its status.
+A recording that is closed is rendered and uploaded.  The uploaded copy is read back and
+compared.  Then its location is noted, the journal is free, and the content is read from the store.  Until
+then, and while the store is away, nothing changes but the message in the recording's status.
 
 A recording whose object is deleted is deleted in the store, too; its facts remain until that is
 done.
