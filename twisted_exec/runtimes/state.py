@@ -252,7 +252,7 @@ def identity(path: str) -> str:
 
 
 class RetainedMachinesError(Exception):
-    """There are machines of a runtime with ``--keep-machines``, and this runtime runs without."""
+    """There are machines with disks of a runtime with ``--keep-machines``, and this runtime runs without."""
 
 
 class MachineStorage:
@@ -288,7 +288,7 @@ class MachineStorage:
         :param has_no_disks: returns whether a machine can be removed without a loss of data, if
             ``keep`` is false.
         :return: the retained machines.
-        :raises RetainedMachinesError: there are retained machines, but ``keep`` is false.
+        :raises RetainedMachinesError: there are retained machines with disks, but ``keep`` is false.
         """
         private_directory(self._path)
         retained = [name for name in os.listdir(self._path) if os.path.lexists(self._file(name))]

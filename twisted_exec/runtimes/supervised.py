@@ -152,7 +152,7 @@ class SupervisedMachines:
 
         :param inherited: the machines of a runtime that this runtime continues.
         :raises ValueError: one of them is of a class that is not offered.
-        :raises RetainedMachinesError: there are machines of a runtime with ``keep_machines``, and
+        :raises RetainedMachinesError: there are machines with disks of a runtime with ``keep_machines``, and
             this runtime is without.
         :raises FormatError: a later release wrote the journals.
         """

@@ -416,7 +416,7 @@ def parse_notice(members: Mapping[str, object]) -> Notice | None:
     """
     Read the mark from a JSON object; kinds of later releases are messages.
 
-    :return: ``None`` if it is another one.
+    :return: ``None`` if it is another mark.
     """
     texts = {name: each for name, each in members.items() if isinstance(each, str)}
     if "Notice" not in texts:

@@ -14,7 +14,7 @@ A client's permission for the Node is checked before any answer tells whether th
 about its Pods, not even whether there are any.  Only the root decides which Pods and containers
 exist; the server asks a leaf only for Pods of the root.
 
-A leaf's refusals are of two kinds.  If it concerns the request (no such container, too many
+A leaf's refusals are of two kinds.  If a refusal concerns the request (no such container, too many
 requests), the user gets it unchanged, since a kubelet would say the same.  If it concerns *our
 credentials*, it must not be passed on: a 401 would tell the root's API server that its own
 credentials are bad, and its operator would mend the wrong ones.  That becomes a 502 whose message

@@ -430,7 +430,7 @@ class Loop:
 
     def _is_new(self, machine: Object) -> bool:
         """
-        Return whether no machine can exist for the Machine that the last listing did not show.
+        Return whether the runtime certainly has no machine for a Machine that the last listing did not show.
 
         The finalizer is written before anything is created, so a Machine without it is new.
         """

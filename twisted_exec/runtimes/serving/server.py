@@ -486,7 +486,7 @@ class StreamHost(AsyncService):
         """
         Serve consoles.
 
-        :param directory: returns a private one for the socket; called if there is no other address.
+        :param directory: returns a private directory for a socket; called if no address is configured.
         """
         if not self.streams.listening.address:
             path = os.path.join(directory(), STREAM_SOCKET).replace(":", "\\:")
