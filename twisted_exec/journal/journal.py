@@ -314,7 +314,7 @@ class Journal:
         """
         Return the next output and events that the files lack.
 
-        :param is_again: the disk has failed, so even if there is nothing to write.
+        :param is_again: the disk has failed before, so there is something to do even without output.
         """
         files, tail = self._files, self._tail
         if files is None or not (is_again or self._is_behind(files)):

@@ -732,7 +732,7 @@ class SessionVerbs(Verbs):
     """
     The verbs on console sessions: a deletion writes the user into the object.
 
-    Clients can only delete; see :attr:`~twisted_exec.api.kinds.Kind.server_made`.
+    Clients read and delete these objects, and write nothing else; see :attr:`~twisted_exec.api.kinds.Kind.server_made`.
     """
 
     def __init__(
