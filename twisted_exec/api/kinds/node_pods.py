@@ -2,8 +2,9 @@
 Pods on Nodes, which are stored, as in any cluster: their kind, schemas and columns.
 
 Nothing here schedules or runs them.  They are stored for the programs that do (a scheduler, and
-the kubelet of a Node) and for clients that open streams to them.  Only fields that are used or
-displayed here are typed in the schemas; all others are stored in any form.
+the kubelet of a Node) and for clients that open streams to them.  The schemas give types
+to fields that are used or displayed here, and to most simple fields.  The content of other objects and
+lists is stored in any form.
 
 The columns are those of ``kubectl get pods``, including the one-word status.
 

@@ -363,7 +363,8 @@ class FleetScreens:
 
     :param fetch: returns the screen of a machine, by its index.
     :param changed: called with the index after each change.
-    :param cluster_of: returns the name of a machine's cluster; those of another cluster do not wait for it.
+    :param cluster_of: returns the name of a machine's cluster, by its index.  Each cluster has its own
+        limit of concurrent requests.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class KindCli:
     its exit code to a file.
 
     ``KUBECONFIG`` is never passed on, and every run that writes a kubeconfig gets a file of its
-    own: otherwise kind writes to the user's file and switches its context (SF 10).  The rest of the
+    own: otherwise kind writes to the user's file and switches its context.  The rest of the
     environment is passed on, including ``KIND_EXPERIMENTAL_PROVIDER`` and ``DOCKER_HOST``.
 
     :param reactor: spawns processes, and has the clock.
