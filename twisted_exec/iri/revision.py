@@ -55,7 +55,7 @@ class RevisedCall:
     One RPC of one revision.
 
     :param path: on the wire, ``/SERVICE/METHOD``.
-    :param attribute: its name in ``IMachineRuntime`` or ``IMachineLogs``.
+    :param attribute: name of the method in the interface, such as ``IMachineRuntime`` or ``IMachineLogs``.
     :param request: type of the request on the wire; likewise ``response``.
     """
 

@@ -45,7 +45,7 @@ _REMOVED = {
 
 _CONSOLE = console_pb2.DESCRIPTOR.services_by_name["Console"]
 CONSOLE = make_revision("console", _CONSOLE, inside=_CONSOLE)
-"""Our additional service, for ``IMachineLogs``."""
+"""Our additional service, for logs, alerts and recordings of consoles."""
 
 
 def revision(name: str) -> Revision:

@@ -110,8 +110,8 @@ class SharedTurns:
     Turns of many parties with much to do: one turn in each iteration of the reactor, so that a hundred parties hold
     up others no longer than one does.
 
-    The users have one turn each in rotation: a user with a hundred parties delays another's by one turn for each of
-    theirs.  Parties of no user count as those of one.
+    The users take turns.  So a user with a hundred parties delays each turn of another user by one turn only.  Parties
+    without a user count as those of one user.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

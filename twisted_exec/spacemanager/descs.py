@@ -192,7 +192,7 @@ def status_of(
     Return the complete status of a SpaceProviderDesc; other programs' conditions stay.
 
     :param looks: conditions from the provider's last request.
-    :param synced: whether the spec is in force.
+    :param synced: the condition that the spec is in force.
     :param listed: the provider has returned a list.
     :param spaces: the number of Spaces.
     :param now: timestamp for ``lastTransitionTime``.

@@ -587,7 +587,7 @@ class ProcessHandOver:
 
     def until_ready(self, ready: Deferred[None]) -> None:
         """
-        Let a Deferred wait until a predecessor has left, after it has fired.
+        Let a Deferred wait further, after it has fired, until the predecessor has left.
 
         :param ready: fires when the service is ready.
         """
