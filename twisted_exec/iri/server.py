@@ -89,8 +89,9 @@ class IRIServer(Service):
     """
     Serves a runtime at a gRPC target.
 
-    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`, and
-        :class:`~twisted_exec.iri.interfaces.IMachineLogs` if it has logs.
+    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.  If it has logs, alerts or
+        recordings, it also provides the interfaces of these, such as
+        :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
     :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`; TCP
         port 0 listens on any free port, which :attr:`target` has afterwards.
     :param reactor: the reactor that the runtime uses.

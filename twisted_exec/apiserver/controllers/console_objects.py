@@ -341,8 +341,8 @@ class DeletedConsoles(ExpiryController):
     An object is created when the deletion of the machine begins, because a machine without
     finalizers is gone with the next event. A missing object is created again when the machine is
     gone.
-    A server that was down meanwhile finds the machines that still wait for their poollet; of others
-    the output is not found.
+    A server that was down meanwhile finds the machines that still wait for their poollet.  The output of
+    other machines is not found.
 
     :param storage: started before this service is.
     :param verbs: without admissions.

@@ -207,7 +207,7 @@ class Translation:
 
         :param options: what it asked for.
         :raises APIError: the stream cannot be recorded; the machine's connection is closed.
-        :raises ConnectionDone: the client has left; so is it then.
+        :raises ConnectionDone: the client has left; the machine's connection is closed.
         """
         clock, limits = self.clock, self._limits
         self._asked = options
