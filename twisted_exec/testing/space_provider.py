@@ -119,9 +119,9 @@ class MemorySpaces:
 
     def info(self, physical: Physical) -> SpaceInfo:
         """
-        One as an adaptor tells it.
+        Return a space as its provider reports it.
 
-        :raises NotFound: there is none.
+        :raises NotFound: there is no such space.
         """
         space = self.spaces.get(physical)
         if space is None:

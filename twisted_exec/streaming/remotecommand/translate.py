@@ -306,7 +306,7 @@ class Translation:
         """
         Signal the end of input.
 
-        Version 4 over WebSocket cannot; the session goes on without.
+        Version 4 over WebSocket has no such signal; there the session goes on.
         """
         if self._status_sent or self._machine.over or self._withhold(Channel.STDIN, None):
             return
