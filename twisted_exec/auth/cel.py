@@ -52,7 +52,7 @@ class Expressions:
         """
         Compile an expression; it is kept.
 
-        :raises Missing: the library is.
+        :raises Missing: the library is not installed.
         :raises EvaluationFailed: it does not compile.
         """
         self._compiled(text)
@@ -62,7 +62,7 @@ class Expressions:
         Evaluate in this process.
 
         :return: the value as in JSON.
-        :raises Missing: the library is.
+        :raises Missing: the library is not installed.
         :raises EvaluationFailed: it does not compile, or has no value.
         """
         program = self._compiled(text)

@@ -84,7 +84,7 @@ class Evaluator:
         :param values: as in JSON, by variable.
         :param user: the sender of the values.
         :return: the value as in JSON.
-        :raises Missing: the library is.
+        :raises Missing: the library is not installed.
         :raises EvaluationFailed: it does not compile, has no value, or costs too much.
         :raises TooManyEvaluations: too many costly ones wait.
         """

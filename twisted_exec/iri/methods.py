@@ -207,7 +207,7 @@ def exec_metadata(**facts: str) -> Metadata:
 
 def read_exec_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, Any]:
     """
-    Return the keyword arguments of ``IMachineRuntime.exec`` (or ``log``) from the metadata.
+    Return the keyword arguments of a call that returns a URL, such as ``IMachineRuntime.exec``, from the metadata.
 
     :raises BadRequest: a value is not UTF-8.
     """

@@ -1,7 +1,7 @@
 """
 The supervisor of one machine.
 
-While the machine should be on, the supervisor restarts it when it ends: immediately the first time,
+While the machine should be on, the supervisor restarts it when it ends: 0.1 s later the first time,
 then with exponential back-off while it keeps ending early.  All starts have the same journal.  Viewers at
 terminals wait for the next start after a crash and when the machine is switched off, for a limited
 time.  When a command ends itself with an exit code, its viewers end with that code.
