@@ -98,7 +98,8 @@ class ServingOptions(BrowserOptions, AuditOptions):
         """
         Return the address of the stream server.
 
-        :raises TargetError: the options contradict each other, or the path is not valid.
+        :raises TargetError: the options contradict each other, or the path is not absolute.
+        :raises TLSConfigError: the path is too long for a socket.
         """
         address = self["streaming-listen"]
         if address.startswith("unix:"):

@@ -424,7 +424,8 @@ def unix_path(address: str) -> str:
     """
     Return the path of ``unix:PATH``; colons in the path may be escaped.
 
-    :raises TargetError: there are options, or the path is not valid for a socket.
+    :raises TargetError: there are options, or the path is not absolute.
+    :raises TLSConfigError: the path is too long for a socket.
     """
     path = address.removeprefix("unix:").replace("\\:", "\0")
     if ":" in path:
