@@ -8,6 +8,7 @@ from twisted_exec.api.conditions import (
     CONSOLE_IN_USE,
     MAX_MESSAGE,
     console_in_use,
+    unplaced,
     with_conditions,
     writers_of,
 )
@@ -39,6 +40,20 @@ class WithConditionsTests(SynchronousTestCase):
         (made,) = with_conditions([], {"Ready": ("False", "Bad", "a\nb\x1b[2J" + "x" * 5000)}, "t")
         self.assertTrue(made["message"].isprintable())
         self.assertEqual(len(made["message"]), MAX_MESSAGE)
+
+
+class UnplacedTests(SynchronousTestCase):
+    """Tests for :func:`unplaced`."""
+
+    def test_reason(self) -> None:
+        """The message has the scheduler's reason, if there is one already."""
+        machine = {"metadata": {"name": "vm"}}
+        told = 'machine "vm" has no machine pool yet'
+        self.assertEqual(unplaced(machine, "machine", "machine pool"), told)
+        conditions = with_conditions([], {"Ready": ("False", "OutOfCapacity", "no room")}, "t")
+        waiting = {**machine, "status": {"conditions": conditions}}
+        told += ": OutOfCapacity: no room"
+        self.assertEqual(unplaced(waiting, "machine", "machine pool"), told)
 
 
 class ConsoleInUseTests(SynchronousTestCase):

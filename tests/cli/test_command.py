@@ -70,7 +70,11 @@ class AskServerTests(TestCase):
         options = parser.parse_args(["--kubeconfig=/dev/null", "--server=http://127.0.0.1:1"])
         options.namespace = None
         for refusal, message in (
-            (Unauthorized(), "the server does not accept these credentials: Unauthorized"),
+            (
+                Unauthorized(),
+                "http://127.0.0.1:1 needs credentials, and /dev/null has none: Unauthorized; get new "
+                "credentials, or check --context and --user",
+            ),
             (Forbidden("ann may not"), "forbidden: ann may not"),
         ):
 

@@ -4,6 +4,8 @@ Tests for :mod:`twisted_exec.cli.messages`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.spaces import SPACES
@@ -15,7 +17,12 @@ from twisted_exec.api.status import (
     Unauthorized,
 )
 from twisted_exec.cli.messages import explain, one_line
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    ExecPlugin,
+    KubeConfigError,
+    Material,
+)
 
 
 class ExplainTests(SynchronousTestCase):
@@ -44,12 +51,94 @@ class ExplainTests(SynchronousTestCase):
         missing = 'secrets "a" is forbidden: user "ann" cannot get secrets'
         self.assertEqual(explain(Forbidden(missing)), missing)
         self.assertEqual(
-            explain(Unauthorized()), "the server does not accept these credentials: Unauthorized"
+            explain(Unauthorized()),
+            "the server does not accept these credentials: Unauthorized; get new credentials, or check "
+            "--context and --user",
         )
         self.assertEqual(
             explain(TooManyRequests("runtime full", 3)), "runtime full; try again in 3 s"
         )
         self.assertEqual(explain(BadGateway("poollet down")), "poollet down")
+
+    def test_unknown_credentials(self) -> None:
+        """The message for a 401 names the server, the credentials and where they are from."""
+        config = ClientConfig("https://api", credentials_source='user "ann" in f (context "c")')
+        remedy = "; get new credentials, or check --context and --user"
+        refusal = Unauthorized('machine "vm": Unauthorized (the token ended on 2020-01-01)')
+        source = 'of user "ann" in f (context "c")'
+        self.assertEqual(
+            explain(refusal, config=replace(config, token="t")),
+            f"https://api does not accept the bearer token {source}: Unauthorized (the token ended on "
+            f"2020-01-01){remedy}",
+        )
+        plugin = ExecPlugin("login", "v1")
+        for kind, own in (
+            ("bearer token", replace(config, token_file="/run/token")),
+            ("user name and password", replace(config, username="ann", password="x")),
+            ("client certificate", replace(config, certificate=Material(path="/ann.crt"))),
+            ("credential of the plugin login", replace(config, plugin=plugin)),
+        ):
+            told = f"https://api does not accept the {kind} {source}: Unauthorized{remedy}"
+            self.assertEqual(explain(Unauthorized(), config=own), told)
+        self.assertEqual(
+            explain(Unauthorized(), config=config),
+            f'https://api needs credentials, and user "ann" in f (context "c") has none: Unauthorized{remedy}',
+        )
+        own_users = Unauthorized('machine "vm": Unauthorized; the API server has users of its own')
+        self.assertTrue(explain(own_users, config=config).endswith("has users of its own"))
+
+    def test_out_of_reach(self) -> None:
+        """The message for a server that cannot be reached ends with the next step."""
+        config = ClientConfig("https://api")
+        for why, remedy in (
+            (
+                "connection refused",
+                "start that API server, or choose another cluster with --context",
+            ),
+            (
+                "its name is not known",
+                "correct the server in the kubeconfig, or this host's DNS settings",
+            ),
+            ("no connection within 30 s", "twisted-exec doctor checks each step to it"),
+        ):
+            told = f"cannot reach the API server https://api: {why}"
+            self.assertEqual(explain(BadGateway(told), config=config), f"{told}; {remedy}")
+        elsewhere = "cannot reach https://other: connection refused"
+        self.assertEqual(explain(BadGateway(elsewhere), config=config), elsewhere)
+
+    def test_missing_right(self) -> None:
+        """The message for a 403 names the role to ask for, and the command that grants it."""
+
+        def told(verb: str, resource: str, where: str = ' in the namespace "lab"') -> str:
+            words = f'User "ann@x" cannot {verb} resource "{resource}" in API group "g"{where}'
+            line = explain(Forbidden(f"x is forbidden: {words}"))
+            self.assertIn(f"{words}; ask an administrator for ", line)
+            return line.partition("; ask an administrator for ")[2]
+
+        for verb, resource, role in (
+            ("create", "machines/exec", "edit"),
+            ("get", "machines/log", "edit"),
+            ("list", "machines", "view"),
+            ("patch", "instances", "edit"),
+            ("takeover", "machines/console", "admin"),
+            ("get", "consolerecordings/content", "console-recording-reader"),
+        ):
+            self.assertEqual(
+                told(verb, resource),
+                f"the role {role}: kubectl create rolebinding ann-x-{role} --clusterrole={role} "
+                "--user=ann@x -n lab",
+            )
+        self.assertEqual(
+            told("list", "machines", ""),
+            "the role view: kubectl create clusterrolebinding ann-x-view --clusterrole=view --user=ann@x",
+        )
+        self.assertEqual(told("delete", "secrets"), "a role with delete on secrets")
+
+    def test_right_to_observe(self) -> None:
+        """A 403 that names a smaller request gets no other remedy."""
+        words = 'is forbidden: User "ann" cannot create resource "machines/exec" in API group "g" in the '
+        words += 'namespace "lab": you may observe it: open it with --read-only'
+        self.assertEqual(explain(Forbidden(words)), words)
 
     def test_others(self) -> None:
         """A kubeconfig error is shown as it is; an unexpected exception is an internal error."""

@@ -345,7 +345,7 @@ class PoolletTests(CommonRows, ProgramCase):
         empty = self.write("empty", "kind: Config\n")
         good = self.kubeconfig()
         await self.rows(
-            ({"kubeconfig": NOWHERE}, f"{NOWHERE}: No such file or directory"),
+            ({"kubeconfig": NOWHERE}, f"no kubeconfig: {NOWHERE} does not exist"),
             ({"kubeconfig": self.directory}, f"{self.directory}: Is a directory"),
             ({"kubeconfig": garbage}, f"{garbage}: not a kubeconfig: a mapping is expected"),
             ({"kubeconfig": broken}, f"{broken}: not YAML: line 2, column 1: "),
@@ -582,7 +582,7 @@ class BrokerTests(CommonRows, ProgramCase):
     async def test_target(self) -> None:
         """A missing or invalid kubeconfig and invalid names are refused."""
         await self.rows(
-            ({"kubeconfig": NOWHERE}, f"{NOWHERE}: No such file or directory"),
+            ({"kubeconfig": NOWHERE}, f"no kubeconfig: {NOWHERE} does not exist"),
             ({"kubeconfig": self.path("garbage")}, self.path("garbage")),
             ({"namespace": "Site A"}, "--namespace 'Site A': "),
             ({"source-cluster-name": None}, "--source-cluster-name is missing: the prefix of"),

@@ -53,6 +53,21 @@ def with_conditions(
     return sorted(result, key=lambda condition: order.get(condition.get("type"), len(order)))
 
 
+def unplaced(machine: Mapping[str, Any], noun: str, pool_noun: str) -> str:
+    """
+    Return that a machine has no pool, with the scheduler's reason, if its condition Ready has one.
+
+    :param noun: what the machine's dialect calls a machine.
+    """
+    conditions = (machine.get("status") or {}).get("conditions") or []
+    ready: Mapping[str, Any] = next(
+        (each for each in conditions if each.get("type") == "Ready"), {}
+    )
+    why = ": ".join(filter(None, (ready.get("reason"), ready.get("message"))))
+    text = f'{noun} "{machine["metadata"]["name"]}" has no {pool_noun} yet'
+    return f"{text}: {why}" if why else text
+
+
 def _condition(
     type: str, value: ConditionValue, before: Object, now: str, generation: int | None
 ) -> Object:

@@ -25,6 +25,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
+from twisted_exec.api.conditions import unplaced
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLE, PODS, Object, image_of
 from twisted_exec.api.resource import Resource
@@ -423,8 +424,7 @@ def _conditions(machine: Object, reachable: bool, ready: Object, dialect: Dialec
         scheduled |= {
             "status": "False",
             "reason": "Unschedulable",
-            "message": f"{dialect.noun} {machine['metadata']['name']} has no "
-            f"{dialect.pool_noun} assigned",
+            "message": unplaced(machine, dialect.noun, dialect.pool_noun),
         }
     readiness: Object = {"status": str(reachable)}
     if not reachable:

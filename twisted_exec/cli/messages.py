@@ -8,12 +8,16 @@ ECMA-48 for the sequences.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.spaces import SPACES
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 
 def one_line(text: str) -> str:
@@ -22,23 +26,24 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in words)
 
 
-def explain(error: BaseException, namespace: str = "") -> str:
+def explain(error: BaseException, namespace: str = "", config: ClientConfig | None = None) -> str:
     """
     The one line for a session that could not be opened.
 
     :param namespace: of the machine, for the message that it does not exist.
+    :param config: of the server that refused, for the message that it does not know the credentials.
     """
     from twisted_exec.api.status import APIError
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
     if isinstance(error, APIError):
-        return _explain_refusal(error, namespace)
+        return _explain_refusal(error, namespace, config)
     if isinstance(error, KubeConfigError):
         return str(error)
     return f"internal error: {type(error).__name__}: {error}"
 
 
-def _explain_refusal(error: Any, namespace: str) -> str:
+def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) -> str:
     kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
     if error.reason == "NotFound" and kind == SPACES.plural:
         return f"{error.message}; kubectl get spaces -A lists all"
@@ -50,13 +55,86 @@ def _explain_refusal(error: Any, namespace: str) -> str:
         if namespace and is_machine and message.endswith(" not found"):
             message += f' in namespace "{namespace}"'
         return message
-    if error.reason == "Forbidden" and "forbidden" not in error.message:
-        return f"forbidden: {error.message}"
+    if error.reason == "Forbidden":
+        message = str(error.message) + _role_to_request(error.message)
+        return message if "forbidden" in message else f"forbidden: {message}"
     if error.reason == "Unauthorized":
-        return f"the server does not accept these credentials: {error.message}"
+        return _unauthorized(str(error.message), config)
     if error.retry_after_seconds:
         return f"{error.message}; try again in {error.retry_after_seconds} s"
-    return str(error.message)
+    message = str(error.message)
+    if config is not None and message.startswith("cannot reach ") and config.server in message:
+        remedies = (remedy for why, remedy in _UNREACHABLE if message.endswith(why))
+        return f"{message}; {next(remedies, 'twisted-exec doctor checks each step to it')}"
+    return message
+
+
+_UNREACHABLE = (
+    (": connection refused", "start that API server, or choose another cluster with --context"),
+    (
+        ": its name is not known",
+        "correct the server in the kubeconfig, or this host's DNS settings",
+    ),
+)
+"""Ends of messages about a server that cannot be reached, and remedies."""
+
+_DENIED = re.compile(
+    r'User "(?P<user>[^"]+)" cannot (?P<verb>[a-z]+) resource "(?P<kind>[a-z]+)(?:/(?P<subresource>[a-z]+))?" '
+    r'in API group "[^"]*"(?: in the namespace "(?P<namespace>[-a-z0-9]+)")?'
+)
+"""The words of RBAC (``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go``)."""
+
+_READS = ("get", "list", "watch")
+
+
+def _role_to_request(message: str) -> str:
+    """Return the remedy for a right that the user lacks; empty if the message is not about one, or has it."""
+    lacking = _DENIED.search(message)
+    if lacking is None or message[lacking.end() :].startswith(": you may "):
+        return ""
+    return f"; {ask_for_role(**lacking.groupdict(default=''))}"
+
+
+def ask_for_role(user: str, verb: str, kind: str, subresource: str, namespace: str) -> str:
+    """
+    Return the remedy for a right that a user lacks: the role, and the command that grants it.
+
+    :param kind: the resource, such as ``machines``.
+    :param namespace: empty for all.
+    """
+    role = ""
+    if any(kind == dialect.workload.plural for dialect in DIALECTS):
+        role = "view" if verb in _READS and not subresource else "edit"
+        role = "admin" if verb == "takeover" else role
+    elif kind == "consolerecordings" and verb in _READS:
+        role = "console-recording-reader"
+    if not role:
+        return f"ask an administrator for a role with {verb} on {kind}"
+    import shlex  # few messages need it
+
+    name = re.sub(r"[^a-z0-9]+", "-", f"{user}-{role}".lower()).strip("-")
+    create = "rolebinding" if namespace else "clusterrolebinding"
+    where = f" -n {namespace}" if namespace else ""
+    return (
+        f"ask an administrator for the role {role}: kubectl create {create} {name} --clusterrole={role} "
+        f"--user={shlex.quote(user)}{where}"
+    )
+
+
+def _unauthorized(message: str, config: ClientConfig | None) -> str:
+    why = _SUBJECT.sub("", message)
+    if "; " not in why:  # a Space's message has a remedy
+        why += "; get new credentials, or check --context and --user"
+    if config is None:
+        return f"the server does not accept these credentials: {why}"
+    source = config.credentials_source
+    if not (kind := config.kind_of_credentials):
+        nothing = f"{source or 'the kubeconfig'} has none"
+        return f"{config.server} needs credentials, and {nothing}: {why}"
+    return f"{config.server} does not accept the {kind}{f' of {source}' if source else ''}: {why}"
+
+
+_SUBJECT = re.compile(r'^\w+ "[^"]+": ')
 
 
 class Colour(Enum):

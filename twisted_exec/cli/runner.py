@@ -86,7 +86,7 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     except (InputError, KubeConfigError, TLSConfigError) as problem:
         return failed(command, str(problem))
     except APIError as refusal:
-        return failed(command, explain(refusal))
+        return failed(command, explain(refusal, config=client.config))
     finally:
         await client.close()
     return 0

@@ -327,14 +327,21 @@ async def with_current_credentials(
     config: ClientConfig, reactor: Any, opened: Callable[[ClientConfig], Awaitable[T]]
 ) -> T:
     """Open something; after a 401 once more, if there are other credentials then."""
+
+    async def opened_with(current: ClientConfig) -> T:
+        try:
+            return await opened(current)
+        except APIError as refused:
+            raise explain_refusal(refused, current) from None
+
     settled_config = await settled(config, reactor)
     try:
-        return await opened(settled_config)
+        return await opened_with(settled_config)
     except APIError as refused:
         other = await renewed(config, reactor, settled_config) if refused.code == 401 else None
         if other is None:
             raise
-    return await opened(other)
+    return await opened_with(other)
 
 
 async def opened_among(
@@ -379,7 +386,7 @@ async def opened_among(
         here = await _served(config, reactor, DIALECTS, timeout_seconds, server)
         if first not in here:
             raise _no_such_kind(config.server, first, here)
-    raise explain_refusal(refused, config)
+    raise refused
 
 
 def _no_such_kind(server: str, expected: Dialect, served: Sequence[Dialect]) -> APIError:

@@ -335,6 +335,8 @@ def with_user_credentials(
         impersonate=mine.impersonate,
         tls_server_name=str(endpoint.get("tlsServerName") or ""),
         source=mine.source,
+        credentials_source=mine.credentials_source,
+        expires=mine.expires,
     )
     if send_token_to and same_server(send_token_to, server):
         return replace(

@@ -224,13 +224,15 @@ class ConsoleTests(MachineTestCase):
             await self.refused(404, "nobody"), 'machines.compute.ironcore.dev "nobody" not found'
         )
         await self.make_machine("free", "")
-        self.assertEqual(
-            await self.refused(400, "free"), "machine free has no machine pool assigned"
+        self.assertRegex(
+            await self.refused(400, "free"),
+            '^machine "free" has no machine pool yet(: .+)?; twisted-exec doctor free -n default says',
         )
         await self.make_machine("lost", "pool-z")
         self.assertEqual(
             await self.refused(404, "lost"),
-            'machinepools.compute.ironcore.dev "pool-z" not found: it was assigned to machine "lost"',
+            'machinepools.compute.ironcore.dev "pool-z" not found: it was assigned to machine "lost"; start '
+            "its poollet, which creates it again",
         )
 
     async def test_not_running(self) -> None:

@@ -391,7 +391,7 @@ class PipeTests(ProcessCase):
             file.write(text)
         process = self.start(env={"KUBECONFIG": path})
         refusal = "cannot reach http://127.0.0.1:1: connection refused"
-        remedy = "start that API server, or choose another one with --context"
+        remedy = "start that API server, or choose another cluster with --context"
         await self.ends_with(process, 1, f"{refusal}; {remedy}")
 
     async def test_bad_kubeconfig(self) -> None:

@@ -136,9 +136,11 @@ class UnreachedTests(AnswersCase):
             self.assertTrue(line.startswith(told), line)
 
     async def test_no_pool(self) -> None:
-        """A machine without a pool is 400."""
+        """A machine without a pool is 400, with the scheduler's reason, if it has said one."""
         await self.make_machine("free", "")
-        await self.both(400, "machine free has no machine pool assigned", "free")
+        told = 'machine "free" has no machine pool yet(: .+)?; twisted-exec doctor free -n default'
+        self.assertRegex(await self.refused(400, "free"), told)
+        self.assertRegex(await self.console("free", self.kubeconfig("user-admin")), f"^{told}")
 
     async def test_pool_gone(self) -> None:
         """A machine whose pool was deleted is 404."""
@@ -146,7 +148,7 @@ class UnreachedTests(AnswersCase):
         await self.make_machine()
         await self.admin.delete(POOLS, POOL)
         await gone(self.admin, POOLS, POOL)
-        told = '"pool-a" not found: it was assigned to machine "vm"'
+        told = '"pool-a" not found: it was assigned to machine "vm"; start its poollet, which creates it again'
         await self.both(
             404,
             f"machinepools.compute.ironcore.dev {told}",
@@ -173,7 +175,11 @@ class UnreachedTests(AnswersCase):
                 'resource "machines/exec" in API group "compute.ironcore.dev" in the namespace '
                 '"default"'
             )
-            await self.both(403, told, name, user="jane", console=told)
+            remedy = (
+                "; ask an administrator for the role edit: kubectl create rolebinding jane-edit "
+                "--clusterrole=edit --user=jane -n default"
+            )
+            await self.both(403, told, name, user="jane", console=told + remedy)
 
     async def test_no_upgrade(self) -> None:
         """A request without an upgrade is 400, which reveals a proxy that drops upgrades."""
@@ -233,6 +239,9 @@ class _Answer(Protocol):
         self._to.loseConnection()
 
 
+_REFUSED_CERTIFICATE = "does not accept the client certificate of {source}"
+
+
 class CredentialTests(AnswersCase):
     """Unknown users get 401."""
 
@@ -242,36 +251,39 @@ class CredentialTests(AnswersCase):
             file.write("right,jane,1\n")
         await super().setUp()
 
-    async def unknown(self, kubeconfig: str) -> None:
-        told = 'the server does not accept these credentials: machine "vm": Unauthorized'
-        self.assertEqual(await self.console("vm", kubeconfig), told)
+    async def unknown(self, kubeconfig: str, told: str) -> None:
+        source = f'user "u" in {kubeconfig} (context "x")'
+        told = f"{self.server.url} {told.format(source=source)}: Unauthorized"
+        remedy = "; get new credentials, or check --context and --user"
+        self.assertEqual(await self.console("vm", kubeconfig), told + remedy)
 
     async def test_none(self) -> None:
         """A request without credentials is 401."""
         told = await self.refused(401, user="")
         self.assertEqual(told, 'machine "vm": Unauthorized')
-        await self.unknown(self.config())
+        await self.unknown(self.config(), "needs credentials, and {source} has none")
 
     async def test_wrong_token(self) -> None:
         """An unknown token is 401."""
         headers = [*WEBSOCKET, (b"Authorization", b"Bearer wrong")]
         told = await self.refused(401, user="", headers=headers)
         self.assertEqual(told, 'machine "vm": Unauthorized')
-        await self.unknown(self.config(token="wrong"))
+        told = "does not accept the bearer token of {source}"
+        await self.unknown(self.config(token="wrong"), told)
 
     async def test_strangers_certificate(self) -> None:
         """Client certificates of another CA are 401, also those of the CA of the servers."""
         strangers = Authority.create("strangers"), pki().authority("ca")
         for authority in strangers:
             issued = authority.issue_client("admin", ["system:masters"])
-            await self.unknown(self.config(certificate=issued.certificate_pem, key=issued.key_pem))
+            kubeconfig = self.config(certificate=issued.certificate_pem, key=issued.key_pem)
+            await self.unknown(kubeconfig, _REFUSED_CERTIFICATE)
 
     async def test_forwarding_certificate(self) -> None:
         """The API server's own forwarding certificate is not accepted by the API server."""
         pair = pki().pair("apiserver-forwarding")
-        await self.unknown(
-            self.config(certificate=read_file(pair.certificate), key=read_file(pair.key))
-        )
+        kubeconfig = self.config(certificate=read_file(pair.certificate), key=read_file(pair.key))
+        await self.unknown(kubeconfig, _REFUSED_CERTIFICATE)
 
 
 class Saying(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -330,6 +331,16 @@ class ToldWhyTests(SynchronousTestCase):
         early = self.told(Unauthorized, now=now + timedelta(days=1))
         self.assertIn("the client certificate begins on", early)
         self.assertIn("is the clock right?", early)
+
+    def test_tokens(self) -> None:
+        """The hint states when the token expired: by its own claim, or by its plugin's answer."""
+        config = ClientConfig("https://api.example", token="opaque", expires=1_577_836_800.0)
+        told = "no (the token ended on 2020-01-01 at 00:00:00 UTC)"
+        refusal = explain_refusal(Unauthorized("no"), config)
+        self.assertEqual(refusal.message, told)
+        self.assertEqual(explain_refusal(refusal, config).message, told, "a second time")
+        ahead = replace(config, expires=time.time() + 3600)
+        self.assertEqual(explain_refusal(Unauthorized("no"), ahead).message, "no")
 
     def test_other_reasons(self) -> None:
         """Valid, missing or unreadable certificates, and other errors, get no hint."""

@@ -78,6 +78,14 @@ class SettledTests(CredentialsCase):
         shown = await settled(config, reactor)
         self.assertIsNone(await renewed(config, reactor, shown))
 
+    async def test_source(self) -> None:
+        """The settled configuration says for messages which plugin it is from, and when it expires."""
+        plugin = self.script(EXPIRING).plugin()
+        config = ClientConfig("https://a", plugin=plugin, credentials_source='user "u" in f')
+        shown = await settled(config, reactor)
+        self.assertEqual(shown.expires, EXPIRY.timestamp())
+        self.assertEqual(shown.credentials_source, f'the plugin {plugin.command} of user "u" in f')
+
     async def test_certificate(self) -> None:
         """A plugin may return a client certificate instead of a token."""
         script = self.script("answer(clientCertificateData='C', clientKeyData='K')")

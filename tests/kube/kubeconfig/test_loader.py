@@ -115,9 +115,8 @@ class ChoiceTests(KubeconfigTestCase):
         """An explicitly named file must exist."""
         with self.assertRaises(KubeConfigError) as caught:
             load("/nonexistent/kubeconfig")
-        self.assertEqual(
-            str(caught.exception), "/nonexistent/kubeconfig: No such file or directory"
-        )
+        told = "no kubeconfig: /nonexistent/kubeconfig does not exist; set KUBECONFIG or give --kubeconfig"
+        self.assertEqual(str(caught.exception), told)
 
     def test_relative_paths(self) -> None:
         """A relative path is relative to the file that holds it."""
@@ -275,7 +274,7 @@ class OverrideTests(KubeconfigTestCase):
         self.assertEqual((config.server, config.token, config.namespace), ("https://a", "v", "lab"))
         with self.assertRaises(KubeConfigError) as caught:
             load(path, overrides=Overrides(cluster="x"))
-        self.assertEqual(str(caught.exception), f'{path}: no cluster "x"')
+        self.assertEqual(str(caught.exception), f'{path}: no cluster "x"; there are: c')
 
     def test_server(self) -> None:
         """Another server drops the old ``tls-server-name``."""
@@ -529,12 +528,21 @@ class RefusalTests(KubeconfigTestCase):
     def test_dangling_names(self) -> None:
         """The error for an undefined cluster or user names the context."""
         self.assertEqual(
-            self.refusal("a: b"), "FILE: no current-context is set; choose one with --context"
+            self.refusal("a: b"), "FILE: it has no contexts; choose a kubeconfig that has some"
+        )
+        contexts = CONTEXT.partition("current-context")[0]
+        self.assertEqual(
+            self.refusal(contexts),
+            "FILE: no current-context is set; choose one with --context; there are: x",
         )
         self.assertEqual(self.refusal(CLUSTER, "y"), 'FILE: no context "y"')
         self.assertEqual(self.refusal(CLUSTER + CONTEXT, "y"), 'FILE: no context "y"; there are: x')
         self.assertEqual(self.refusal(CONTEXT), 'FILE: no cluster "c" (of context "x")')
         self.assertEqual(self.refusal(CLUSTER + CONTEXT), 'FILE: no user "u" (of context "x")')
+        others = CLUSTER.replace("name: c", "name: d") + CONTEXT
+        self.assertEqual(
+            self.refusal(others), 'FILE: no cluster "c" (of context "x"); there are: d'
+        )
 
     def test_controls(self) -> None:
         """Control characters in names are removed from the error."""
@@ -696,7 +704,7 @@ class InlineTests(KubeconfigTestCase):
             (b"[]", "not a kubeconfig: a mapping is expected"),
             (b"\xff\xfe\x00", "not YAML"),
             (CONTEXT.encode(), 'no cluster "c" (of context "x")'),
-            (CLUSTER.encode(), "no current-context is set"),
+            (CLUSTER.encode(), "it has no contexts"),
             (b" " * (5 << 20), f"the kubeconfig is larger than {MAX_INLINE_BYTES >> 10} KiB"),
         ):
             with self.assertRaises(KubeConfigError) as caught:

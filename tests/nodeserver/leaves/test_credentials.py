@@ -86,7 +86,7 @@ class FileCredentialsTests(CredentialsTestCase):
     def test_missing(self) -> None:
         """A file that is not there yet is a problem until it is, and is looked for now and then."""
         opened = self.begin(KubeconfigFile(str(self.path)))
-        self.assertIn(f"{self.path}: No such file", self.refusal(opened))
+        self.assertIn(f"{self.path} does not exist", self.refusal(opened))
         self.write(kubeconfig())
         self.refusal(opened)
         self.clock.advance(2)

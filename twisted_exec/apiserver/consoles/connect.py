@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.conditions import writers_of
+from twisted_exec.api.conditions import unplaced, writers_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import (
     CONSOLESESSIONS,
@@ -308,11 +308,12 @@ class MachineLocator:
         )
         named = f'{self._dialect.noun} "{target.name}"'
         if "deletionTimestamp" in machine["metadata"]:
-            raise Conflict(f"{named} is being deleted")
+            logs = f"twisted-exec logs {target.name} -n {target.namespace}"
+            raise Conflict(f"{named} is being deleted; {logs} has what it printed")
         if not self._dialect.pool_name(machine):
-            raise BadRequest(
-                f"{self._dialect.noun} {target.name} has no {self._dialect.pool_noun} assigned"
-            )
+            why = unplaced(machine, self._dialect.noun, self._dialect.pool_noun)
+            doctor = f"twisted-exec doctor {target.name} -n {target.namespace}"
+            raise BadRequest(f"{why}; {doctor} says what to do")
         if self._what.is_stream and not is_open and machine["spec"].get("power") == "Off":
             command = f"kubectl patch {self._dialect.noun} {target.name} -n {target.namespace}"
             patch = """--type=merge -p '{"spec":{"power":"On"}}'"""

@@ -88,7 +88,8 @@ class Poollets:
                 self._dialect.pool.plural,
                 pool,
                 self._dialect.group,
-                f'{error.message}: it was assigned to {self._dialect.noun} "{machine}"',
+                f'{error.message}: it was assigned to {self._dialect.noun} "{machine}"; start its poollet, '
+                "which creates it again",
             ) from None
 
     async def of(

@@ -58,9 +58,9 @@ async def _examine(options: argparse.Namespace, reactor: Any) -> int:
         server = await reach_server(options, reactor, report, seconds)
         client = server.client()
         try:
-            await check_user(server, client)
+            user = await check_user(server, client)
             if name:
-                await check_machine(server, client, name, options.among)
+                await check_machine(server, client, name, options.among, user)
         finally:
             await client.close()
     except Unusable:

@@ -27,6 +27,7 @@ from twisted_exec.cli.commands.server_checks import (
     undiscovered,
     why_of,
 )
+from twisted_exec.cli.messages import ask_for_role
 from twisted_exec.cli.suggestion import suggest_machine
 from twisted_exec.kube.console import ConsoleOptions, open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -54,22 +55,28 @@ _LEFT_SECONDS = 5.0
 
 
 async def check_machine(
-    server: ExaminedServer, client: CommandClient, name: str, among: Sequence[Dialect]
+    server: ExaminedServer,
+    client: CommandClient,
+    name: str,
+    among: Sequence[Dialect],
+    user: str,
 ) -> None:
     """
     Check a machine and everything behind it.
 
     :param among: its possible dialects.
+    :param user: our name at the server, for remedies; may be empty.
     :raises Unusable: further checks cannot run.
     """
-    await _MachineCheck(server, client, name).run(among)
+    await _MachineCheck(server, client, name, user).run(among)
 
 
 class _MachineCheck:
     _dialect: Dialect
 
-    def __init__(self, server: ExaminedServer, client: CommandClient, name: str) -> None:
+    def __init__(self, server: ExaminedServer, client: CommandClient, name: str, user: str) -> None:
         self._server, self._client, self._name = server, client, name
+        self._user = user or "USER"
         self._namespace, self._report = server.config.namespace, server.report
         self._line_condition: Object = {}  # Ready, if it says that the line is broken
         self._unready, self._unready_remedy = "", ""  # message of Ready, otherwise
@@ -132,12 +139,11 @@ class _MachineCheck:
         try:
             allowed = await self._console_rights()
             for subresource in ("", "log"):
-                what = f"get {plural}/{subresource}" if subresource else f"get {plural}"
                 status = await self._review("get", subresource)
                 if status.get("allowed"):
-                    allowed.append(what)
+                    allowed.append(f"get {plural}/{subresource}".removesuffix("/"))
                 else:
-                    self._report.warning("rights", *self._lacking(what, status))
+                    self._report.warning("rights", *self._lacking("get", subresource, status))
         except APIError as problem:
             self._report.skipped("rights", f"the server does not answer: {problem.message}")
             return
@@ -158,21 +164,20 @@ class _MachineCheck:
             status = await self._review(right.verb, CONSOLE_SUBRESOURCE)
             if status.get("allowed"):
                 if right is Right.OBSERVE and not rights:
-                    typing = f"{Right.DRIVE.verb} {plural}/{CONSOLE_SUBRESOURCE}"
-                    self._report.warning("rights", *self._lacking(typing, {}))
+                    lacking = self._lacking(Right.DRIVE.verb, CONSOLE_SUBRESOURCE, {})
+                    self._report.warning("rights", *lacking)
                 return [*rights, f"{right.verb} {plural}/{CONSOLE_SUBRESOURCE}"]
         if not rights:
-            self._report.error("rights", *self._lacking(f"create {plural}/exec", opening))
+            self._report.error("rights", *self._lacking("create", "exec", opening))
         return rights
 
-    def _lacking(self, what: str, status: Object) -> tuple[str, str]:
+    def _lacking(self, verb: str, subresource: str, status: Object) -> tuple[str, str]:
         """Return message and remedy about a right that the user does not have."""
         reason = str(status.get("reason") or status.get("evaluationError") or "")
+        plural = self._dialect.workload.plural
+        what = f"{verb} {plural}/{subresource}".removesuffix("/")
         message = f"may not {what} in namespace {self._namespace}"
-        remedy = (
-            "ask an administrator for it, such as: kubectl create rolebinding NAME "
-            f"--clusterrole=edit --user=USER -n {self._namespace}"
-        )
+        remedy = ask_for_role(self._user, verb, plural, subresource, self._namespace)
         return message + (f": {reason}" if reason else ""), remedy
 
     async def _review(self, verb: str, subresource: str) -> Object:

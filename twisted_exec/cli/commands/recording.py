@@ -576,4 +576,4 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
         return failed("recording", f"{no_file}, and the cluster cannot be asked: {problem}")
     except APIError as refusal:
         hint = f"; {no_file} either" if refusal.code == 404 else ""
-        return failed("recording", f"{explain(refusal, config.namespace)}{hint}")
+        return failed("recording", f"{explain(refusal, config.namespace, config)}{hint}")

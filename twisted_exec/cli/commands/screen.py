@@ -113,7 +113,7 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
     except (KubeConfigError, TLSConfigError) as problem:
         return runner.failed("screen", str(problem))
     except APIError as refusal:
-        return runner.failed("screen", explain(refusal, namespace))
+        return runner.failed("screen", explain(refusal, namespace, config))
     except BrokenPipeError:  # twisted-exec screen ... | head
         return 1
     except OSError as problem:

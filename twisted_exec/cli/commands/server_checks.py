@@ -146,7 +146,7 @@ def _check_credentials(server: ExaminedServer) -> None:
             "set a client certificate, a token or a credential plugin for the kubeconfig's user",
         )
         return
-    what = "user name and password" if config.username else "bearer token"
+    what = config.kind_of_credentials
     end = expiry_of(config)
     if end is None:
         report.ok("credentials", what)
@@ -276,10 +276,11 @@ def _judge_clock(report: Findings, ahead: float) -> None:
     add("clock", message, remedy)
 
 
-async def check_user(server: ExaminedServer, client: CommandClient) -> None:
+async def check_user(server: ExaminedServer, client: CommandClient) -> str:
     """
     Check whether the server accepts our credentials.
 
+    :return: the user's name; empty if the server does not say it.
     :raises Unusable: it does not.
     """
     report = server.report
@@ -291,12 +292,14 @@ async def check_user(server: ExaminedServer, client: CommandClient) -> None:
             report.skipped(
                 "user", f"the server does not say which user this is: {message_of(problem)}"
             )
-            return
+            return ""
         remedy = "get new credentials, or check --context and --user"
         raise report.fatal("user", message_of(problem), remedy) from None
     user = (review.get("status") or {}).get("userInfo") or {}
     groups = ", ".join(user.get("groups") or ()) or "no groups"
-    report.ok("user", f"{user.get('username', '')} ({groups})")
+    name = str(user.get("username", ""))
+    report.ok("user", f"{name} ({groups})")
+    return name
 
 
 async def undiscovered(

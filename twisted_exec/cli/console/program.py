@@ -515,9 +515,8 @@ class _Console(ConsoleProgram):
         options = self._options
         # With a Space, the context's namespace is one of another cluster.
         namespace = options.namespace or "default" if options.space else self._config.namespace
-        line = explain(error, namespace)
-        if line.startswith("cannot reach ") and line.endswith(": connection refused"):
-            line += "; start that API server, or choose another one with --context"
+        config = self._at[0] if self._at is not None else self._config
+        line = explain(error, namespace, config)
         return f"{line}; {self._hint}" if self._hint else line
 
     def _begin(self, source: int, sink: int) -> None:

@@ -173,7 +173,7 @@ class Selection:
                 self._found(_labelled(machines, has_spaces=not self._is_alone))
 
     def _lose(self, name: str, error: Exception) -> None:
-        reason = _reason(error)
+        reason = _reason(error, None if name else self._config)
         if self._is_alone:
             self._problem = f"space {name}: {reason}" if name else reason
         else:
@@ -190,8 +190,11 @@ def _nothing(options: argparse.Namespace, config: ClientConfig) -> str:
     return f'{selected} matches no machine in namespace "{namespace}"; -A selects in all namespaces'
 
 
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, SelectionError | TLSConfigError) else explain(error)
+def _reason(error: Exception, config: ClientConfig | None) -> str:
+    """:param config: of the server, if it is that of the kubeconfig."""
+    if isinstance(error, SelectionError | TLSConfigError):
+        return str(error)
+    return explain(error, config=config)
 
 
 def _clusters(
@@ -226,7 +229,7 @@ async def _spaces(
     try:
         listed = await client.list_first(SPACES, most=MOST_SPACES)
     except (APIError, KubeConfigError, TLSConfigError) as error:
-        raise SelectionError(explain(error)) from None
+        raise SelectionError(explain(error, config=config)) from None
     finally:
         await client.close()
     if len(listed) > MOST_SPACES:

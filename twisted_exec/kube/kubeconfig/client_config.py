@@ -119,6 +119,8 @@ class ClientConfig:
     :param proxy_url: ``http``, ``https`` or ``socks5``, with user and password if the proxy needs
         them.
     :param source: name for messages: the files and the context.
+    :param credentials_source: for messages: the user's entry and its files, or the command line.
+    :param expires: end of a plugin's credential as far as the plugin says it, in seconds since the epoch.
     """
 
     server: str
@@ -136,6 +138,8 @@ class ClientConfig:
     insecure_skip_tls_verify: bool = False
     proxy_url: str = field(default="", repr=False)
     source: str = ""
+    credentials_source: str = field(default="", compare=False)
+    expires: float | None = field(default=None, compare=False)
 
     @property
     def url(self) -> SplitResult:
@@ -146,6 +150,18 @@ class ClientConfig:
     def has_credentials(self) -> bool:
         """True if requests carry a secret."""
         return self._has_own or self.plugin is not None
+
+    @property
+    def kind_of_credentials(self) -> str:
+        """The kind for messages, such as ``bearer token``; empty without credentials."""
+        if self.needs_plugin:
+            assert self.plugin is not None
+            return f"credential of the plugin {self.plugin.command}"
+        if self.token or self.token_file:
+            return "bearer token"
+        if self.username:
+            return "user name and password"
+        return "client certificate" if self.certificate else ""
 
     @property
     def in_the_clear(self) -> bool:
@@ -200,12 +216,12 @@ _LONGEST_TOKEN = 64 << 10
 def expiry_of(config: ClientConfig) -> float | None:
     """
     Return the earliest expiry time of the credentials, in seconds since the epoch, as far as they
-    contain one.
+    contain one, or their plugin says it.
 
     The values are unverified and only for information.
     """
-    ends = [end for end in (_token_end(config.token), _certificate_end(config)) if end is not None]
-    return min(ends, default=None)
+    ends = (_token_end(config.token), _certificate_end(config), config.expires)
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _token_end(token: str) -> float | None:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
@@ -27,6 +29,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ImpersonatedUser,
     KubeConfigError,
+    expiry_of,
     read_file,
 )
 from twisted_exec.tls.client import Check, ClientTLS
@@ -209,21 +212,29 @@ def _proxy_tls(config: ClientConfig, proxy: ForwardProxy) -> ClientTLS | None:
 
 def explain_refusal(refused: APIError, config: ClientConfig) -> APIError:
     """
-    Add to a 401 that our client certificate has expired, if so.
+    Add to a 401 that our credentials have expired, if so.
 
+    :param config: without a plugin, see :func:`~twisted_exec.kube.kubeconfig.credentials.settled`.
     :return: ``refused`` itself.
     """
-    if refused.code == Unauthorized.code and (problem := _certificate_problem(config)):
-        refused.message = f"{refused.message} ({problem})"
+    if refused.code == Unauthorized.code and (problem := _expiry_problem(config)):
+        note = f"({problem})"
+        if not refused.message.endswith(note):  # a dialect may be one of several
+            refused.message = f"{refused.message} {note}"
     return refused
 
 
-def _certificate_problem(config: ClientConfig) -> str:
+def _expiry_problem(config: ClientConfig) -> str:
     try:
         content = config.certificate.read()
     except KubeConfigError:
+        content = b""
+    if problem := validity_problem(content, "the client certificate"):
+        return problem
+    end = expiry_of(config)
+    if end is None or end >= time.time():
         return ""
-    return validity_problem(content, "the client certificate")
+    return f"the token ended on {datetime.fromtimestamp(end, UTC):%Y-%m-%d at %H:%M:%S} UTC"
 
 
 def connection_stamp(config: ClientConfig) -> Hashable:

@@ -64,12 +64,16 @@ def renewed(
 
 
 def _with(config: ClientConfig, credential: Credential) -> ClientConfig:
+    assert config.plugin is not None
+    source = f" of {config.credentials_source}" if config.credentials_source else ""
     return replace(
         config,
         plugin=None,
         token=credential.token,
         certificate=Material(data=credential.certificate),
         key=Material(data=credential.key),
+        credentials_source=f"the plugin {config.plugin.command}{source}",
+        expires=credential.expires.timestamp() if credential.expires is not None else None,
     )
 
 

@@ -33,7 +33,7 @@ _STANDALONE = "admin.kubeconfig"
 """The file that ``exec-standalone`` writes."""
 
 _SHOWN = 10
-"""Names of contexts in a message."""
+"""Names of contexts, clusters or users in a message."""
 
 
 class NoKubeConfig(KubeConfigError):
@@ -46,12 +46,10 @@ def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
 
     :raises NoKubeConfig: none exists.
     """
-    if path:
-        if not os.path.exists(path) and (hint := _standalone_hint(path)):
-            raise NoKubeConfig(f"{path} does not exist; {hint}")
-        return [os.path.abspath(path)]
     listed = [name for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    if not listed:
+    if path:
+        listed = [path]
+    elif not listed:
         home = environ.get("HOME") or os.path.expanduser("~")
         listed = [os.path.join(home, ".kube", "config")]
     paths = [os.path.abspath(name) for name in dict.fromkeys(listed) if os.path.exists(name)]
@@ -237,9 +235,11 @@ class ConfigFiles:
         if name:
             return self.find("contexts", "context", name)
         if needed:
-            raise KubeConfigError(
-                f"{self.names}: no current-context is set; choose one with --context"
-            )
+            there = self._others("contexts", "context")
+            why = "no current-context is set; choose one with --context" + there
+            if not there:
+                why = "it has no contexts; choose a kubeconfig that has some"
+            raise KubeConfigError(f"{self.names}: {why}")
         return ConfigEntry("context", "", self.names, {})
 
     def find(self, section: str, noun: str, name: str, wanted_by: str = "") -> ConfigEntry:
@@ -247,14 +247,12 @@ class ConfigFiles:
             for entry in file.entries(section, noun):
                 if entry.name == name:
                     return entry
-        why = f" (of {wanted_by})" if wanted_by else self._contexts(section)
-        raise KubeConfigError(f'{self.names}: no {noun} "{name}"{why}')
+        why = f" (of {wanted_by})" if wanted_by else ""
+        raise KubeConfigError(f'{self.names}: no {noun} "{name}"{why}{self._others(section, noun)}')
 
-    def _contexts(self, section: str) -> str:
-        """Return the contexts that can be chosen instead, for a message."""
-        if section != "contexts":
-            return ""
-        names = [entry.name for file in self._files for entry in file.entries(section, "context")]
+    def _others(self, section: str, noun: str) -> str:
+        """Return the entries that can be chosen instead, for a message; empty without any."""
+        names = [entry.name for file in self._files for entry in file.entries(section, noun)]
         shown = [name for name in dict.fromkeys(names) if name.isprintable() and len(name) < 100]
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
         return f"; there are: {', '.join(shown[:_SHOWN])}{more}" if shown else ""

@@ -272,6 +272,8 @@ def _files(
             f"{files.names}: names no cluster and no user; set KUBECONFIG or give --kubeconfig"
         )
     except NoKubeConfig as error:
+        if path:
+            raise
         if overrides.server:
             return ConfigFiles([])
         missing = error
@@ -298,6 +300,9 @@ def _assemble(files: ConfigFiles, context_name: str, overrides: Overrides) -> Cl
     config = _with_user(_with_cluster(cluster, context), user, cluster)
     if overrides.namespace:
         config = replace(config, namespace=overrides.namespace)
+    entry = f'user "{user.name}" in {config.source}' if user.name else config.source
+    is_given = overrides.token or overrides.client_certificate or overrides.username
+    config = replace(config, credentials_source="the command line" if is_given else entry)
     if config.has_credentials and config.in_the_clear:
         raise cluster.fail("credentials would travel in the clear; use an https:// server")
     return config
