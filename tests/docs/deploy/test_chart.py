@@ -108,10 +108,23 @@ class ChartTests(SynchronousTestCase):
         }
         for file, program, options in templates():
             schema = schemas.get((file, program)) or properties[file]["properties"]
-            refused = re.compile(schema["extraArgs"]["items"]["not"]["pattern"])
+            items = schema["extraArgs"]["items"]
+            refused, told = re.compile(items["if"]["pattern"]), items["then"]["const"]
             for option in options - {"spaces"}:
                 self.assertTrue(refused.search(f"--{option}=x"), f"{file}: {option}")
                 self.assertFalse(refused.search(f"--{option}x"))
+                self.assertRegex(told, f"^another option: the chart sets .*--{option}(,|$)")
+
+    def test_certificate_authority(self) -> None:
+        """The CA is in the values or injected by cert-manager, not both."""
+        apiserver = self.schema["properties"]["apiserver"]
+        given = re.compile(apiserver["if"]["properties"]["caBundle"]["pattern"])
+        self.assertTrue(given.search("-----BEGIN CERTIFICATE-----"))
+        self.assertFalse(given.search(" \n"))
+        allowed, message = apiserver["then"]["properties"]["caInjectedFrom"]["enum"]
+        self.assertEqual(allowed, "")
+        # The other value is a message in Helm's refusal, and is refused itself.
+        self.assertNotRegex(message, apiserver["properties"]["caInjectedFrom"]["pattern"])
 
     def test_example(self) -> None:
         """The values of the example are those of the kustomization of that name."""
