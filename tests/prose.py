@@ -201,6 +201,11 @@ def budgets() -> dict[tuple[str, str], int]:
 def main(arguments: list[str]) -> int:
     """Print the findings of the places that have more than their budget, or of the arguments."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for argument in arguments:
+        place = ROOT / argument
+        if not (place.exists() and place.is_relative_to(ROOT)):
+            print(f"{argument}: no file or directory of {ROOT}: paths are relative to it")
+            return 2
     for place in arguments or PLACES:
         path = ROOT / place
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

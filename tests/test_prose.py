@@ -4,6 +4,9 @@ The rules of :mod:`tests.prose`, and what it reads.
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import prose
@@ -171,3 +174,11 @@ class SourcesTests(SynchronousTestCase):
             sorted(found),
             [(3, "subject"), (5, "one"), (9, "subject"), (11, "abstract"), (13, "clauses")],
         )
+
+    def test_missing_path(self) -> None:
+        """A path that does not exist, or is outside the checkout, is one line and no traceback."""
+        for path in ("docs/nowhere", "/etc/hostname"):
+            output = io.StringIO()
+            with redirect_stdout(output):
+                self.assertEqual(prose.main([path]), 2)
+            self.assertTrue(output.getvalue().startswith(f"{path}: no file or directory of "))
