@@ -275,6 +275,10 @@ class OverrideTests(KubeconfigTestCase):
         with self.assertRaises(KubeConfigError) as caught:
             load(path, overrides=Overrides(cluster="x"))
         self.assertEqual(str(caught.exception), f'{path}: no cluster "x"; there are: c')
+        path = self.write(CLUSTER + CONTEXT + "users: [{name: u, user: {token: t}}]")
+        with self.assertRaises(KubeConfigError) as caught:
+            load(path, overrides=Overrides(user="x"))
+        self.assertEqual(str(caught.exception), f'{path}: no user "x"; there are: u')
 
     def test_server(self) -> None:
         """Another server drops the old ``tls-server-name``."""

@@ -290,12 +290,14 @@ def _assemble(files: ConfigFiles, context_name: str, overrides: Overrides) -> Cl
     wanted_by = f'context "{context.name}"' if context.name else ""
     cluster = ConfigEntry("cluster", "", context.file, {})
     if cluster_name:
-        cluster = files.find("clusters", "cluster", cluster_name, wanted_by)
+        cluster = files.find(
+            "clusters", "cluster", cluster_name, "" if overrides.cluster else wanted_by
+        )
     elif not overrides.server:
         raise context.fail("no cluster is named")
     user = ConfigEntry("user", "", context.file, {})
     if user_name:
-        user = files.find("users", "user", user_name, wanted_by)
+        user = files.find("users", "user", user_name, "" if overrides.user else wanted_by)
     cluster, user = overrides.on_cluster(cluster), overrides.on_user(user)
     config = _with_user(_with_cluster(cluster, context), user, cluster)
     if overrides.namespace:
