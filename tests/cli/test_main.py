@@ -41,9 +41,32 @@ class MainTests(SynchronousTestCase):
             self.assertEqual((code, stdout), (1, ""), arguments)
             self.assertEqual(len(stderr.splitlines()), 1, stderr)
 
+    def test_codes_of_grep(self) -> None:
+        """Only with --grep errors of logs have a code of their own, because 1 says that no line matched."""
+        self.assertEqual(self.run_main("logs", "vm", "--boot", "x")[0], 1)
+        self.assertEqual(self.run_main("logs", "vm", "--grep=a", "--boot", "x")[0], 2)
+        self.assertEqual(self.run_main("screen", "vm", "--at", "yesterday")[0], 1)
+
+    def test_unknown_commands(self) -> None:
+        """The message for a misspelled command names the command that was meant, or kubectl console."""
+        for words, told in (
+            (["loogs"], 'twisted-exec: there is no command "loogs"; did you mean logs?; see'),
+            (
+                ["pki", "usr"],
+                'twisted-exec pki: there is no command "usr"; did you mean user?; see',
+            ),
+            (["console", "vm"], 'no command "console"; kubectl console NAME opens a console; see'),
+            (["conosle"], 'no command "conosle"; kubectl console NAME opens a console; see'),
+            (["a'b (c"], """there is no command "a'b (c"; see twisted-exec --help"""),
+        ):
+            code, _, stderr = self.run_main(*words)
+            self.assertEqual(code, 1)
+            self.assertIn(told, stderr)
+
     def test_help(self) -> None:
-        """Help lists the commands."""
+        """Help lists the commands, and says what the exit codes mean."""
         code, stdout, _ = self.run_main("--help")
         self.assertEqual(code, 0)
+        self.assertIn("Exit code: ", stdout)
         self.assertIn("pki", stdout)
         self.assertIn("iri", stdout)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -23,13 +24,33 @@ from twisted_exec.cli.commands import space as space
 from twisted_exec.cli.commands import web as web
 from twisted_exec.cli.messages import one_line
 
+_EPILOG = """\
+Exit code: 0 after success, and 1 after an error, with one line about it on stderr. A few commands
+have more codes; their --help lists them. Ctrl-C ends a command with 130.
+"""
+
+_UNKNOWN = re.compile(
+    r"""argument COMMAND: invalid choice: ['"](?P<word>.*)['"] \(choose from (?P<there>.*)\)"""
+)
+"""argparse's message about a command that does not exist."""
+
 
 class _Parser(argparse.ArgumentParser):
+    error_code = 1
+
     def error(self, message: str) -> NoReturn:
-        self.exit(
-            self.get_default("error_code") or 1,
-            f"{self.prog}: {one_line(message)}; see {self.prog} --help\n",
-        )
+        if unknown := _UNKNOWN.fullmatch(message):
+            message = self._no_command(unknown["word"], re.findall(r"[\w-]+", unknown["there"]))
+        self.exit(self.error_code, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+    def _no_command(self, word: str, there: Sequence[str]) -> str:
+        import difflib  # only after a mistake
+
+        near = difflib.get_close_matches(word, [*there, "console"], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        if near == ["console"]:
+            hint = "; kubectl console NAME opens a console"
+        return f'there is no command "{word}"{hint}'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == [completion.COMPLETE]:
         return completion.answer(arguments[1:], make_parser)
+    _Parser.error_code = logs.error_code(arguments)
     options = make_parser().parse_args(arguments)
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
@@ -59,6 +81,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="twisted-exec",
         description="Tools for users and operators. kubectl console NAME opens a console.",
+        epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {build()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

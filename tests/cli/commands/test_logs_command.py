@@ -74,7 +74,7 @@ class LogsTests(ConsolesCase):
     async def test_deleted(self) -> None:
         """--deleted reads the console of the machine of that name that was deleted last."""
         code, _, told = await self.typed("--deleted")
-        self.assertEqual(code, 2)
+        self.assertEqual(code, 1)
         self.assertIn('there is no console of a deleted machine "vm"', told)
         for name, day in (("vm-2", "02"), ("vm-3", "03"), ("vm-1", "01")):
             time = f"2026-11-{day}T00:00:00Z"
@@ -86,22 +86,23 @@ class LogsTests(ConsolesCase):
         code, _, told = await self.typed("--deleted", "--follow")
         self.assertEqual(
             (code, told),
-            (2, "twisted-exec logs: a deleted machine prints nothing more: omit --follow\n"),
+            (1, "twisted-exec logs: a deleted machine prints nothing more: omit --follow\n"),
         )
 
     async def test_not_found(self) -> None:
         """The refusal names the option for deleted machines."""
         self.logs.problem = NotFound("machines", "vm", "compute.ironcore.dev")
         code, _, told = await self.typed()
-        self.assertEqual(code, 2)
+        self.assertEqual(code, 1)
         self.assertTrue(told.endswith("; if the machine was deleted, add --deleted\n"), told)
+        self.assertEqual((await self.typed("--grep", "x"))[0], 2, "as with grep")
 
     async def test_no_previous_boot(self) -> None:
         """The refusal of the server is one line."""
         self.assertEqual(
             await self.typed("--previous"),
             (
-                2,
+                1,
                 "",
                 'twisted-exec logs: previous terminated container "console" in machine "vm" not '
                 "found; there are no boots\n",
@@ -163,6 +164,6 @@ class OptionsTests(SynchronousTestCase):
         ):
             with self.assertRaises(SystemExit) as exit_, redirect_stderr(io.StringIO()):
                 self.options(*words)
-            self.assertEqual(exit_.exception.code, 2, words)
+            self.assertEqual(exit_.exception.code, 1, words)
         for words in (("--between", "1h", "2h"), ("--between", "2h", "1h", "-f")):
             self.assertRaises(InputError, self.options, *words)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api.logs import LogOptions
@@ -24,8 +25,10 @@ command continues when the API server is lost for up to a minute. On a terminal 
 and matches of --grep are highlighted, unless NO_COLOR is set. The output can contain anything that
 the machine printed, also sequences that change the terminal; --plain removes them.
 """
-_EPILOG = "Exit code: 0; 1 if --grep matched no line; 2 after an error."
-_NO_MATCH, _ERROR = 1, 2  # as with grep
+_EPILOG = (
+    "Exit code: 0, or 1 after an error. With --grep: 1 if no line matched, and 2 after an error."
+)
+_NO_MATCH, _GREP_ERROR = 1, 2  # as with grep
 _TIMEOUT_SECONDS = 30.0
 _LOUD_SECONDS = 1.0
 """Shorter outages are not reported."""
@@ -83,7 +86,19 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "-f", "--follow", action="store_true", help="continue until the machine is deleted"
     )
     add_cluster_options(parser)
-    parser.set_defaults(run=_run, error_code=_ERROR)
+    parser.set_defaults(run=_run)
+
+
+def error_code(arguments: Sequence[str]) -> int:
+    """Return the exit code for errors of a command line of ``twisted-exec``, also of one without ``logs``."""
+    searches = arguments[:1] == ["logs"] and any(
+        each.partition("=")[0] == "--grep" for each in arguments
+    )
+    return _GREP_ERROR if searches else 1
+
+
+def _failed(options: argparse.Namespace) -> int:
+    return 1 if options.grep is None else _GREP_ERROR
 
 
 def _boot(text: str) -> int:
@@ -128,7 +143,7 @@ def log_options(options: argparse.Namespace) -> LogOptions:
 
 
 def _run(options: argparse.Namespace) -> int:
-    return run_with_machine("logs", options, _print_log, _ERROR)
+    return run_with_machine("logs", options, _print_log, _failed(options))
 
 
 async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
@@ -158,14 +173,15 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
         finally:
             output.finish()
     except (runner.InputError, KubeConfigError, TLSConfigError) as problem:
-        return runner.failed("logs", str(problem), _ERROR)
+        return runner.failed("logs", str(problem), _failed(options))
     except APIError as refusal:
         hint = ""
         if refusal.code == 404 and not options.deleted:
             hint = "; if the machine was deleted, add --deleted"
-        return runner.failed("logs", explain(refusal, namespace) + hint, _ERROR)
+        message = explain(refusal, namespace, config) + hint
+        return runner.failed("logs", message, _failed(options))
     except BrokenPipeError:  # twisted-exec logs ... | head
-        return _ERROR
+        return _failed(options)
     return 0 if search is None or output.matches else _NO_MATCH
 
 
