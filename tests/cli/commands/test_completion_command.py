@@ -126,20 +126,23 @@ class BashTests(ShellCase):
         await self.typed(shell, "source <(twisted-exec completion bash)")
 
     async def test_kubectl(self) -> None:
-        """Without bash-completion, kubectl's completion says what is missing; with it, it stays as it is."""
-        call = (
-            "source <(twisted-exec completion bash); __kubectl_init_completion 2>&1 || echo failed"
-        )
+        """
+        Without bash-completion, kubectl's completion says once what is missing, and offers no files.
+
+        With it, it stays as it is.
+        """
+        again = "__kubectl_init_completion 2>&1 || echo failed"
+        call = f"source <(twisted-exec completion bash); {again}"
         kubectl = "__kubectl_init_completion() { echo original; }"
         for start, output, says in (
             (kubectl, b"failed\n", True),
             (f"{kubectl}; _get_comp_words_by_ref() {{ :; }}", b"original\n", False),
         ):
-            shell = ["bash", "--norc", "-c", f"{start}; {call}"]
+            shell = ["bash", "--norc", "-c", f"{start}; {call}; {again}"]
             bash = programs.start(shell, env=self.environment)
             self.assertEqual(await bash.ended, 0)
-            self.assertTrue(bash.stdout.endswith(output), bash.stdout)
-            self.assertEqual(b"the package bash-completion is missing" in bash.stdout, says)
+            self.assertTrue(bash.stdout.endswith(output * 2), bash.stdout)
+            self.assertEqual(bash.stdout.count(b"the package bash-completion is missing"), says)
 
 
 class ZshTests(ShellCase):

@@ -448,6 +448,9 @@ complete -F _twisted_exec twisted-exec kubectl-console
 # kubectl completes "kubectl console" by a function of bash-completion. Without it, Tab names a function that is missing.
 if declare -F __kubectl_init_completion >/dev/null && ! declare -F _get_comp_words_by_ref >/dev/null; then
     __kubectl_init_completion() {
+        compopt +o default 2>/dev/null
+        [[ -n ${_twisted_exec_has_told-} ]] && return 1
+        _twisted_exec_has_told=1
         printf '\\n%s\\n' "kubectl completes nothing: the package bash-completion is missing. Install it, and open a \
 new shell; kubectl-console NAME completes without it." >&2
         return 1

@@ -78,7 +78,12 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
         print(f"To use the web console of {cluster}, open this URL in a browser:", flush=True)
     _show(url)
     print(f"It works once, for {seconds}. Enter shows a new one, Ctrl-C ends.", flush=True)
-    enter = Enter(0, lambda: _show(server.new_url()), reactor)
+
+    def show_another() -> None:
+        _show(server.new_url())
+        print(f"It works once, for {seconds}.", flush=True)
+
+    enter = Enter(0, show_another, reactor)
     enter.start()
     reactor.addSystemEventTrigger("before", "shutdown", enter.stop)
     if opens_browser:

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +110,8 @@ async def act(
     lines = scrollback.lines()
     name = f"{_UNSAFE.sub('_', machine)}-{time.strftime('%Y%m%d-%H%M%S')}.log"
     if command is EscapeCommand.SAVE:
+        with suppress(OSError):  # it was deleted
+            dialog.tell(f"A name without a directory is a file in {safe(os.getcwd())}.")
         path = await dialog.line(f"Save {_count(lines)} in [{name}]: ")
         dialog.tell("Nothing was saved." if path is None else save(lines, path or name))
         return None
@@ -134,7 +136,7 @@ def save(lines: Sequence[str], path: str) -> str:
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or problem
         return f"{safe(path)} cannot be written: {why}; give another name."
-    return f"Saved {_count(lines)} in {safe(path)}."
+    return f"Saved {_count(lines)} in {safe(os.path.abspath(os.path.expanduser(path)))}."
 
 
 def _count(lines: Sequence[str]) -> str:
