@@ -57,7 +57,8 @@ class MainTests(SynchronousTestCase):
             ),
             (["console", "vm"], 'no command "console"; kubectl console NAME opens a console; see'),
             (["conosle"], 'no command "conosle"; kubectl console NAME opens a console; see'),
-            (["a'b (c"], """there is no command "a'b (c"; see twisted-exec --help"""),
+            (["a'b (c"], """there is no command "a'b (c"; there are pki, iri, """),
+            (["space", "list"], "there are kubeconfig, "),
         ):
             code, _, stderr = self.run_main(*words)
             self.assertEqual(code, 1)

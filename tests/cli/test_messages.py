@@ -122,6 +122,7 @@ class ExplainTests(SynchronousTestCase):
             ("patch", "instances", "edit"),
             ("takeover", "machines/console", "admin"),
             ("get", "consolerecordings/content", "console-recording-reader"),
+            ("list", "consolerequests", "edit"),
         ):
             self.assertEqual(
                 told(verb, resource),

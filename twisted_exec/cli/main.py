@@ -47,7 +47,7 @@ class _Parser(argparse.ArgumentParser):
         import difflib  # only after a mistake
 
         near = difflib.get_close_matches(word, [*there, "console"], 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(there)}"
         if near == ["console"]:
             hint = "; kubectl console NAME opens a console"
         return f'there is no command "{word}"{hint}'

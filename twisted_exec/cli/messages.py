@@ -85,6 +85,15 @@ _DENIED = re.compile(
 """The words of RBAC (``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go``)."""
 
 _READS = ("get", "list", "watch")
+_READERS = {
+    "consolealerts": "view",
+    "consolepolicies": "view",
+    "consolerecordings": "console-recording-reader",
+    "consolerequests": "edit",
+    "consolesessions": "edit",
+    "deletedconsoles": "edit",
+}
+"""Smallest roles that read a kind."""
 
 
 def _role_to_request(message: str) -> str:
@@ -106,8 +115,8 @@ def ask_for_role(user: str, verb: str, kind: str, subresource: str, namespace: s
     if any(kind == dialect.workload.plural for dialect in DIALECTS):
         role = "view" if verb in _READS and not subresource else "edit"
         role = "admin" if verb == "takeover" else role
-    elif kind == "consolerecordings" and verb in _READS:
-        role = "console-recording-reader"
+    elif verb in _READS and subresource in ("", "content"):
+        role = _READERS.get(kind, "")
     if not role:
         return f"ask an administrator for a role with {verb} on {kind}"
     import shlex  # few messages need it
