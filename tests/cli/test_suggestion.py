@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet import reactor
 
 from tests.apiserver.chain import ChainTestCase
+from tests.cli.typed import typed
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.cli.console.options import parse_options
@@ -54,6 +55,19 @@ class SuggestionTests(ChainTestCase):
         self.assertEqual(
             line, 'machine "wbe-1" not found in namespace "default"; did you mean web-1?'
         )
+
+    async def test_other_commands(self) -> None:
+        """Logs and screens have the same hints."""
+        await self.make_machine("web-1")
+        for command, more in (
+            ("logs", "; if the machine was deleted, add --deleted"),
+            ("screen", ""),
+        ):
+            path = self.kubeconfig("user-admin")
+            _, _, told = await typed(self, command, "wbe-1", "--kubeconfig", path)
+            hint = "did you mean web-1?"
+            line = f'machine "wbe-1" not found in namespace "default"; {hint}{more}'
+            self.assertEqual(told, f"twisted-exec {command}: {line}\n")
 
     async def test_other_namespace(self) -> None:
         """The namespace that has the machine is named."""

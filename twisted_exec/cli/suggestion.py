@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.messages import explain
 from twisted_exec.kube.console import AGENT
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -30,6 +31,15 @@ def hint_after(
     """
     looking = Deferred.fromCoroutine(_hint_after(refusal, config, name, reactor))
     return looking.addTimeout(_SECONDS, reactor)
+
+
+async def explain_with_hint(
+    refusal: APIError, config: ClientConfig, name: str, reactor: Any
+) -> str:
+    """Return the line about a refused request for a machine, with the hint of :func:`hint_after`."""
+    hint = await hint_after(refusal, config, name, reactor).addErrback(lambda _: "")
+    message = explain(refusal, config.namespace, config)
+    return f"{message}; {hint}" if hint else message
 
 
 async def _hint_after(

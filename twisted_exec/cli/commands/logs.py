@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.cli import runner
 from twisted_exec.cli.machine_options import add_machine_options, run_with_machine
-from twisted_exec.cli.messages import explain, one_line, painted, painter
+from twisted_exec.cli.messages import one_line, painted, painter
 from twisted_exec.cli.options import add_cluster_options, config_of, since_time
 
 if TYPE_CHECKING:
@@ -148,22 +148,21 @@ def _run(options: argparse.Namespace) -> int:
 
 async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
     from twisted_exec.api.status import APIError
+    from twisted_exec.cli.suggestion import explain_with_hint
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.kube.logs import MachineLog, deleted_log
     from twisted_exec.tls.errors import TLSConfigError
 
-    namespace = options.namespace or ""
     try:
         search, query = _search(options), log_options(options)
         config = config_of(options)
-        namespace = config.namespace
         output = _output(options, search)
         more: Any = {
             "timeout_seconds": options.request_timeout or _TIMEOUT_SECONDS,
             "agent": "twisted-exec logs",
             "lost": _OutageReport(reactor).changed,
         }
-        name = options.machine.name
+        name, namespace = options.machine.name, config.namespace
         if options.deleted:
             log = await deleted_log(config, namespace, name, reactor, **more)
         else:
@@ -178,8 +177,8 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
         hint = ""
         if refusal.code == 404 and not options.deleted:
             hint = "; if the machine was deleted, add --deleted"
-        message = explain(refusal, namespace, config) + hint
-        return runner.failed("logs", message, _failed(options))
+        message = await explain_with_hint(refusal, config, name, reactor)
+        return runner.failed("logs", message + hint, _failed(options))
     except BrokenPipeError:  # twisted-exec logs ... | head
         return _failed(options)
     return 0 if search is None or output.matches else _NO_MATCH

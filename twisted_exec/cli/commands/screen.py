@@ -12,7 +12,6 @@ from typing import Any
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.cli import runner
 from twisted_exec.cli.machine_options import add_machine_options, run_with_machine
-from twisted_exec.cli.messages import explain
 from twisted_exec.cli.options import add_cluster_options, config_of, since_time
 
 _DESCRIPTION = """\
@@ -84,17 +83,16 @@ def _run(options: argparse.Namespace) -> int:
 
 async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
     from twisted_exec.api.status import APIError
+    from twisted_exec.cli.suggestion import explain_with_hint
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
     from twisted_exec.kube.screens import read_screen
     from twisted_exec.tls.errors import TLSConfigError
 
-    namespace = options.namespace or ""
     try:
         config = config_of(options)
-        namespace = config.namespace
         screen = await read_screen(
             config,
-            namespace,
+            config.namespace,
             options.machine.name,
             screen_options(options),
             reactor,
@@ -113,7 +111,8 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
     except (KubeConfigError, TLSConfigError) as problem:
         return runner.failed("screen", str(problem))
     except APIError as refusal:
-        return runner.failed("screen", explain(refusal, namespace, config))
+        name = options.machine.name
+        return runner.failed("screen", await explain_with_hint(refusal, config, name, reactor))
     except BrokenPipeError:  # twisted-exec screen ... | head
         return 1
     except OSError as problem:

@@ -31,9 +31,9 @@ from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.commands.web_server import AGENT, VALID_SECONDS, LocalServer
 from twisted_exec.cli.console.terminal import TerminalInput, nonblocking
-from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import overrides_of
-from twisted_exec.cli.suggestion import hint_after
+from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.kube.console import opened_among
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.credentials import settled
@@ -142,8 +142,7 @@ async def _machine(
     except APIError as refusal:
         if refusal.code != NotFound.code:
             return machine  # the page says why, and goes on when it can
-        hint = await hint_after(refusal, config, name, reactor).addErrback(lambda _: "")
-        message = explain(refusal, config.namespace) + (f"; {hint}" if hint else "")
+        message = await explain_with_hint(refusal, config, name, reactor)
         raise APIError(message, code=refusal.code, reason=refusal.reason) from None
     finally:
         await client.close()
