@@ -749,7 +749,7 @@ class UserEndTests(StartCase):
         await self.each(
             "twisted-exec",
             ([], "twisted-exec: the following arguments are required: COMMAND; see twisted-exec"),
-            (["frob"], "argument COMMAND: invalid choice: 'frob'"),
+            (["frob"], 'twisted-exec: there is no command "frob"; there are pki, '),
             (["pki"], "twisted-exec pki: the following arguments are required: COMMAND; see"),
             (["pki", "init", made], "ca.crt' exists already: give --force to replace it"),
             (["pki", "init", "/proc/x"], "cannot use directory '/proc/x'"),
