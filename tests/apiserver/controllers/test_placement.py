@@ -76,17 +76,15 @@ class PlanTests(SynchronousTestCase):
     def test_less_than_capacity(self) -> None:
         """A pool that has less left than was counted knows better."""
         told = self.refused(pool("a", 0, capacity=10))
-        self.assertEqual(
-            told, "OutOfCapacity: 0 of 1 machinepools can have it: 1 without room for class small"
-        )
+        self.assertEqual(told, "OutOfCapacity: no room for class small: 1 of 1 machinepools")
 
     def test_without_capacity(self) -> None:
         """A pool may tell only one of the two."""
         self.assertEqual(self.plan(pool("a", 1, capacity=None)).pool, "a")
         self.assertEqual(self.plan(pool("a", None, capacity=1)).pool, "a")
-        self.assertIn("1 without class small", self.refused(pool("a", None, capacity=None)))
-        self.assertIn("1 without class small", self.refused(pool("a", classes="large")))
-        self.assertIn("without room", self.refused(pool("a", "many")))
+        self.assertIn("without class small: 1", self.refused(pool("a", None, capacity=None)))
+        self.assertIn("without class small: 1", self.refused(pool("a", classes="large")))
+        self.assertIn("no room", self.refused(pool("a", "many")))
 
     def test_classes_alone(self) -> None:
         """A pool may tell its classes and not how much there is; then the emptiest is taken."""
@@ -94,15 +92,15 @@ class PlanTests(SynchronousTestCase):
         for each in pools:
             each["status"]["availableMachineClasses"] = [{"name": "small"}]
         self.assertEqual(self.plan(*pools, bound={("a", "small"): 1}).pool, "b")
-        self.assertIn("1 without class small", self.refused(pool("a", None, capacity=None)))
+        self.assertIn("without class small: 1", self.refused(pool("a", None, capacity=None)))
 
     def test_ready(self) -> None:
         """Only a pool that is ready, and stays."""
         for ready in ("False", "Unknown"):
-            self.assertIn("1 not ready", self.refused(pool("a", ready=ready)))
+            self.assertIn("not ready: 1", self.refused(pool("a", ready=ready)))
         going = pool("a")
         going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        self.assertIn("1 not ready", self.refused(going))
+        self.assertIn("not ready: 1", self.refused(going))
         older = pool("a")
         older["status"] |= {"conditions": [], "state": "Ready"}
         self.assertEqual(self.plan(older).pool, "a")
@@ -114,7 +112,7 @@ class PlanTests(SynchronousTestCase):
         told = self.refused(*pools, machinePoolSelector={"zone": "2"})
         self.assertEqual(
             told,
-            f"{FAILED}: 0 of 2 machinepools can have it: 2 without the labels that it selects",
+            f"{FAILED}: without the labels that the machine selects: 2 of 2 machinepools",
         )
 
     def test_taints(self) -> None:
@@ -146,12 +144,12 @@ class PlanTests(SynchronousTestCase):
 
     def test_nowhere(self) -> None:
         """Without any pool; and with a reason for each."""
-        self.assertEqual(self.refused(), f"{FAILED}: 0 of 0 machinepools can have it")
+        self.assertEqual(self.refused(), f"{FAILED}: there are no machinepools")
         told = self.refused(pool("a", 0), pool("b", ready="False"), pool("c", ready="False"))
         self.assertEqual(
             told,
-            "OutOfCapacity: 0 of 3 machinepools can have it: 2 not ready, "
-            "1 without room for class small",
+            "OutOfCapacity: no room for class small: 1 of 3 machinepools; "
+            "not ready: 2 of 3 machinepools",
         )
 
     def test_other_names(self) -> None:

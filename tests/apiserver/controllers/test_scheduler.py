@@ -124,12 +124,12 @@ class SchedulerTests(APITestCase):
         """A waiting machine is not ready, with the reason; the condition goes when it has a pool."""
         self.make_machine("vm", "")
         self.soon()
-        why = "0 of 0 machinepools can have it"
+        why = "there are no machinepools"
         self.assertEqual(self.ready("vm"), ("False", "FailedScheduling", why))
         self.make_ready("pool-a", 0)
         self.make_machine("other", "")
         self.soon()
-        full = "0 of 1 machinepools can have it: 1 without room for class small"
+        full = "no room for class small: 1 of 1 machinepools"
         self.assertEqual(self.ready("other"), ("False", "OutOfCapacity", full))
         self.clock.advance(TELL_SECONDS)
         self.assertEqual(self.ready("vm"), ("False", "OutOfCapacity", full))
@@ -221,7 +221,7 @@ class SchedulerTests(APITestCase):
         self.clock.advance(TELL_SECONDS)
         self.assertEqual(len(self.events()), 2)
         told = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
-        self.assertIn("3 not ready", " ".join(each["message"] for each in told))
+        self.assertIn("not ready: 3", " ".join(each["message"] for each in told))
         self.clock.advance(TELL_SECONDS)
         self.assertEqual(len(self.events()), 2)
 

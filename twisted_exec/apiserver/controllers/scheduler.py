@@ -438,10 +438,10 @@ def plan(
     if fitting:
         return Placement(min(fitting)[2])
     full = refused.get(_FULL.format(name=name), 0)
-    reasons = ", ".join(f"{count} {why}" for why, count in sorted(refused.items()))
-    message = f"0 of {len(pools)} {dialect.pool.plural} can have it" + (
-        f": {reasons}" if reasons else ""
-    )
+    # The reason first: lists of machines cut the end off.
+    among = f"of {len(pools)} {dialect.pool.plural}"
+    reasons = [f"{why}: {count} {among}" for why, count in sorted(refused.items())]
+    message = "; ".join(reasons) or f"there are no {dialect.pool.plural}"
     return Placement("", OUT_OF_CAPACITY if full else FAILED, message)
 
 
@@ -477,7 +477,7 @@ def shows(machine: ReadOnlyObject, placement: Placement) -> bool:
     return (ready.get("reason"), ready.get("message")) == (placement.reason, placement.message)
 
 
-_FULL = "without room for class {name}"
+_FULL = "no room for class {name}"
 
 
 def _problem(
@@ -489,9 +489,9 @@ def _problem(
         return "not ready"
     selector = spec.get(dialect.pool_selector, {})
     if any(labels.get(key) != value for key, value in selector.items()):
-        return "without the labels that it selects"
+        return "without the labels that the machine selects"
     if any(each.get("effect") in _HARD for each in _untolerated(machine, pool)):
-        return "with a taint that it does not tolerate"
+        return "with a taint that the machine does not tolerate"
     if room is None:
         return "without class {name}"
     return _FULL if room <= 0 else ""
