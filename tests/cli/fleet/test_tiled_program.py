@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -13,7 +14,7 @@ from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.fleet import tiled
 from twisted_exec.cli.fleet.targets import Cluster, FleetTarget
-from twisted_exec.cli.fleet.tiled import DRAW_SECONDS, View
+from twisted_exec.cli.fleet.tiled import CHANGING_SECONDS, DRAW_SECONDS, View
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 CONFIG = ClientConfig("http://127.0.0.1:1")
@@ -46,7 +47,8 @@ class ViewTests(SynchronousTestCase):
 
     def read_screen(self, config: Any, namespace: str, name: str, *_: Any, **more: Any) -> Any:
         self.read.append(name)
-        return Deferred()
+        self.answer: Deferred[bytes] = Deferred()
+        return self.answer
 
     def target(self, cluster: str, name: str) -> FleetTarget:
         label = f"{cluster}/{name}"
@@ -67,6 +69,27 @@ class ViewTests(SynchronousTestCase):
         self.assertIn("  lab-0/b", text)
         self.assertIn("2 machines, page 1 of 1, 1 marked", text)
         self.assertEqual(self.read, ["a", "b"])
+
+    def test_blank(self) -> None:
+        """A tile without text says that its machine does not run, or has printed nothing yet."""
+        states = ["Shutdown", "Running"]
+
+        class Client:
+            def __init__(self, *_: Any, **more: Any) -> None: ...
+
+            def get(self, resource: Any, name: str, namespace: str) -> Any:
+                return succeed({"status": {"state": states.pop(0)}})
+
+            def close(self) -> Any:
+                return succeed(None)
+
+        self.patch(tiled, "CommandClient", Client)
+        cursor = {"row": 0, "column": 0, "visible": True}
+        screen = {"epoch": "0", "offset": 0, "cursor": cursor, "lines": [{"text": "  "}]}
+        for note in ("the machine does not run: Shutdown", "nothing was printed yet"):
+            self.answer.callback(json.dumps(screen).encode())
+            self.assertIn(note, self.drawn())
+            self.clock.advance(CHANGING_SECONDS)
 
     def test_message(self) -> None:
         """A message about a cluster is one line, and leaves a question in place."""

@@ -14,7 +14,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import APIError
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.terminal import Terminal, TerminalInput, TerminalOutput, nonblocking
 from twisted_exec.cli.console.views import Key, first_key, fitted
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
@@ -261,10 +262,26 @@ class View:
                 timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
                 agent=target.cluster.agent,
             )
-            document = json.loads(body)
-            return ScreenText.parse(document)
+            screen = ScreenText.parse(json.loads(body))
+            return replace(screen, note=await self._note(target)) if screen.is_blank else screen
 
         return Deferred.fromCoroutine(fetched())
+
+    async def _note(self, target: FleetTarget) -> str:
+        """Return why the screen of a machine is blank; empty if the user may not know."""
+        cluster, seconds = target.cluster, self._task.options.request_timeout or TIMEOUT_SECONDS
+        client = CommandClient(
+            cluster.config, self._reactor, timeout_seconds=seconds, agent=cluster.agent
+        )
+        try:
+            machine = await client.get(target.dialect.workload, target.name, target.namespace)
+        except APIError:
+            return ""
+        finally:
+            await client.close()
+        state = one_line(str(machine.get("status", {}).get("state", "Unknown")))
+        running = state == "Running"
+        return "nothing was printed yet" if running else f"the machine does not run: {state}"
 
     def _open_console(self, index: int, user: ConsoleUser) -> Deferred[ConsoleStream]:
         return open_target(self._targets[index], user, self._reactor, self._task.options)
@@ -324,7 +341,7 @@ class View:
             for index in sorted(self._dirty & set(page)):
                 screen, problem = self._screens.screen(index)
                 place = grid.place(index - page.start)
-                message = problem or ("" if screen is not None else "opening")
+                message = problem or ("opening" if screen is None else screen.note)
                 title = self.model.title(index)
                 parts.append(draw_tile(place, grid, title, screen, message, self.model.skip))
         self._dirty.clear()
@@ -436,7 +453,7 @@ class FleetScreens:
 
     def _fetched(self, screen: ScreenText, index: int) -> None:
         look = self._looks[index]
-        is_same = look.screen is not None and look.screen.position == screen.position
+        is_same = look.screen == screen
         look.seconds = min(2 * look.seconds, QUIET_SECONDS) if is_same else CHANGING_SECONDS
         had_problem, look.problem = look.problem, ""
         look.screen = screen

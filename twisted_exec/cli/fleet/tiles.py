@@ -127,7 +127,11 @@ def _colour(value: object) -> str:
 
 @dataclass(frozen=True)
 class ScreenText:
-    """The text of a machine's screen, the parts with a style, and its cursor, from 0."""
+    """
+    The text of a machine's screen, the parts with a style, and its cursor, from 0.
+
+    :param note: why the screen has no text; empty if it has some.
+    """
 
     position: tuple[str, int]
     lines: Sequence[str]
@@ -135,6 +139,12 @@ class ScreenText:
     column: int
     has_cursor: bool
     runs: Sequence[Sequence[StyledText]] = ()
+    note: str = ""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it has no text."""
+        return not any(map(str.strip, self.lines))
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> ScreenText:
