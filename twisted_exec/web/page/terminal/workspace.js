@@ -223,6 +223,7 @@ class Workspace {
     this.#empty.hidden = count > 0;
     this.#panes.hidden = !count;
     this.#context.frame.count(count);
+    this.#tabs.querySelector(".selected .button")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     this.#keep();
   }
 
