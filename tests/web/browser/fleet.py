@@ -30,10 +30,12 @@ class FleetTestCase(ChainTestCase):
     """A browser and a server whose user ``ada`` may do everything."""
 
     skip = needs.chromium()
+    groups = "system:masters"
+    """Of ``ada``."""
 
     async def setUp(self) -> None:
         tokens = Path(self.mktemp())
-        tokens.write_text(f"{_TOKEN},ada,1,system:masters\n")
+        tokens.write_text(f"{_TOKEN},ada,1,{self.groups}\n")
         self.token_file = str(tokens)
         await super().setUp()
         self.browser = Chromium()
@@ -91,6 +93,10 @@ class FleetTestCase(ChainTestCase):
         await self.add_machine("db-2", "Running", lost, output)
         await self.add_machine("build-7", "Shutdown", ready, power="Off")
         await self.add_machine("build-8", "Pending")
+        full = "no room for class small: 3 of 3 machinepools"
+        await self.add_machine(
+            "build-9", "Pending", condition("Ready", "False", full, "OutOfCapacity")
+        )
         await self.add_machine(_LONG, "Running", ready)
         for number in range(1, 41):
             await self.add_machine(f"web-{number}", "Running", ready, output)

@@ -78,12 +78,17 @@ class ListTests(_Visits, FleetTestCase):
     skip = needs.chromium() or needs.axe()
 
     async def test_full(self) -> None:
-        """The lists have no violation, nor has the question before a machine is powered off."""
+        """The lists have no violation, nor have a machine's menu and the question before it is powered off."""
         await self.add_fleet()
         user = await self.user()
         await user.until_page("ada, bob")
         self.assertEqual("\n".join(await self.visit(user, LISTS)), "")
         await user.open("machines")
+        await user.page.resize(*SIZES["phone"])
+        await user.page.until("document.querySelector('.machines .power')")
+        await user.click_text("button", "More of build-7")
+        self.assertEqual("\n".join(await self.appearances(user, "menu")), "")
+        await user.click_text("dialog button", "Cancel")
         await user.click_text("button", "Power off web-1")
         self.assertEqual("\n".join(await self.appearances(user, "question")), "")
 

@@ -75,7 +75,10 @@ class ListTests(FleetTestCase):
             await user.page.evaluate(f"{row('db-1')}.querySelector('.badge.bad') !== null")
         )
         self.assertIn("multi-user", await self.text_of(user, "web-1", "last-line"))
-        self.assertEqual(await self.text_of(user, "build-7", "more button"), "Power on")
+        self.assertEqual(await self.text_of(user, "build-7", "power"), "Power on")
+        for name, severity in (("build-7", "off"), ("build-9", "waiting"), ("db-2", "bad")):
+            found = f"{row(name)}.querySelector('.problem').className"
+            self.assertEqual(await user.page.evaluate(found), f"problem {severity}")
         number = "document.querySelector('nav a[href=\"#/alerts\"] .count').innerText.trim()"
         await user.page.until(f"/^1\\b/.test({number})")
 
@@ -95,6 +98,46 @@ class ListTests(FleetTestCase):
             for name in ("build-7", "web-1")
         ]
         self.assertEqual(powers, ["On", "Off"])
+
+    async def test_steady(self) -> None:
+        """No column moves while the user filters, and the fields and the titles stay in view in a long list."""
+        user = await self.user()
+        await user.page.until(f"/ada, bob/.test({row('web-1')}?.innerText)")
+        places = "[...document.querySelectorAll('thead th')].map((each) => each.getBoundingClientRect().left).join(' ')"
+        before = await user.page.evaluate(places)
+        await user.page.focus("#machine-filter")
+        await user.page.type("build-8")
+        await user.page.until(f"{_ROWS}.length === 1")
+        self.assertEqual(await user.page.evaluate(places), before)
+        await user.page.press("Control+a")
+        await user.page.press("Backspace")
+        await user.page.until(row("web-1"))
+        for size in SIZES.values():
+            await user.page.resize(*size)
+            await user.page.evaluate(f"scrollTo(0, 900); {_FRAME}")
+            self.assertEqual(await user.page.evaluate(_IN_VIEW), [], size)
+
+    async def test_phone(self) -> None:
+        """A row of a phone has two lines, opens wherever it is touched, and has one button for the rest."""
+        user = await self.user(size=SIZES["phone"])
+        await user.page.until(f"{row('build-7')}?.querySelector('.power')")  # as the user may
+        await user.click_text("button", "More of build-7")
+        await user.page.until("document.querySelector('dialog[open]')")
+        self.assertEqual(await faults_of(user.page, taps=True), [])
+        await user.click_text("dialog button", "Power on build-7")
+        await user.page.until(f"/Power off/.test({row('build-7')}.textContent)")
+        await user.click_text("button", "More of web-2")
+        await user.click_text("dialog a", "Log of web-2")
+        await user.page.until("location.hash === '#/machines/default/web-2/logs'")
+        self.assertFalse(await user.page.evaluate("document.querySelector('dialog')"))
+        await user.open("machines")
+        await user.page.until(row("web-2"))
+        box = await user.page.evaluate(
+            f"(({{left, bottom, height}}) => [left, bottom, height])({row('web-2')}.getBoundingClientRect())"
+        )
+        self.assertLess(box[2], 64)
+        await user.page.click_at(box[0] + 120, box[1] - 8)
+        await user.page.until("location.hash === '#/machines/default/web-2'")
 
     async def test_address(self) -> None:
         """The filter and the order are in the address, which shows another user the same rows; Back works."""
@@ -143,6 +186,22 @@ class ListTests(FleetTestCase):
         await user.click_text("button", "Filters")
         self.assertEqual(await user.page.evaluate(shown), 4)
         self.assertEqual(await faults_of(user.page, taps=True), [])
+
+
+class ObserverTests(FleetTestCase):
+    """A user who may observe consoles, and may not list machines."""
+
+    groups = ""
+
+    async def test_open_by_name(self) -> None:
+        """The list names the missing right, and opens a machine by its name; the text stays while the page tries again."""
+        user = await self.user()
+        await user.until_page("You may not list machines in the namespace default")
+        await user.page.focus(".notice input")
+        await user.page.type("web-1")
+        self.assertEqual(await faults_of(user.page), [])
+        await user.page.press("Enter")
+        await user.page.until("location.hash === '#/machines/default/web-1'")
 
 
 class EmptyTests(FleetTestCase):
@@ -223,6 +282,12 @@ class ManyTests(FleetTestCase):
         self.assertEqual(user.faults(), [])
 
 
+# What of the page is not in view, or covered.
+_IN_VIEW = """['#bar nav a', '#machine-filter', 'thead th.name button'].filter((selector) => {
+    const element = document.querySelector(selector);
+    const {left, top, width, height} = element.getBoundingClientRect();
+    return element.offsetParent && !element.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+})"""
 # The answers to requests for lists never come, as on a link that has stopped.
 NO_LISTS = """{
     const request = self.fetch;

@@ -42,12 +42,12 @@ class Things extends ListView {
 }
 
 async function open(t, { allowed = [], address = "", options = {}, served = null } = {}) {
-  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval", "Date"] });
   const server = new Server();
   server.allowed = new Set(allowed);
   const values = new Map();
   const store = { get: (key, fallback = null) => values.get(key) ?? fallback, set: (key, value) => values.set(key, value) };
-  const context = { api: server, config: { namespace: "home" }, store, machines: new Machines([KIND], served) };
+  const context = { api: server, config: { namespace: "home", cluster: "lab" }, store, machines: new Machines([KIND], served) };
   const query = new URLSearchParams(address);
   const rights = { mayEnd: ["delete", ""] };
   const view = new Things(context, { query }, { plural: "things", role: "edit", missing: "No things.", rights, ...options });
@@ -137,12 +137,49 @@ test("the problems of all lists are shown, each until its list is read again", a
   a.onProblem({ code: 403, message: 'things is forbidden: User "ada"' });
   b.onProblem({ code: 0, message: "the server cannot be reached" });
   assert.equal(view.isLoading, false);
-  assert.match(view.problem.text, /You may not list things in the namespace a\..*the role “edit”.*forbidden.*not current/);
+  assert.match(view.problem.text, /You may not list things in the namespace a\..*the role “edit”.*forbidden.*No list yet: the server cannot be reached/);
   a.onProblem(null);
   assert.doesNotMatch(view.problem.text, /You may not/);
   assert.equal(view.hasProblem, true);
   b.onProblem(null);
   assert.equal(view.hasProblem, false);
+});
+
+test("a list that was read is not current when its server is away", async (t) => {
+  const { view, server } = await open(t, { address: "namespace=a" });
+  const [{ onEvent, onProblem }] = server.watches;
+  onEvent({ type: "RESET", items: [] });
+  onProblem({ code: 0, message: "the server cannot be reached" });
+  assert.match(view.problem.text, /^The list is not current/);
+});
+
+test("a problem that stays is shown once, with what a user can do who may not list", async (t) => {
+  const shown = [];
+  const instead = (namespace) => {
+    shown.push(document.createElement("form"));
+    return Object.assign(shown.at(-1), { namespace });
+  };
+  const { view, server } = await open(t, { address: "namespace=a", options: { instead } });
+  const refusal = { code: 403, message: "forbidden" };
+  server.watches[0].onProblem(refusal);
+  server.watches[0].onProblem(refusal);
+  assert.deepEqual(view.problem.all("form"), [shown[0]]);
+  assert.equal(shown[0].namespace, "a");
+});
+
+test("a list that waits for two seconds says for whom, until it has an answer", async (t) => {
+  const { view, server } = await open(t, { address: "namespace=a" });
+  t.mock.timers.tick(1000);
+  assert.equal(view.problem.text, "");
+  t.mock.timers.tick(2000);
+  assert.equal(view.problem.text, "Waiting for lab to answer, for 3s so far.");
+  server.watches[0].onEvent({ type: "RESET", items: [] });
+  assert.equal(view.problem.text, "");
+});
+
+test("words of a link that the list does not know are named", async (t) => {
+  const { view } = await open(t, { address: "namespaces=a&filter=x" });
+  assert.equal(view.problem.text, "The link says namespaces, which this list does not know. It knows filter, namespace.");
 });
 
 test("rights are asked once for each namespace, and drawn when they are known", async (t) => {

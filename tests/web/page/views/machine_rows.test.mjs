@@ -28,6 +28,22 @@ test("a machine whose console is not healthy is bad, and says why", () => {
   assert.deepEqual([row.health, row.isSick, row.problem], ["bad", true, 'RaidDegraded: "x"']);
 });
 
+test("a machine that its user has switched off has no fault", () => {
+  const off = machine("vm-1", { state: "Shutdown", ready: "False", message: "powered off, as spec.power says" });
+  const { severity: unasked, problem } = rowOf(off, KIND);
+  assert.deepEqual([unasked, problem], ["bad", "powered off, as spec.power says"]);
+  off.spec.power = "Off";
+  const row = rowOf(off, KIND);
+  assert.deepEqual([row.health, row.severity, row.problem], ["off", "off", "powered off"]);
+  off.status.conditions.push({ type: "ConsoleHealthy", status: "False", reason: "Panic", message: 'at offset 5 the machine printed "x"' });
+  assert.deepEqual([rowOf(off, KIND).severity, rowOf(off, KIND).problem], ["bad", 'Panic: "x"']);
+});
+
+test("why a machine is pending has the colour of its state", () => {
+  const row = rowOf(machine("vm-1", { state: "Pending", ready: "False", message: "no room" }), KIND);
+  assert.deepEqual([row.health, row.severity, row.problem], ["waiting", "waiting", "no room"]);
+});
+
 test("a machine without a status is a row", () => {
   assert.equal(rowOf({ metadata: { name: "a" } }, KIND).state, "Unknown");
 });
@@ -74,4 +90,5 @@ test("unhealthy consoles are counted whatever the filter is", () => {
   sick.status.conditions.push({ type: "ConsoleHealthy", status: "False" });
   rows.apply("a", KIND, { type: "RESET", items: [machine("vm-1"), sick] });
   assert.equal(rows.sick, 1);
+  assert.deepEqual([rows.some((row) => row.name === "vm-2"), rows.some((row) => row.name === "vm-3")], [true, false]);
 });

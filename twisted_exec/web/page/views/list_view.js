@@ -3,7 +3,7 @@
 import { fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
 import { matches, namespacesOf } from "./filter.js";
-import { toolbar } from "./parts.js";
+import { toolbar, tellWaiting } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
 const TYPED_MILLISECONDS = 400;
@@ -12,6 +12,7 @@ const DRAW_MILLISECONDS = 100;
 /** A view implements two methods. */
 export class ListView {
   #options;
+  #query;
   #stopped = new AbortController();
   #watches = new AbortController();
   #isAnywhere; // the user has named no namespaces yet
@@ -23,6 +24,10 @@ export class ListView {
   #updates = new Set();
   /** @type {Set<string>} paths that have not answered yet. */
   #loading = new Set();
+  #endWaiting = () => {};
+  #waiting = h("p", { class: "dim" });
+  #said = h("div");
+  #notices = h("div");
   /** @type {Map<HTMLElement, Map<string, HTMLElement>>} notices, by their place and their list's path. */
   #problems = new Map();
   /** @type {Map<string, Record<string, boolean>>} by namespace. */
@@ -38,11 +43,14 @@ export class ListView {
    * @param {string} options.role that may list the resource.
    * @param {string} [options.missing] the notice if the server does not have the resource.
    * @param {Record<string, string[]>} [options.rights] verb and subresource by the names in {@link rightsIn}.
+   * @param {(namespace: string) => HTMLElement} [options.instead] what a user can do who may not list the objects of a
+   *   namespace.
    * @param {{filter?: string, namespaces?: string | null}} [options.kept] what the user has typed before.
    */
   constructor(context, { namespace, query }, options) {
     const { plural, missing, kept = {} } = options;
     this.#options = options;
+    this.#query = query;
     this.context = context;
     this.plural = plural;
     const named = namespace ?? query.get("namespace") ?? kept.namespaces ?? null;
@@ -51,7 +59,7 @@ export class ListView {
     const typed = { type: "search", spellcheck: "false", autocomplete: "off" };
     this.filter = h("input", { ...typed, placeholder: "Any text of a row", value: query.get("filter") ?? kept.filter ?? "", oninput: () => this.filtered() });
     this.namespaces = h("input", { ...typed, value: named ?? "", placeholder: "All", oninput: () => this.typed() });
-    this.problem = h("div");
+    this.problem = h("div", {}, this.#waiting, this.#said, this.#notices);
     this.isServed = !missing || context.machines.serves(plural);
   }
 
@@ -81,22 +89,29 @@ export class ListView {
     return [...this.#problems.values()].some((notices) => notices.size > 0);
   }
 
+  /** The namespace of a user who has named none. */
+  get home() {
+    const { config, store } = this.context;
+    return store.get("namespace") ?? (config.namespace || config.machine?.namespace || "default");
+  }
+
   async start() {
     if (this.isServed && this.#isAnywhere) {
-      const { api, config, store } = this.context;
-      const mayListAll = await may(api, "list", this.plural, "", "", "", this.#options.group ?? "");
-      const home = store.get("namespace") ?? (config.namespace || config.machine?.namespace || "default");
-      this.namespaces.value = mayListAll ? "" : home;
+      const mayListAll = await may(this.context.api, "list", this.plural, "", "", "", this.#options.group ?? "");
+      this.namespaces.value = mayListAll ? "" : this.home;
     }
     if (this.signal.aborted) return;
     addEventListener("keydown", (event) => this.#keyPressed(event), { signal: this.signal });
-    if (!this.isServed) fill(this.problem, notice("warning", this.#options.missing));
     this.#follow();
+    const known = Object.keys(this.address);
+    const unknown = [...this.#query.keys()].filter((key) => !known.includes(key)).map(printable);
+    if (unknown.length) this.say("warning", `The link says ${unknown.join(", ")}, which this list does not know. It knows ${known.join(", ")}.`);
     const timer = setInterval(() => this.draw(), AGES_MILLISECONDS);
     this.signal.addEventListener("abort", () => clearInterval(timer));
   }
 
   stop() {
+    this.#endWaiting();
     for (const timer of [this.#typing, this.#drawing, this.#addressing]) clearTimeout(timer);
     this.#watches.abort();
     this.#stopped.abort();
@@ -133,27 +148,35 @@ export class ListView {
    * @param {string} [options.role] that may list them.
    * @param {HTMLElement} [options.problem] where problems are shown.
    */
-  watch(path, { onEvent, query, plural = this.plural, role = this.#options.role, problem = this.problem }) {
+  watch(path, { onEvent, query, plural = this.plural, role = this.#options.role, problem = this.#notices }) {
     const { signal } = this.#watches;
+    const { instead } = this.#options;
     for (const namespace of namespacesOf(this.namespaces.value)) {
       const source = path(namespace);
+      let isRead = false;
       this.#loading.add(source);
       this.context.api.watch(
         source,
         (event) => {
-          this.#loading.delete(source);
+          isRead = true;
+          this.#answered(source);
           onEvent(event, source);
         },
         {
           query,
           signal,
           onProblem: (error) => {
-            this.#loading.delete(source);
-            this.#report(problem, source, error && explained(error, { plural, namespace, role }));
+            this.#answered(source);
+            this.#report(problem, source, error && explained(error, { plural, namespace, role, isRead, instead }));
           },
         },
       );
     }
+  }
+
+  #answered(source) {
+    this.#loading.delete(source);
+    if (!this.isLoading) this.#endWaiting();
   }
 
   /** Draw soon, once for all events of a moment: a change of a thousand machines is a thousand events. */
@@ -192,6 +215,11 @@ export class ListView {
         api.watch(listPath(plural, namespace), onEvent, { signal });
       });
     }
+  }
+
+  /** Show a message above the list, until the next one. */
+  say(kind, text) {
+    fill(this.#said, notice(kind, text));
   }
 
   /** The user has changed the filter. */
@@ -269,17 +297,22 @@ export class ListView {
     this.#watches = new AbortController();
     this.#updates.clear();
     this.#loading.clear();
-    for (const place of this.#problems.keys()) fill(place);
+    for (const place of [this.#said, ...this.#problems.keys()]) fill(place);
     this.#problems.clear();
+    if (!this.isServed) this.say("warning", this.#options.missing);
     this.keepAddress();
     const [first] = namespacesOf(this.namespaces.value);
     if (first) this.context.store.set("namespace", first);
+    this.#endWaiting();
     this.begin();
+    if (this.isLoading) this.#endWaiting = tellWaiting(this.#waiting, this.context.config);
   }
 
   #report(place, path, problem) {
     const notices = this.#problems.get(place) ?? new Map();
     this.#problems.set(place, notices);
+    // The same notice stays: a screen reader would read it again, and a field in it would be empty.
+    if (problem && notices.get(path)?.isEqualNode(problem)) return;
     if (problem) notices.set(path, problem);
     else notices.delete(path);
     fill(place, [...notices.values()]);
@@ -296,19 +329,20 @@ export class ListView {
   }
 }
 
-function explained(error, { plural, namespace, role }) {
+function explained(error, { plural, namespace, role, isRead, instead }) {
   if (error.code === 401) return notice("warning", "Waiting for your login.");
   if (error.code === 403) {
     const where = namespace ? `in the namespace ${printable(namespace)}` : "in all namespaces";
     return notice(
-      "error",
+      "warning",
       h("p", {}, `You may not list ${plural} ${where}.`),
+      instead?.(namespace),
       h("p", {}, `Type the namespaces in which you may list them above, or ask your administrator for the role “${role}” there.`),
       h("p", { class: "dim mono" }, printable(error.message)),
     );
   }
   if (error.code === 0 || error.code >= 500) {
-    return notice("warning", `The list is not current: ${printable(error.message)}. The page tries again by itself.`);
+    return notice("warning", `${isRead ? "The list is not current" : "No list yet"}: ${printable(error.message)}. The page tries again by itself.`);
   }
   return notice("error", printable(error.message));
 }

@@ -23,6 +23,9 @@ export function rowOf(machine, kind) {
   const health = healthOf(machine);
   const isSick = health?.isHealthy === false;
   const alert = isSick ? `${health?.reason}: ${health?.message.replace("The machine printed ", "")}` : "";
+  const isOff = spec.power === "Off";
+  const isPoweredOff = isOff && status.state === "Shutdown"; // as its user has asked for it: no fault
+  const fault = (isReady || isPoweredOff ? "" : ready.message || ready.reason || "") || alert;
   return {
     key: metadata.uid ?? `${metadata.namespace}/${metadata.name}`,
     kind,
@@ -32,11 +35,12 @@ export function rowOf(machine, kind) {
     state: metadata.deletionTimestamp ? "Terminating" : (status.state ?? "Unknown"),
     health: badgeOf(status.state, isReady && !isSick, metadata.deletionTimestamp),
     isSick,
-    problem: (isReady ? "" : ready.message || ready.reason || "") || alert,
+    problem: fault || (isPoweredOff ? "powered off" : ""),
+    severity: !fault ? "off" : status.state === "Pending" ? "waiting" : "bad",
     pool: (spec.machinePoolRef ?? spec.fleetRef)?.name ?? "",
     line: condition(OUTPUT)?.message ?? "",
     created: metadata.creationTimestamp ?? "",
-    isOff: spec.power === "Off",
+    isOff,
     isInUse: condition(IN_USE)?.status === "True",
   };
 }
@@ -120,6 +124,11 @@ export class Rows {
   /** How many consoles are not healthy. */
   get sick() {
     return this.#all().filter((row) => row.isSick).length;
+  }
+
+  /** Whether a row, of all and not only of those that match a filter, is such a row. */
+  some(isSuch) {
+    return this.#all().some(isSuch);
   }
 
   /** Return the rows that match a filter, in order. */

@@ -1,12 +1,12 @@
 /** The machine list: follows the watch, with filters; only the rows in sight are drawn. */
 
-import { confirmed } from "../dialogs.js";
-import { button, fill, h, notice, printable } from "../dom.js";
+import { ask, confirmed } from "../dialogs.js";
+import { button, fill, h, printable } from "../dom.js";
 import { age, zonedTime } from "../times.js";
 import { namespacesOf } from "./filter.js";
 import { ListView } from "./list_view.js";
 import { Rows, order } from "./machine_rows.js";
-import { countOf, emptyState, skeleton, toolbar } from "./parts.js";
+import { countOf, emptyState, field, skeleton, toolbar } from "./parts.js";
 import { VisibleRows } from "./visible_rows.js";
 
 const KEPT = "machines";
@@ -54,7 +54,7 @@ class MachineList extends ListView {
   constructor(container, context, parameters) {
     const kept = context.store.get(KEPT, {});
     const { plural, group } = context.machines.resource;
-    super(context, parameters, { plural, group, role: "view", kept, rights: { maySwitch: ["patch", ""] } });
+    super(context, parameters, { plural, group, role: "view", kept, rights: { maySwitch: ["patch", ""] }, instead: (namespace) => this.#opener(namespace) });
     const { query } = parameters;
     this.#rows = new Rows(context.machines.resource);
     this.#body = new VisibleRows((row) => this.#shown(row), (row, shown) => this.#cells(row, shown), this.signal);
@@ -177,11 +177,12 @@ class MachineList extends ListView {
       else header.removeAttribute("aria-sort");
     }
     const namespaces = namespacesOf(this.namespaces.value);
-    this.#label("line", rows.some((row) => row.problem) ? "Message" : "Last line");
-    this.#table.classList.toggle("no-users", !rows.some((row) => row.users || row.isRecorded));
-    this.#table.classList.toggle("no-lines", !rows.some((row) => row.line || row.problem));
+    // Whatever the filter is: nothing moves while the user types.
+    const some = (isSuch) => this.#rows.some(isSuch);
+    this.#label("line", some((row) => row.problem) ? "Message" : "Last line");
+    this.#table.classList.toggle("no-lines", !some((row) => row.line || row.problem));
     this.#table.classList.toggle("one-namespace", namespaces.length === 1 && namespaces[0] !== "");
-    this.#table.classList.toggle("same-namespace", rows.every((row) => row.namespace === rows[0].namespace));
+    this.#table.classList.toggle("same-namespace", !some((row) => row.namespace !== rows[0]?.namespace));
     this.#table.hidden = !rows.length;
     this.#table.setAttribute("aria-rowcount", String(rows.length + 1));
     this.#body.update(rows);
@@ -203,40 +204,66 @@ class MachineList extends ListView {
   #cells(row, { age: ageText, maySwitch }) {
     const { link, machines } = this.context;
     const name = machines.routeName(row.kind, row.name);
-    const label = printable(row.name);
-    const action = (href, text) => h("a", { href, "aria-label": `${text} ${label}` }, text);
-    const part = (where, text) => machines.has(row.kind, where) && h("a", { href: link(row.namespace, name, where), class: "part", "aria-label": `${text} of ${label}` }, text);
     const cell = (column, attributes, ...children) => h("td", { role: "cell", class: classOf(column), ...attributes }, ...children);
     const text = (column) => cell(column, { title: printable(row[column]) }, printable(row[column]));
-    const power = row.isOff ? "Power on" : "Power off";
     return [
       cell("name", {}, h("a", { href: link(row.namespace, name), title: printable(name) }, printable(name))),
       text("namespace"),
       cell("state", {}, h("span", { class: `badge ${row.health}` }, printable(row.state))),
       cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { class: row.users ? "visually-hidden" : "" }, "Recorded ")), printable(row.users)),
       text("pool"),
-      cell("line", { title: printable(row.problem || row.line) }, row.problem ? h("span", { class: "problem" }, printable(row.problem)) : h("code", {}, printable(row.line))),
+      cell("line", { title: printable(row.problem || row.line) }, row.problem ? h("span", { class: `problem ${row.severity}` }, printable(row.problem)) : h("code", {}, printable(row.line))),
       cell("created", { title: zonedTime(row.created) }, ageText),
-      cell(
-        "more", {}, action(link(row.namespace, name), "Open"), action(`${link(row.namespace, name)}?mode=observe`, "Observe"),
-        part("logs", "Log"), part("screen", "Screen"),
-        maySwitch && button(power, () => this.#switch(row), { class: "quiet", "aria-label": `${power} ${label}` }),
-      ),
+      cell("more", {}, this.#actions(row, maySwitch), button("⋯", () => this.#showActions(row, maySwitch), { class: "quiet icon", "aria-label": `More of ${printable(row.name)}` })),
     ];
+  }
+
+  /** The links and buttons of a machine; each calls `chosen` first. */
+  #actions(row, maySwitch, chosen = () => {}) {
+    const { link, machines } = this.context;
+    const name = machines.routeName(row.kind, row.name);
+    const label = printable(row.name);
+    const action = (text, href, attributes = {}) => h("a", { href, onclick: chosen, "aria-label": `${text} ${label}`, ...attributes }, text);
+    const part = (text, where) => machines.has(row.kind, where) && action(text, link(row.namespace, name, where), { class: "part", "aria-label": `${text} of ${label}` });
+    const power = row.isOff ? "Power on" : "Power off";
+    const change = () => {
+      chosen();
+      this.#switch(row);
+    };
+    return [
+      action("Open", link(row.namespace, name)), action("Observe", `${link(row.namespace, name)}?mode=observe`),
+      part("Log", "logs"), part("Screen", "screen"),
+      maySwitch && button(power, change, { class: "power", "aria-label": `${power} ${label}` }),
+    ];
+  }
+
+  /** Where there is no room for them beside the machine. */
+  #showActions(row, maySwitch) {
+    ask(printable(row.name), (close) => h("div", { class: "choices" }, this.#actions(row, maySwitch, () => close(null)), button("Cancel", () => close(null))));
+  }
+
+  /** A console needs other rights than the list. */
+  #opener(namespace) {
+    const input = h("input", { type: "text", spellcheck: "false", autocomplete: "off", required: true, placeholder: "vm-1" });
+    const open = (event) => {
+      event.preventDefault();
+      this.context.navigate(this.context.link(namespace || this.home, input.value.trim()));
+    };
+    return h("form", { class: "toolbar", onsubmit: open }, field(`Open a machine by name, in ${printable(namespace || this.home)}`, input), button("Open", null, { type: "submit", class: "primary" }));
   }
 
   /** Let a machine run, or stop it after a question. */
   async #switch(row) {
     const { api, machines, announce } = this.context;
     const name = printable(row.name);
-    const question = `Power off ${name}? Its programs end, and its open consoles wait until it runs again.`;
+    const question = `Power off ${name}? Its programs end. Its open consoles wait about a minute for it to start again.`;
     if (!row.isOff && !(await confirmed(question, "Power off"))) return;
     try {
       const path = machines.path(row.namespace, machines.routeName(row.kind, row.name));
       await api.patchSpec(path, { power: row.isOff ? "On" : "Off" });
       announce(`${name} is being powered ${row.isOff ? "on" : "off"}.`);
     } catch (error) {
-      fill(this.problem, notice("error", `The power of ${name} was not changed: ${printable(error.message)}`));
+      this.say("error", `The power of ${name} was not changed: ${printable(error.message)}`);
     }
   }
 

@@ -1,7 +1,10 @@
 /** Parts that the views share: tables that keep the focus, menus, downloads. */
 
 import { button, fill, h, printable, renew } from "../dom.js";
+import { duration } from "../times.js";
 
+const TICK_MILLISECONDS = 1000;
+const PATIENCE_MILLISECONDS = 2000; // before the page says that it waits
 const STEP = 200; // rows that are drawn at once; more follow when the user asks for them
 const SKELETON_ROWS = 6;
 
@@ -108,6 +111,25 @@ export function countOf(count, total, noun) {
 /** Bars in the place of rows that have not arrived yet, so that loading does not look like an empty list. */
 export function skeleton() {
   return h("div", { class: "skeleton", "aria-hidden": "true" }, Array.from({ length: SKELETON_ROWS }, () => h("div", {}, h("span"), h("span"), h("span"))));
+}
+
+/**
+ * Say for whom the page waits and for how long, unless the answer comes at once.
+ *
+ * @param {HTMLElement} element
+ * @param {{cluster?: string}} config of the page
+ * @returns {() => void} to be called when there is an answer.
+ */
+export function tellWaiting(element, { cluster }) {
+  const began = Date.now();
+  const timer = setInterval(() => {
+    const waited = Date.now() - began;
+    if (waited >= PATIENCE_MILLISECONDS) element.textContent = `Waiting for ${printable(cluster || location.host)} to answer, for ${duration(waited)} so far.`;
+  }, TICK_MILLISECONDS);
+  return () => {
+    clearInterval(timer);
+    element.textContent = "";
+  };
 }
 
 /**

@@ -117,7 +117,7 @@ class Recordings extends ListView {
       await api.patchSpec(itemPath("consolerecordings", row.namespace, row.name), { ended: true });
       announce(`The recording ${name} ends.`);
     } catch (error) {
-      fill(this.problem, notice("error", `Could not end ${name}: ${printable(error.message)}`));
+      this.say("error", `Could not end ${name}: ${printable(error.message)}`);
     }
   }
 }
