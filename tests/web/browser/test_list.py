@@ -229,6 +229,19 @@ class EmptyTests(FleetTestCase):
         await user.click_text("button", "Clear the filter")
         await user.page.until(row("vm-0000"))
 
+    async def test_away(self) -> None:
+        """A page that is loaded while its server is away says so; the list and the user's name come with the server."""
+        await self.add_machines(1)
+        user = await self.user()
+        await user.page.until(row("vm-0000"))
+        await user.page.before_scripts(_AWAY)
+        await user.page.reload()
+        await user.until_page("Waiting for 127.0.0.1:[0-9]+ to answer, for [0-9]+s")
+        self.assertEqual(await faults_of(user.page), [])
+        await user.page.evaluate("comeBack()")
+        await user.page.until(row("vm-0000"))
+        await user.page.until("document.querySelector('#bar .user').innerText === 'ada'")
+
     async def test_loading(self) -> None:
         """While lists load, their places have bars, and nothing says that they are empty."""
         await self.add_machines(1)
@@ -288,6 +301,16 @@ _IN_VIEW = """['#bar nav a', '#machine-filter', 'thead th.name button'].filter((
     const {left, top, width, height} = element.getBoundingClientRect();
     return element.offsetParent && !element.contains(document.elementFromPoint(left + width / 2, top + height / 2));
 })"""
+# A server that answers the first request only later, and meanwhile refuses to say who the user is.
+_AWAY = """{
+    const request = self.fetch;
+    const back = new Promise((resolve) => { self.comeBack = () => resolve(self.isBack = true); });
+    self.fetch = async (url, ...more) => {
+        if (/selfsubjectreviews$/.test(url) && !self.isBack) return new Response('{}', {status: 503});
+        if (/[/]apis$/.test(url)) await back;
+        return request(url, ...more);
+    };
+}"""
 # The answers to requests for lists never come, as on a link that has stopped.
 NO_LISTS = """{
     const request = self.fetch;

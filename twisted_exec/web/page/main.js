@@ -11,6 +11,10 @@ import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";
 import { load as loadTerminal } from "./terminal/screen.js";
 import { Theme } from "./theme.js";
+import { tellWaiting } from "./views/parts.js";
+import { sleep } from "./watch.js";
+
+const NAME_SECONDS = 2;
 
 // A view is loaded when it is first shown: the terminal and the player are large.
 const VIEWS = {
@@ -64,13 +68,16 @@ async function main() {
   // The terminal is large: its files arrive while the page logs in.
   if (parse(location.hash).view === "console") loadTerminal().catch(() => {});
   const logInAgain = await authenticate(context);
-  const [machineKinds, served] = await Promise.all([kinds(api, logInAgain), servedResources(api)]);
+  nameUser(context);
+  api.addEventListener("authorized", () => nameUser(context));
+  const waiting = h("p", { class: "view dim" });
+  fill(view, waiting);
+  const endWaiting = tellWaiting(waiting, config);
+  const [machineKinds, served] = await Promise.all([kinds(api, logInAgain), servedResources(api)]).finally(endWaiting);
   context.machines = new Machines(machineKinds, served);
   begin(context);
   frame.hideMissing(context.machines);
   api.group = context.machines.resource.group;
-  nameUser(context);
-  api.addEventListener("authorized", () => nameUser(context));
   addEventListener("hashchange", () => show(context));
   // Consoles that were open before a reload go on, whatever view is shown.
   if (store.get("consoles")?.places.length) (await VIEWS.consoles()).restore(context);
@@ -124,11 +131,18 @@ async function kinds(api, logInAgain) {
   }
 }
 
-/** Show the names of the cluster and of the user. */
+/** Show the names of the cluster and of the user, which a server that is away says when it is back. */
 async function nameUser({ config, frame, store }) {
   frame.cluster(config.cluster ?? "");
-  const name = await userOf(store.get("token")).catch(() => null);
-  if (name !== null) frame.user(name); // else another request asks for a login, or says what is wrong
+  for (;;) {
+    try {
+      const name = await userOf(store.get("token"));
+      if (name !== null) frame.user(name); // else another request asks for a login
+      return;
+    } catch {
+      await sleep(NAME_SECONDS);
+    }
+  }
 }
 
 async function show(context) {

@@ -46,12 +46,13 @@ export async function call(path, body) {
 
 /**
  * Return the name of the user of a token, or of the certificate without one; null if it is refused, and "" if
- * the server is too old to know.
+ * the server is too old to know; @throws {Error} the server is away.
  */
 export async function userOf(token) {
   const response = await review(token);
   if (response.status === 401) return null;
   const answer = await response.json().catch(() => ({}));
+  if (response.status >= 500) throw new Error(answer.message ?? UNREACHABLE);
   return answer.status?.userInfo?.username ?? "";
 }
 
