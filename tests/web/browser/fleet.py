@@ -22,7 +22,7 @@ MACHINES = kinds.MACHINES.resource
 SIZES = {"desktop": (1440, 900), "tablet": (900, 700), "phone": (390, 844)}
 _TOKEN = "token-of-ada"
 _LINE = "[  OK  ] Reached target multi-user.target - Multi-User System, after 41.3 s of firmware."
-_LONG = "rescue-with-a-name-that-is-as-long-as-a-name-of-kubernetes-is"
+LONG = "rescue-with-a-name-that-is-as-long-as-a-name-of-kubernetes-is"
 _HEALTH = 'at offset 5123 the machine printed "md0: Disk failure on sdb1, disabling device."'
 
 
@@ -97,7 +97,7 @@ class FleetTestCase(ChainTestCase):
         await self.add_machine(
             "build-9", "Pending", condition("Ready", "False", full, "OutOfCapacity")
         )
-        await self.add_machine(_LONG, "Running", ready)
+        await self.add_machine(LONG, "Running", ready)
         for number in range(1, 41):
             await self.add_machine(f"web-{number}", "Running", ready, output)
         for name, user in (("web-1", "ada"), ("web-1", "bob"), ("web-2", "carol")):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .fleet import MACHINES, SIZES, FleetTestCase
+from .fleet import LONG, MACHINES, SIZES, FleetTestCase
 from .layout import faults_of
 from .user import User
 
@@ -138,6 +138,17 @@ class ListTests(FleetTestCase):
         self.assertLess(box[2], 64)
         await user.page.click_at(box[0] + 120, box[1] - 8)
         await user.page.until("location.hash === '#/machines/default/web-2'")
+
+    async def test_tabs_on_phone(self) -> None:
+        """The tab of the selected console is in view with the button that closes it, also behind others."""
+        user = await self.user(size=SIZES["phone"])
+        await user.page.until(row("web-1"))
+        for name in ("web-40", LONG, "web-1"):
+            await user.open(f"machines/default/{name}")
+            await user.page.until(
+                f"document.querySelector('.tabs .selected')?.innerText.includes('{name}')"
+            )
+            self.assertTrue(await user.page.evaluate(_TAB), name)
 
     async def test_address(self) -> None:
         """The filter and the order are in the address, which shows another user the same rows; Back works."""
@@ -301,6 +312,11 @@ _IN_VIEW = """['#bar nav a', '#machine-filter', 'thead th.name button'].filter((
     const {left, top, width, height} = element.getBoundingClientRect();
     return element.offsetParent && !element.contains(document.elementFromPoint(left + width / 2, top + height / 2));
 })"""
+_TAB = """(() => {
+    const nav = document.querySelector('.tab-bar nav').getBoundingClientRect();
+    const {left, right} = document.querySelector('.tabs .selected button').getBoundingClientRect();
+    return nav.left - 1 <= left && right <= nav.right + 1;
+})()"""
 # A server that answers the first request only later, and meanwhile refuses to say who the user is.
 _AWAY = """{
     const request = self.fetch;
