@@ -107,13 +107,17 @@ export class Frame {
   }
 }
 
-/** Return the head of a machine's views, with links to its other parts. */
+/** Return the head of a machine's views, which looks as that of its console and is at the same place. */
 export function machineHead(context, namespace, name, current) {
   return h(
     "div",
     { class: "machine-head" },
-    h("h1", {}, h("span", { class: "dim" }, printable(namespace), " / "), printable(name)),
-    partLinks(context, namespace, name, current),
+    h(
+      "header",
+      { class: "console-head" },
+      h("h1", { title: printable(name) }, h("span", { class: "dim" }, `${printable(namespace)} / `), printable(name)),
+      partLinks(context, namespace, name, current),
+    ),
   );
 }
 

@@ -148,10 +148,10 @@ async function nameUser({ config, frame, store }) {
 async function show(context) {
   const { view: name, parameters } = parse(location.hash);
   const number = ++routes;
-  context.frame.select(name === "console" ? "consoles" : parameters.part ? "machines" : name);
-  let module;
+  context.frame.select(name === "console" || parameters.part ? "consoles" : name);
+  let module, consoles;
   try {
-    module = await VIEWS[name]();
+    [module, consoles] = await Promise.all([VIEWS[name](), parameters.part ? VIEWS.consoles() : null]);
   } catch (problem) {
     module = unavailable(problem);
   }
@@ -161,7 +161,7 @@ async function show(context) {
   document.title = [printable(machine), TITLES[name]].filter(Boolean).join(" · ") || "Consoles";
   const container = h("div", { class: `view view-${name}` });
   const head = parameters.part
-    ? machineHead(context, parameters.namespace, machine, parameters.part)
+    ? [consoles?.restore(context).strip(parameters), machineHead(context, parameters.namespace, machine, parameters.part)]
     : null;
   fill(view, head, container);
   current = null;

@@ -14,6 +14,7 @@ export function show(container, context, { namespace, name, query }) {
   const { element } = restore(context);
   container.classList.add("workspace-view");
   container.append(element);
+  element.prepend(workspace.strip(null));
   if (name) {
     const mode = MODES.includes(query.get("mode")) ? query.get("mode") : "drive";
     workspace.open({ namespace, name, mode, reason: "" });
@@ -33,6 +34,9 @@ class Workspace {
   #context;
   #consoles;
   #isSplit = false;
+  /** @type {{namespace: string, name: string} | null} the machine of which another view is shown */
+  #other = null;
+  #strip;
   #tabs;
   #split;
   #panes;
@@ -53,21 +57,15 @@ class Workspace {
       h("p", {}, "No console is open."),
       h("p", {}, h("a", { class: "button", href: "#/machines" }, "Choose a machine")),
     );
-    this.element = h(
+    this.#strip = h(
       "div",
-      { class: "workspace" },
-      h("h1", { class: "visually-hidden" }, "Consoles"),
-      h(
-        "div",
-        { class: "tab-bar" },
-        h("nav", { "aria-label": "Open consoles" }, this.#tabs),
-        h("a", { class: "button quiet icon", href: "#/machines", "aria-label": "Open another console", title: "Open another console" }, "+"),
-        h("span", { class: "grow" }),
-        this.#split,
-      ),
-      this.#panes,
-      this.#empty,
+      { class: "tab-bar" },
+      h("nav", { "aria-label": "Open consoles" }, this.#tabs),
+      h("a", { class: "button quiet icon", href: "#/machines", "aria-label": "Open another console", title: "Open another console" }, "+"),
+      h("span", { class: "grow" }),
+      this.#split,
     );
+    this.element = h("div", { class: "workspace" }, h("h1", { class: "visually-hidden" }, "Consoles"), this.#panes, this.#empty);
     // Also beside the terminals, which handle these keys themselves.
     this.element.addEventListener("keydown", (event) => {
       if (opensMenu(event)) this.#key(event);
@@ -77,12 +75,24 @@ class Workspace {
     this.#draw();
   }
 
+  /**
+   * Return the tabs of the open consoles, for the consoles themselves or above another view of a machine.
+   *
+   * @param {{namespace: string, name: string} | null} other the machine whose other view is shown
+   */
+  strip(other) {
+    this.#other = other;
+    this.#draw();
+    return this.#strip;
+  }
+
   /** Open a console, or select it if it is open. */
   open(place) {
-    const known = this.#consoles.find(
-      ({ place: { namespace, name } }) => namespace === place.namespace && name === place.name,
-    );
-    this.select(known ?? this.#add(place));
+    this.select(this.#find(place) ?? this.#add(place));
+  }
+
+  #find(wanted) {
+    return this.#consoles.find(({ place }) => place.namespace === wanted.namespace && place.name === wanted.name);
   }
 
   select(console) {
@@ -99,6 +109,7 @@ class Workspace {
     const next = this.#consoles[Math.min(at, this.#consoles.length - 1)] ?? null;
     if (this.active === console) this.active = next;
     this.#draw();
+    if (this.#other) return; // its view stays
     if (!next) this.#context.navigate("#/consoles");
     else this.#go(this.active);
   }
@@ -219,7 +230,8 @@ class Workspace {
       each.element.classList.toggle("active", each === this.active);
     }
     this.#split.setAttribute("aria-pressed", String(this.#isSplit));
-    this.#split.hidden = count < 2;
+    this.#split.hidden = count < 2 || this.#other !== null;
+    this.#strip.hidden = count === 0 && this.#other !== null;
     this.#empty.hidden = count > 0;
     this.#panes.hidden = !count;
     this.#context.frame.count(count);
@@ -230,10 +242,11 @@ class Workspace {
   #tab(each) {
     const { namespace, name } = each.place;
     const label = printable(name);
+    const isSelected = each === (this.#other ? this.#find(this.#other) : this.active);
     return h(
       "li",
-      { class: each === this.active ? "selected" : "" },
-      h("a", { href: this.#context.link(namespace, name), "aria-current": each === this.active ? "page" : null, title: `${printable(namespace)} / ${label}` }, label),
+      { class: isSelected ? "selected" : "" },
+      h("a", { href: this.#context.link(namespace, name), "aria-current": isSelected ? "page" : null, title: `${printable(namespace)} / ${label}` }, label),
       button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${label}` }),
     );
   }
