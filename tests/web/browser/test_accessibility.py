@@ -24,7 +24,8 @@ RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 OTHERS = (".xterm", ".ap-player")
 """Insides of the vendored terminal and player, which their own projects test."""
 LISTS = ("machines", "sessions", "recordings", "alerts", "consoles")
-MACHINE = (f"{VM}/logs", f"{VM}/screen", f"{VM}/recordings", "recordings/default/seen", VM)
+PARTS = ("logs", "screen", "recordings", "events")
+MACHINE = (*(f"{VM}/{part}" for part in PARTS), "recordings/default/seen", VM)
 _FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 _SETTLED = "!document.querySelector('.skeleton')?.checkVisibility()"
 

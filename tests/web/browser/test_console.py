@@ -25,6 +25,7 @@ PARTS = {
     "Console": ".terminal-frame",
 }
 """The tabs of a machine, each with its content."""
+CONTENT_TOP = 260
 # Texts and places of the tabs of a machine and of open consoles, and the view that the navigation marks.
 _HEAD = """(() => {
     const places = ['.console-head .parts a', '.tabs li'].flatMap((selector) =>
@@ -184,6 +185,7 @@ class ConsoleTests(WebTestCase):
     async def follow_tabs(self, ada: User[Any]) -> None:
         """
         All parts of the machine are a click away, below one head at one place, and back leads back.
+        The log and the screen begin high, also on a phone, and the log ends where the window does.
         """
         for width, height in WINDOWS:
             await ada.page.resize(width, height)
@@ -192,12 +194,23 @@ class ConsoleTests(WebTestCase):
                 await ada.click_text(".parts a", part)
                 await ada.page.until(f"document.querySelector('{content}')?.checkVisibility()")
                 heads.add(await ada.page.evaluate(_HEAD))
+                box = f"document.querySelector('{content}').getBoundingClientRect()"
+                top, bottom = await ada.page.evaluate(
+                    f"(({{top, bottom}}) => [top, bottom])({box})"
+                )
+                if part != "Console":  # whose banner is above its output
+                    self.assertLessEqual(top, CONTENT_TOP, f"{part}, {width}x{height}")
+                if part == "Log":
+                    self.assertGreater(bottom, height - 80, f"{width}x{height}")
             self.assertEqual(len(heads), 1, heads)
         await ada.page.resize(1280, 800)
         await ada.until_terminal("needle-second-42")
 
     async def test_split(self) -> None:
-        """Consoles side by side, or one below the other, have their names and all tabs in sight."""
+        """
+        Consoles side by side, or one below the other, have their names and all tabs in sight.  Their tabs
+        are also above the log of a machine.
+        """
         await self.deployment.create_machine("vm-2", "shell")
         ada = await self.user()
         await self.open_terminal(ada)
@@ -206,7 +219,18 @@ class ConsoleTests(WebTestCase):
         await ada.click_text("button", "Split view")
         parts = (".console-head h2", ".console-head .parts a", ".console-head .button")
         await self.check_layout(ada, "split", *parts, ".console-head .parts")
+        await self.close_beside_log(ada)
         self.check_faults()
+
+    async def close_beside_log(self, ada: User[Any]) -> None:
+        """The tab of the machine whose log is shown is marked; the log stays when its console is closed."""
+        await ada.open("machines/default/vm-2/logs")
+        await ada.until_page("retained")
+        tabs = "[...document.querySelectorAll('.tabs li')].map((each) => [each.innerText, each.className])"
+        await ada.page.until(f"/^vm-1\\W*,,vm-2\\W*,selected$/.test({tabs})")
+        await ada.click_text("button", "Close the console of vm-2")
+        await ada.page.until(f"/^vm-1\\W*,$/.test({tabs})")
+        self.assertTrue(await ada.page.evaluate("location.hash.endsWith('vm-2/logs')"))
 
     async def test_past(self) -> None:
         """
@@ -237,8 +261,7 @@ class ConsoleTests(WebTestCase):
 
         await ada.open(f"{VM}/screen")
         await ada.page.until("document.querySelector('.screen')?.innerText.includes('recorded-42')")
-        steps = (".steps", ".steps .button", ".steps select", ".steps input")
-        await self.check_layout(ada, "screen", *steps)
+        await self.check_layout(ada, "screen", ".controls", ".controls .button", ".controls input")
         await ada.click_text("button", "Earlier")
         await ada.until_page("Then: ")
         self.check_faults()

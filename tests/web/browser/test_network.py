@@ -44,8 +44,8 @@ class NetworkTests(WebTestCase):
 
     async def test_offline(self) -> None:
         """
-        A page without a network says so and keeps its output; a console that is opened meanwhile
-        opens when the network is back, and the other one goes on.
+        A page without a network says so and keeps its output; a console, a log or a screen that is
+        opened meanwhile opens when the network is back, and the other console goes on.
         """
         await self.deployment.create_machine("vm-2", "shell")
         ada = await self.user()
@@ -59,7 +59,12 @@ class NetworkTests(WebTestCase):
         await ada.open("machines/default/vm-2")
         await ada.until_page("server cannot be reached[^]*by itself")
         await self.check_layout(ada, "offline-new", PANEL, f"{PANEL} .button")
+        for view, sentence in (("screen", "No screen yet"), ("logs", "No log yet")):
+            await ada.open(f"machines/default/vm-2/{view}")
+            await ada.until_page(f"{sentence}: the server cannot be reached. .*by itself")
         self.deployment.near.refuses = False
+        await ada.page.until("document.querySelector('.log')?.checkVisibility()")
+        await ada.open("machines/default/vm-2")
         await ada.until_terminal("[#$]$")
         await ada.until_page("You can type")
         await ada.open(VM)

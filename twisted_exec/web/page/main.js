@@ -16,7 +16,7 @@ import { sleep } from "./watch.js";
 
 const NAME_SECONDS = 2;
 
-// A view is loaded when it is first shown: the terminal and the player are large.
+// A view is loaded when it is first shown, or behind the first one.
 const VIEWS = {
   machines: () => import("./views/machines.js"),
   console: () => import("./terminal/workspace.js"),
@@ -82,6 +82,8 @@ async function main() {
   // Consoles that were open before a reload go on, whatever view is shown.
   if (store.get("consoles")?.places.length) (await VIEWS.consoles()).restore(context);
   await show(context);
+  // The other views are small, and are there at once, also while the server is away.
+  for (const load of Object.values(VIEWS)) load().catch(() => {});
 }
 
 /** Begin with the machine of the local command, whose kind is known only behind the login. */

@@ -3,7 +3,7 @@
 import { fill, h } from "../dom.js";
 import { age, dateTime, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { badge, field, Table } from "./parts.js";
+import { badge, Table, toolbar } from "./parts.js";
 
 const KINDS = { Warning: "bad" };
 
@@ -27,7 +27,7 @@ class Events extends ListView {
     super(context, parameters, { plural: "events", group: "", role: "view" });
     this.machine = context.machines.parse(parameters.name).name;
     this.table = new Table("Events of this machine", columns());
-    fill(container, h("div", { class: "toolbar" }, field("Filter", this.filter)), this.problem, this.table.element);
+    fill(container, toolbar(this.filter, []), this.problem, this.table.element);
   }
 
   begin() {
@@ -52,7 +52,7 @@ class Events extends ListView {
 
 function columns() {
   return [
-    { title: `Last (${zone(-new Date().getTimezoneOffset())})`, cell: (row) => h("span", { title: `${zonedTime(row.time)}, ${row.age} ago` }, dateTime(row.time)) },
+    { title: `Last (${zone(-new Date().getTimezoneOffset())})`, class: "time", cell: (row) => h("span", { title: `${zonedTime(row.time)}, ${row.age} ago` }, dateTime(row.time)) },
     { title: "Type", cell: (row) => badge(row.type, KINDS[row.type]) },
     { title: "Reason", cell: (row) => row.reason },
     { title: "Message", cell: (row) => row.message, class: "wide" },

@@ -2,13 +2,15 @@
 
 import { button, fill, h, notice, printable } from "../dom.js";
 import { dateTime, parseTime, size, TIME_FORMS, zonedTime } from "../times.js";
+import { sleep } from "../watch.js";
 import { mark } from "./log/rows.js";
 import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
-import { field, menu, save } from "./parts.js";
+import { field, foldable, menu, save, showWaiting } from "./parts.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
 const MOST_PENDING_LINES = 1000;
+const LONGEST_WAIT_SECONDS = 15; // between two attempts to open the log
 
 /**
  * @param {HTMLElement} container
@@ -45,11 +47,11 @@ class LogView {
     this.window = new LogWindow(`Log of ${printable(name)}`, { hasColours: true, link: (offset) => `${base}?offset=${offset}` });
     const { window } = this;
     this.problem = h("div");
-    this.facts = h("span", { class: "dim" });
-    this.following = h("input", { type: "checkbox", onchange: () => this.#act(() => this.#followChanged()) });
+    this.facts = h("p", { class: "dim log-facts" });
+    this.following = h("input", { type: "checkbox", disabled: true, onchange: () => this.#act(() => this.#followChanged()) });
     this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });
-    this.time = h("input", { type: "text", size: 18, placeholder: "08:38 or 1h30m ago", title: TIME_FORMS });
-    this.text = h("input", { type: "search", size: 16 });
+    this.time = h("input", { type: "text", size: 20, "aria-label": "Time", placeholder: "Time, or 1h ago", title: TIME_FORMS });
+    this.text = h("input", { type: "search", size: 16, "aria-label": "Search", placeholder: "Search" });
     this.bootList = h("div");
     this.boots = menu("Boots", this.bootList, () => this.#run(() => this.#listBoots(), true));
     this.boots.title = "The machine's starts: show the output of one of them";
@@ -59,23 +61,20 @@ class LogView {
     const move = (label, title, action) => button(label, () => this.#act(action), { title });
     this.earlier = move("Earlier", "Show more output before this", () => this.#more("older"));
     this.later = move("Later", "Show more output after this", () => this.#more("newer"));
-    const ranges = h("div", { class: "toolbar" },
+    const moves = h("div", { class: "joined", role: "group", "aria-label": "Move" },
       move("Begin", "Go to the oldest output that is retained", () => this.#goTo(this.source.range.start)),
       this.earlier, this.later,
-      move("End", "Go to the newest output", () => this.#showNewest()),
-      this.boots, field("Follow", this.following), field("Colours", this.colours), this.files);
-    this.paged = [
-      ranges,
-      h("form", { class: "toolbar", onsubmit: (event) => this.#timeTyped(event) },
-        field("Time", this.time), h("button", { type: "submit", class: "button" }, "Go")),
-      h("form", { class: "toolbar", role: "search", onsubmit: (event) => this.#searchTyped(event) },
-        field("Search", this.text),
-        h("button", { type: "submit", class: "button", value: "back", "aria-label": "Previous match" }, "Previous"),
-        h("button", { type: "submit", class: "button", value: "forward", "aria-label": "Next match" }, "Next")),
-    ];
+      move("End", "Go to the newest output", () => this.#showNewest()));
+    const submit = (label, value, title) => h("button", { type: "submit", class: "button", value, title, "aria-label": title }, label);
+    this.controls = h("fieldset", { class: "toolbar controls", disabled: true },
+      h("form", { class: "joined", onsubmit: (event) => this.#timeTyped(event) }, this.time, submit("Go", "", "Go to this time")),
+      h("form", { class: "joined", role: "search", onsubmit: (event) => this.#searchTyped(event) },
+        this.text, submit("↑", "back", "Previous match"), submit("↓", "forward", "Next match")),
+      foldable("More", [moves, this.boots, this.files, field("Colours", this.colours)]));
     window.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     window.element.addEventListener("keydown", (event) => this.#keyPressed(event));
-    fill(container, h("div", { class: "log-controls" }, this.paged), this.problem, h("div", { class: "toolbar" }, this.facts), window.element);
+    this.frame = h("div", { class: "log-frame", hidden: true }, window.element);
+    fill(container, this.controls, this.problem, this.frame, h("div", { class: "log-foot" }, field("Follow", this.following), this.facts));
     this.#run(() => this.#start());
   }
 
@@ -119,10 +118,7 @@ class LogView {
     }
     const kind = error instanceof RangeError ? "warning" : "error";
     fill(this.problem, notice(kind, printable(error.message), error.code === 403 && " The roles edit and admin include reading logs."));
-    if (!this.source.range) {
-      for (const each of this.paged) each.hidden = true;
-      this.problem.append(button("Try again", () => this.#act(() => this.#start())));
-    }
+    if (!this.source.range) this.problem.append(button("Try again", () => this.#act(() => this.#start())));
     if (!(error instanceof LogReplaced)) return;
     this.window.clear();
     this.#act(async () => {
@@ -134,15 +130,17 @@ class LogView {
   async #start() {
     const { signal } = this.#stopped;
     const boot = this.query.get("boot");
-    const range = await this.#open(boot === null ? null : Number(boot), signal);
+    const endWaiting = showWaiting(this.problem, this.context.config);
+    const range = await this.#openWhenServed(boot === null ? null : Number(boot), signal).finally(endWaiting);
+    this.frame.hidden = false;
     if (!range) {
-      for (const each of this.paged) each.hidden = true;
+      this.controls.hidden = true;
       fill(this.problem, notice("warning", "A program between this page and the machine is of an older release and sends no offsets: these are the last lines. ", h("code", {}, "kubectl logs"), " reads the rest."));
       this.window.reset(await this.source.tail(signal));
       this.window.scrollToEnd();
       return;
     }
-    for (const each of this.paged) each.hidden = false;
+    this.controls.disabled = false;
     fill(this.problem, this.deleted && notice("warning", `This machine was deleted ${zonedTime(this.deleted.time)}. Its output is retained for some time.`));
     this.#showBoot();
     const offset = Number(this.query.get("offset") ?? NaN);
@@ -150,6 +148,19 @@ class LogView {
     else if (this.query.get("time")) await this.#goToTime(this.query.get("time"));
     else if (boot !== null) await this.#goTo(range.start);
     else await this.#showNewest();
+  }
+
+  /** Open the log, and try again while the server cannot be reached, as lists and consoles do. */
+  async #openWhenServed(boot, signal) {
+    for (let seconds = 1; ; seconds = Math.min(2 * seconds, LONGEST_WAIT_SECONDS)) {
+      try {
+        return await this.#open(boot, signal);
+      } catch (error) {
+        if (!error.isPassing || error.code === 401 || error.code === 501) throw error;
+        fill(this.problem, notice("warning", `No log yet: ${printable(error.message)}. The page tries again by itself.`));
+        await sleep(seconds, signal);
+      }
+    }
   }
 
   /** Open the log of the machine, or if it was deleted, of what is retained of it. */

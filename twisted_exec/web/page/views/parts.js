@@ -153,12 +153,31 @@ export function emptyState(sentence, label = "", action = "") {
  * @returns {HTMLElement}
  */
 export function toolbar(filter, others) {
-  const more = h("div", { class: "more-fields" }, others.map(([label, input]) => field(label, input)));
-  const show = button("Filters", () => {
+  return h("div", { class: "toolbar list-toolbar", role: "search" }, field("Filter", filter),
+    others.length > 0 && foldable("Filters", others.map(([label, input]) => field(label, input))));
+}
+
+/**
+ * Controls that are behind a button where the page is narrow.
+ *
+ * @param {string} label of the button.
+ * @param {any[]} controls
+ * @returns {HTMLElement[]} the button and the controls.
+ */
+export function foldable(label, controls) {
+  const more = h("div", { class: "more-fields" }, controls);
+  const show = button(label, () => {
     const isOpen = more.classList.toggle("open");
     show.setAttribute("aria-expanded", String(isOpen));
   }, { class: "filters-button", "aria-expanded": "false" });
-  return h("div", { class: "toolbar list-toolbar", role: "search" }, field("Filter", filter), show, more);
+  return [show, more];
+}
+
+/** Show bars in an element, and for how long the page waits; return what is to be called when there is an answer. */
+export function showWaiting(element, config) {
+  const text = h("p", { class: "dim" });
+  fill(element, text, skeleton());
+  return tellWaiting(text, config);
 }
 
 /**
@@ -203,6 +222,25 @@ export function menu(label, items, opened = () => {}) {
     summary.focus();
   });
   return details;
+}
+
+/**
+ * A button that copies a text. Its label then says so.
+ *
+ * @param {string} label
+ * @param {() => string} text
+ * @returns {HTMLElement}
+ */
+export function copyButton(label, text) {
+  const made = button(label, async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      made.textContent = "Copied";
+    } catch {
+      made.textContent = "The browser does not let this page copy: select the text and copy it";
+    }
+  }, { "aria-live": "polite" });
+  return made;
 }
 
 /**

@@ -6,12 +6,12 @@ import { parseTime, TIME_FORMS, zonedTime } from "../times.js";
 import { sleep } from "../watch.js";
 import { parseFraming } from "./log/frames.js";
 import { FORM } from "./log/ranges.js";
-import { field, save } from "./parts.js";
+import { copyButton, field, foldable, menu, save, showWaiting } from "./parts.js";
 import { nextWait, screenOf, segmentsOf } from "./screen_model.js";
 import { styledText } from "./styles.js";
 
 const SLIDE_MS = 250;
-const STEPS = [["1 minute", 60], ["10 minutes", 600], ["1 hour", 3600]];
+const STEPS = [["by 1 minute", 60], ["by 10 minutes", 600], ["by 1 hour", 3600]];
 
 /**
  * @param {HTMLElement} container
@@ -39,29 +39,28 @@ class ScreenView {
     this.place = { namespace, name };
     this.path = `${context.machines.path(namespace, name)}`;
     this.now = h("input", { type: "checkbox", checked: !query.get("time") && !query.get("offset"), onchange: () => this.#nowChanged() });
-    this.time = h("input", { type: "text", value: query.get("time") ?? "", placeholder: "08:38 or 1h30m ago", title: TIME_FORMS, "aria-describedby": "screen-time" });
-    this.reason = h("input", { type: "text", maxlength: 256 });
-    this.reasonField = field("Reason", this.reason);
-    this.reasonField.hidden = true;
+    this.time = h("input", { type: "text", size: 20, value: query.get("time") ?? "", "aria-label": "Time", placeholder: "Time, or 1h ago", title: TIME_FORMS, "aria-describedby": "screen-time" });
+    this.reason = h("input", { type: "text", maxlength: 256, "aria-label": "Reason", placeholder: "Reason", hidden: true });
     this.slider = h("input", { type: "range", min: 0, max: 0, value: 0, oninput: () => this.#slid(), "aria-label": "Position in the retained output" });
     this.sliderField = h("div", { class: "slider", hidden: true }, h("span", { class: "dim" }, "Oldest"), this.slider, h("span", { class: "dim" }, "Newest"));
     this.stepSize = h("select", { "aria-label": "Step" }, STEPS.map(([label, seconds]) => h("option", { value: String(seconds) }, label)));
     this.problem = h("div");
-    this.facts = h("p", { class: "dim", id: "screen-time" });
+    this.facts = h("p", { class: "dim log-facts", id: "screen-time" });
     this.picture = h("div", { class: "screen", tabindex: 0, role: "group", "aria-label": `Screen of ${printable(name)}` });
-    const form = h(
-      "form",
-      { class: "toolbar", onsubmit: (event) => this.#submitted(event) },
-      field("Now, and follow", this.now), field("Time", this.time), this.reasonField,
-      h("button", { type: "submit", class: "button" }, "Show"),
-    );
-    const steps = h("div", { class: "toolbar steps", role: "group", "aria-label": "Steps in time" },
-      button("Earlier", () => this.#step(-1)), this.stepSize, button("Later", () => this.#step(1)), this.sliderField);
-    const files = h("div", { class: "toolbar" },
-      button("Copy the text", () => this.#copy()), button("Save as text", () => this.#save("text", "txt")), button("Save as SVG", () => this.#save("svg", "svg")));
-    const frame = h("div", { class: "screen-frame" }, this.picture);
-    this.controls = [form, steps, this.facts, frame, files];
-    fill(container, form, steps, this.problem, this.facts, frame, files);
+    const fullSize = h("input", { type: "checkbox", onchange: () => this.picture.classList.toggle("full-size") });
+    this.controls = h("div", { class: "toolbar controls" },
+      h("form", { class: "joined", onsubmit: (event) => this.#submitted(event) },
+        this.time, this.reason, h("button", { type: "submit", class: "button" }, "Show")),
+      h("div", { class: "joined", role: "group", "aria-label": "Steps in time" }, button("Earlier", () => this.#step(-1)), button("Later", () => this.#step(1))),
+      foldable("More", [
+        this.stepSize, field("Follow", this.now), field("100 %", fullSize),
+        menu("Save", h("div", {},
+          copyButton("Copy the text", () => this.#text()), button("Save as text", () => this.#save("text", "txt")), button("Save as SVG", () => this.#save("svg", "svg")))),
+        this.sliderField,
+      ]));
+    this.frame = h("div", { class: "screen-frame", hidden: true }, this.picture);
+    fill(container, this.controls, this.problem, this.frame, this.facts);
+    this.endWaiting = showWaiting(this.problem, context.config);
     this.#findRange();
     const offset = query.get("offset");
     if (offset) this.#show(offset);
@@ -69,6 +68,7 @@ class ScreenView {
   }
 
   stop() {
+    this.endWaiting();
     clearTimeout(this.#timer);
     this.#reading.abort();
     this.#stopped.abort();
@@ -176,29 +176,35 @@ class ScreenView {
       if (isFirst || when) this.context.announce(this.facts.textContent);
       return null;
     } catch (error) {
-      if (!signal.aborted) this.#refused(error);
+      if (!signal.aborted) this.#refused(error, when);
       return error;
+    } finally {
+      this.endWaiting();
     }
   }
 
-  #refused(error) {
+  #refused(error, when) {
     const more = [];
-    if (error.code === 501) {
-      for (const each of this.controls) each.hidden = true;
-    }
+    if (error.code === 501) this.controls.hidden = this.frame.hidden = true;
     if (error.code === 403) {
-      this.reasonField.hidden = false;
+      this.reason.hidden = false;
       more.push(" If a policy asks for a reason, give it above and show the screen again.");
     } else if (error.code === 501 || error.code === 503) {
       const { namespace, name } = this.place;
-      more.push(". ", h("a", { href: this.context.link(namespace, name, "logs") }, "The log is still available."));
+      more.push(" ", h("a", { href: this.context.link(namespace, name, "logs") }, "The log is still available."));
     }
-    fill(this.problem, notice("error", printable(error.message), more));
+    if (when === "" && isPassing(error)) {
+      const state = this.#screen ? "The screen is not current" : "No screen yet";
+      fill(this.problem, notice("warning", `${state}: ${printable(error.message)}. The page tries again by itself.`, more));
+    } else {
+      fill(this.problem, notice("error", `${printable(error.message)}.`, more));
+    }
   }
 
   #draw(when) {
     const screen = this.#screen;
     this.#updateSlider(screen.offset);
+    this.frame.hidden = false;
     this.picture.style.setProperty("--columns", String(screen.columns));
     const rows = screen.lines.map((line) => h("div", { class: "screen-row" }, segmentsOf(line).map(segment)));
     while (rows.length < screen.rows) rows.push(h("div", { class: "screen-row" }));
@@ -215,15 +221,6 @@ class ScreenView {
 
   #text() {
     return (this.#screen?.lines ?? []).map((line) => String(line.text ?? "").trimEnd()).join("\n").trimEnd() + "\n";
-  }
-
-  async #copy() {
-    try {
-      await navigator.clipboard.writeText(this.#text());
-      this.context.announce("Copied the screen.");
-    } catch {
-      this.context.announce("The browser does not let this page copy: select the text and copy it.");
-    }
   }
 
   async #save(form, suffix) {
@@ -247,7 +244,7 @@ function segment({ text, columns, style }) {
 }
 
 function isPassing(error) {
-  return error.code === 503 || error.code === 0 || error.code === 401;
+  return error.isPassing && error.code !== 501;
 }
 
 /** Wait, and longer while the page is not visible. */

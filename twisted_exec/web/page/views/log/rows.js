@@ -8,9 +8,9 @@ import { decoded, runsOf } from "./text.js";
 const MOST_CHARACTERS = 4000;
 
 /**
- * A row of the log.
+ * A row of the log; `next` is the line behind it, as far as it is known.
  *
- * @typedef {{line: import("./lines.js").Line, element: HTMLElement, style: any, after: any}} Row
+ * @typedef {{line: import("./lines.js").Line, next: import("./lines.js").Line | null, element: HTMLElement, style: any, after: any}} Row
  */
 
 /**
@@ -21,7 +21,7 @@ const MOST_CHARACTERS = 4000;
  */
 export function rowOf(line, style, options) {
   const element = h("div", { class: "line", "data-offset": line.offset });
-  const row = { line, element, style, after: style };
+  const row = { line, next: null, element, style, after: style };
   redraw(row, options);
   return row;
 }
@@ -46,17 +46,31 @@ export function redraw(row, options, most = MOST_CHARACTERS) {
   }
   const hidden = runs.reduce((sum, run) => sum + run.text.length, 0) - most;
   const more = hidden > 0 && button(`${hidden} more characters`, () => redraw(row, options, Infinity));
-  row.element.replaceChildren(timeOf(line, options), h("span", { class: "line-text" }, pieces, more));
+  row.element.replaceChildren(timeOf(row, options), h("span", { class: "line-text" }, pieces, more));
 }
 
-function timeOf(line, options) {
+/** Return the text of a tooltip: the time of a line is that of its first byte, and a prompt may wait long for a user. */
+function timesOf({ line, next }) {
+  const place = Number.isNaN(line.offset) ? "" : `, offset ${line.offset}`;
+  return `Began ${line.time}${next?.time ? `, the next line ${next.time}` : ""}${place}`;
+}
+
+/** Tell a row which line is behind it. */
+export function followedBy(row, next) {
+  row.next = next;
+  /** @type {HTMLElement} */ (row.element.querySelector(".line-time")).title = timesOf(row);
+}
+
+function timeOf(row, options) {
+  const { line } = row;
   if (!line.time) return h("span", { class: "line-time" }, "");
+  const title = timesOf(row);
   const shown = [h("span", { class: "line-day" }, `${localDay(line.time)} `), clockTime(line.time)];
-  if (Number.isNaN(line.offset)) return h("time", { class: "line-time", datetime: line.time, title: line.time }, shown);
+  if (Number.isNaN(line.offset)) return h("time", { class: "line-time", datetime: line.time, title }, shown);
   // Not in the order of the tab key: a page has a thousand of them.
   return h(
     "a",
-    { class: "line-time", href: options.link(line.offset), tabindex: -1, title: `${line.time}, offset ${line.offset}` },
+    { class: "line-time", href: options.link(line.offset), tabindex: -1, title },
     h("time", { datetime: line.time }, shown),
   );
 }

@@ -2,7 +2,7 @@
 
 import { h } from "../../dom.js";
 import { MOST_PIECES, PIECE_LINES } from "./ranges.js";
-import { redraw, rowOf } from "./rows.js";
+import { followedBy, redraw, rowOf } from "./rows.js";
 
 const NEAR = 60;
 
@@ -17,6 +17,9 @@ export class LogWindow {
   constructor(label, options) {
     this.options = options;
     this.element = h("div", { class: "log", tabindex: 0, role: "group", "aria-label": label });
+    let wasAtEnd = false;
+    this.element.addEventListener("scroll", () => (wasAtEnd = this.isAtEnd), { passive: true });
+    new ResizeObserver(() => wasAtEnd && this.scrollToEnd()).observe(this.element); // a phone's keyboard, or a message
   }
 
   get isEmpty() {
@@ -162,6 +165,8 @@ export class LogWindow {
     let current = style;
     for (const line of lines) {
       const row = rowOf(line, current, this.options);
+      const before = piece.rows.at(-1);
+      if (before?.line.time) followedBy(before, line);
       current = row.after;
       piece.rows.push(row);
       piece.element.append(row.element);
