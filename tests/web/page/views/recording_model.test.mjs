@@ -41,9 +41,21 @@ test("a recording has the state that kubectl shows", () => {
   assert.equal(recordingRow(object("r")).isPlayable, false);
 });
 
+test("an open recording says until when it goes on, and its size as the content has it", () => {
+  const status = { phase: "Recording", firstOffset: 2, endOffset: 2 };
+  const row = (spec, more = status) => recordingRow(object("r", { spec, status: more }), null);
+  assert.match(row({ endsWithSessions: true }).until, /after the last session/);
+  assert.match(row({}).until, /until a user ends it/);
+  const closed = row({ endsWithSessions: true }, { ...status, phase: "Closed" });
+  assert.deepEqual([closed.until, closed.bytes], ["", 0]);
+  assert.equal(row({}).bytes, NaN);
+  const loaded = recordingRow(object("r", { status }), parseCast(CAST.join("\n") + "\n"));
+  assert.deepEqual([loaded.bytes, loaded.last], [8, 10]);
+});
+
 test("an asciicast is read as far as its lines are complete", () => {
   const cast = parseCast(CAST.join("\n") + "\n");
-  assert.deepEqual(cast.events.map(([, code]) => code), ["o", "o", "m", "o"]);
+  assert.deepEqual(cast.events.map(([, code]) => code), ["o", "o", "m", "o", "o"]);
   assert.deepEqual(
     [cast.begin, cast.firstOffset, cast.endOffset, cast.blocks, cast.heads, cast.isClosed, cast.notText],
     [1763800000000, 2, 10, 2, 2, true, 1],
@@ -64,12 +76,12 @@ test("damaged lines are left out, and another format is refused", () => {
 test("positions of the player and times of the recording convert, with idle time skipped", () => {
   const { events } = parseCast(CAST.join("\n") + "\n");
   const timeline = new Timeline(events, 2);
-  assert.equal(timeline.length, 103.5);
-  assert.equal(timeline.playLength, 5.5);
+  assert.equal(timeline.length, 200); // with the silence at the end
+  assert.equal(timeline.playLength, 7.5);
   assert.deepEqual(timeline.marks, [{ position: 3.5, at: 101.5, label: "join ada", code: "m" }]);
   assert.equal(timeline.position(101.5), 3.5);
   assert.equal(timeline.position(50), 3.5);
-  assert.equal(timeline.position(9999), 5.5);
+  assert.equal(timeline.position(9999), 7.5);
   assert.equal(timeline.at(3.5), 101.5);
   assert.equal(timeline.at(1.25), 1.25);
   assert.equal(timeline.at(4.5), 102.5);

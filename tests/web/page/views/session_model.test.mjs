@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { order, ownSessions, rowOf as sessionRow, textsOf as sessionTexts } from "../../../../twisted_exec/web/page/views/session_model.js";
+import { connectionOf, order, ownSessions, rowOf as sessionRow, textsOf as sessionTexts } from "../../../../twisted_exec/web/page/views/session_model.js";
 import { METADATA, assertFinds } from "./finding.mjs";
 
 const object = (name, more = {}) => ({ metadata: { namespace: "default", name }, ...more });
@@ -11,10 +11,10 @@ const object = (name, more = {}) => ({ metadata: { namespace: "default", name },
 test("a filter finds sessions by their columns", () => {
   const spec = { user: "ada", caller: "proxy", machine: "vm-1", mode: "TakeOver", address: "192.0.2.4", session: "7777-id" };
   const session = (status) => sessionTexts(sessionRow({ metadata: METADATA, spec, status: { role: "Writer", ...status } }));
-  const found = ["", " ADA ", "team vm-1", "proxy", "take over", "writer", "192.0.2"];
-  assertFinds(session({ resumable: true }), [...found, "resumable"], ["bob", "ada bob", "true", "7777", "thing"]);
-  assertFinds(session({ resumable: true, awaySince: "2026-11-20T08:10:00Z" }), ["away"], ["resumable", "2026"]);
-  assertFinds(session({ resumable: false }), ["connected"], ["false"]);
+  const found = ["", " ADA ", "team vm-1", "proxy", "taking over", "yes", "192.0.2"];
+  assertFinds(session({ resumable: true }), [...found, "connected", "can resume"], ["bob", "ada bob", "true", "7777", "thing"]);
+  assertFinds(session({ resumable: true, awaySince: "2026-11-20T08:10:00Z" }), ["lost", "can resume"], ["connected", "2026"]);
+  assertFinds(session({ resumable: false, role: "Observer" }), ["connected", "no"], ["false", "yes", "resume"]);
   const own = { ...sessionRow({ metadata: METADATA, spec, status: {} }), isOwn: true };
   assertFinds(sessionTexts(own), ["this page"], []);
 });
@@ -25,10 +25,11 @@ test("a session says who is connected, how, and who is away", () => {
     spec: { user: "ada", caller: "proxy", machine: "vm-1", mode: "TakeOver" },
     status: { role: "Writer", resumable: true, awaySince: "2026-11-20T08:10:00Z" },
   });
-  assert.deepEqual([row.mode, row.role, row.caller, row.isResumable], ["take over", "writer", "proxy", true]);
-  assert.equal(row.away, "2026-11-20T08:10:00Z");
+  assert.deepEqual([row.mode, row.types, row.caller], ["taking over", "yes", "proxy"]);
+  assert.equal(connectionOf({ ...row, awayFor: "12s" }), "lost 12s ago, can resume");
   const bare = sessionRow(object("y"));
-  assert.deepEqual([bare.user, bare.role, bare.away, bare.toMachine], ["", "", "", 0]);
+  assert.deepEqual([bare.user, bare.types, bare.away, bare.toMachine], ["", "", "", 0]);
+  assert.equal(connectionOf(bare), "connected");
 });
 
 test("the page knows its own sessions by what it keeps for a reload", () => {

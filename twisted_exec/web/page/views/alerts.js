@@ -6,10 +6,16 @@ import { listPath } from "../objects.js";
 import { age, zonedTime } from "../times.js";
 import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, stateText, textsOf } from "./alert_model.js";
 import { ListView } from "./list_view.js";
-import { badge, Table } from "./parts.js";
+import { badge, copyButton, Table } from "./parts.js";
 
 const OPTIONS = { plural: "consolealerts", role: "view", missing: "This server has no alerts: it is of an older release." };
 const MOST_MATCHES = 500;
+const EXAMPLE = `kubectl apply -f - <<EOF
+apiVersion: console.twisted-exec.dev/v1alpha1
+kind: ConsoleAlert
+metadata: {name: linux}
+spec: {presets: [linux]}
+EOF`;
 const KINDS = { Critical: "bad", Warning: "waiting", Watching: "good", Degraded: "waiting", Unsupported: "bad" };
 
 /**
@@ -38,14 +44,14 @@ class Alerts extends ListView {
     this.health = new Table("Consoles that are not healthy", this.#healthColumns());
     this.matched = new Table("Matches of alerts", this.#matchColumns());
     this.alerts = new Table("Alerts", alertColumns());
-    fill(
-      container,
-      h("div", { class: "page-head" }, h("h1", {}, "Alerts")),
-      this.toolbar,
+    this.none = h("div", { class: "notice empty", hidden: true },
+      h("p", {}, "No alert looks at what machines print. This one finds kernel panics, lock-ups and failed boots of Linux:"),
+      h("pre", { class: "mono scroll", tabindex: 0 }, EXAMPLE), copyButton("Copy the command", () => EXAMPLE));
+    this.sections = h("div", {},
       h("section", {}, h("h2", {}, "Consoles that are not healthy"), this.problems.machines, this.health.element),
       h("section", {}, h("h2", {}, "Matches of the last hour"), this.problems.matches, this.matched.element),
-      h("section", {}, h("h2", {}, "All alerts"), this.problem, this.alerts.element),
-    );
+      h("section", {}, h("h2", {}, "All alerts"), this.problem, this.alerts.element));
+    fill(container, h("div", { class: "page-head" }, h("h1", {}, "Alerts")), this.toolbar, this.none, this.sections);
   }
 
   begin() {
@@ -90,7 +96,9 @@ class Alerts extends ListView {
     const found = this.matching(this.#matches ?? [], matchTextsOf).map((row) => ({ ...row, age: age(row.time, now) }));
     this.matched.update(found, this.emptyOf(this.#matches, emptyText("No alert has matched in the last hour.")));
     const alerts = this.matching(this.#alerts ?? [], textsOf).map((row) => ({ ...row, age: age(row.last, now) }));
-    this.alerts.update(alerts, this.emptyOf(this.#alerts, emptyText("There are no alerts: kubectl explain consolealert.spec says how to make one.")));
+    this.alerts.update(alerts, this.emptyOf(this.#alerts, emptyText("There are no alerts.")));
+    this.none.hidden = !isHealthKnown || unhealthy.length + (this.#matches?.length ?? 1) + (this.#alerts?.length ?? 1) > 0;
+    this.sections.hidden = !this.none.hidden;
   }
 
   #healthRow(kind, machine, now) {

@@ -3,7 +3,7 @@
 import { button, fill, h, notice, printable } from "../dom.js";
 import { itemPath, may } from "../objects.js";
 import { size, zonedTime } from "../times.js";
-import { badge, field, save } from "./parts.js";
+import { badge, field, foldable, save, showWaiting } from "./parts.js";
 import { openPlayer } from "./player.js";
 import { MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline } from "./recording_model.js";
 
@@ -58,9 +58,12 @@ class RecordingView {
     this.controls = h(
       "form",
       { class: "toolbar player-controls", hidden: true, onsubmit: (event) => this.#seekTyped(event) },
-      this.toggle, field("Skip idle time", this.idle), field("Show typed keys", this.keys), field("Speed", this.speed),
-      field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go"),
-      button("Copy link to this moment", () => this.#copyLink()), this.file,
+      this.toggle,
+      foldable("More", [
+        field("Skip idle time", this.idle), field("Show typed keys", this.keys), field("Speed", this.speed),
+        field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go"),
+        button("Copy link to this moment", () => this.#copyLink()), this.file,
+      ]),
     );
     fill(
       container,
@@ -79,8 +82,9 @@ class RecordingView {
   }
 
   async #start() {
-    const { api } = this.context;
+    const { api, config } = this.context;
     const { signal } = this.#stopped;
+    const endWaiting = showWaiting(this.problem, config);
     try {
       this.recording = await api.request(itemPath("consolerecordings", this.namespace, this.name), { signal });
       this.#showFacts(rowOf(this.recording));
@@ -88,14 +92,16 @@ class RecordingView {
         fill(this.problem, notice("warning", "You may see but not play this recording: that needs get on consolerecordings/content, as the roles admin and console-recording-reader have it."));
         return;
       }
-      fill(this.problem, notice("", "Loading the recording ..."));
       await this.#load(signal);
       if (signal.aborted) return;
       fill(this.problem);
+      this.#showFacts(rowOf(this.recording, this.#cast));
       this.#showProof();
       await this.#play(this.at);
     } catch (error) {
       if (!signal.aborted) fill(this.problem, notice("error", printable(error.message)));
+    } finally {
+      endWaiting();
     }
   }
 
@@ -115,8 +121,8 @@ class RecordingView {
       ["Machine", h("a", { href: link(row.namespace, machine) }, `${printable(row.namespace)}/${printable(row.machine)}`)],
       ["State", [badge(row.state, STATE_KINDS[row.state]), row.message && ` ${printable(row.message)}`]],
       ["Begin", zonedTime(row.begin)],
-      ["End", zonedTime(row.end) || "goes on"],
-      ["Output", [`${size(row.bytes)}, `, h("a", { href: `${link(row.namespace, machine, "logs")}?offset=${row.first ?? 0}` }, `offset ${row.first ?? "?"} to ${row.last ?? "?"} of the log`)]],
+      ["End", zonedTime(row.end) || row.until],
+      ["Output", [size(row.bytes) && `${size(row.bytes)}${row.isOpen ? " so far" : ""}, `, h("a", { href: `${link(row.namespace, machine, "logs")}?offset=${row.first ?? 0}` }, `offset ${row.first ?? "?"} to ${row.last ?? "?"} of the log`)]],
       ["Input", row.input],
       ["Users", printable(row.users.join(", "))],
       ["Policies", printable(row.policies.join(", "))],

@@ -38,9 +38,13 @@ export function hasContent(recording) {
  * One recording as a row.
  *
  * @param {any} recording
+ * @param {ReturnType<typeof parseCast> | null} [cast] its content, which is newer than the object while it goes on.
  */
-export function rowOf(recording) {
+export function rowOf(recording, cast = null) {
   const { spec = {}, status = {}, metadata } = recording;
+  const isOpen = !["Closed", "Failed", "Ending"].includes(stateOf(recording));
+  const last = cast?.endOffset ?? status.endOffset ?? status.firstOffset;
+  const bytes = status.firstOffset === undefined ? NaN : last - status.firstOffset;
   const users = [...new Set([spec.user, ...(spec.users ?? [])].filter(Boolean))];
   return {
     key: `${metadata.namespace}/${metadata.name}`,
@@ -50,18 +54,19 @@ export function rowOf(recording) {
     machineResource: spec.machineResource ?? "",
     state: stateOf(recording),
     message: status.message ?? "",
+    until: !isOpen ? "" : spec.endsWithSessions ? "Goes on until a minute or two after the last session" : "Goes on until a user ends it",
     input: spec.input ?? "",
     users,
     policies: spec.policies ?? [],
     reason: spec.reason ?? "",
     begin: status.startTime ?? metadata.creationTimestamp,
     end: status.endTime ?? "",
-    bytes: status.firstOffset === undefined ? NaN : (status.endOffset ?? status.firstOffset) - status.firstOffset,
+    bytes: isOpen && !bytes ? NaN : bytes, // the object of an open recording says it once a minute
     first: status.firstOffset,
-    last: status.endOffset,
+    last,
     isPlayable: hasContent(recording),
     isSigned: Boolean(status.head),
-    isOpen: !["Closed", "Failed", "Ending"].includes(stateOf(recording)),
+    isOpen,
   };
 }
 
@@ -72,12 +77,12 @@ export function rowOf(recording) {
  * @returns {string[]}
  */
 export function textsOf(row) {
-  const { namespace, name, machine, state, message, begin, input, users, policies, reason } = row;
-  return [namespace, name, machine, state, message, dateTime(begin), input, ...users, ...policies, reason];
+  const { namespace, name, machine, state, message, until, begin, input, users, policies, reason } = row;
+  return [namespace, name, machine, state, message, until, dateTime(begin), input, ...users, ...policies, reason];
 }
 
 /**
- * Read an asciicast, as far as its lines are complete.
+ * Read an asciicast, as far as its lines are complete. Its last event is the time until which it was recorded.
  *
  * @param {string} text
  * @returns {{
@@ -104,6 +109,8 @@ export function parseCast(text) {
     } else if (line.startsWith("#")) readComment(cast, line);
   }
   if (cast.header === null) throw new SyntaxError("the recording has no content yet");
+  const silence = (cast.signed - cast.begin) / 1000 - cast.events.reduce((sum, [interval]) => sum + interval, 0);
+  if (cast.begin !== null && silence > 0) cast.events.push([silence, "o", ""]);
   return cast;
 }
 

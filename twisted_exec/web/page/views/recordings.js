@@ -6,7 +6,7 @@ import { qualifiedName } from "../machines.js";
 import { itemPath, listPath } from "../objects.js";
 import { age, dateTime, duration, size, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { badge, countOf, emptyState, field, Table } from "./parts.js";
+import { badge, countOf, emptyState, Table, toolbar } from "./parts.js";
 import { recordingLink, showRecording } from "./recording.js";
 import { rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
 
@@ -49,7 +49,7 @@ class Recordings extends ListView {
     fill(
       container,
       !machine && h("div", { class: "page-head" }, h("h1", {}, "Recordings"), this.count),
-      machine ? h("div", { class: "toolbar" }, field("Filter", this.filter)) : this.toolbar,
+      machine ? toolbar(this.filter, []) : this.toolbar,
       this.problem, this.hint, this.table.element,
     );
   }
@@ -95,8 +95,8 @@ class Recordings extends ListView {
       { title: "Recording", cell: (row) => h("a", { href: recordingLink(row) }, printable(row.name)) },
       { title: "Namespace", cell: (row) => row.namespace },
       { title: "Machine", cell: (row) => h("a", { href: this.machineLink(row) }, printable(row.machine)) },
-      { title: "State", cell: (row) => [badge(row.state, STATE_KINDS[row.state]), row.message && h("div", { class: "dim" }, printable(row.message))] },
-      { title: `Begin (${zone(-new Date().getTimezoneOffset())})`, cell: (row) => h("span", { title: `${zonedTime(row.begin)}, ${row.age} ago` }, dateTime(row.begin)) },
+      { title: "State", cell: (row) => [badge(row.state, STATE_KINDS[row.state]), [row.message, row.until].filter(Boolean).map((text) => h("div", { class: "dim" }, printable(text)))] },
+      { title: `Begin (${zone(-new Date().getTimezoneOffset())})`, class: "time", cell: (row) => h("span", { title: `${zonedTime(row.begin)}, ${row.age} ago` }, dateTime(row.begin)) },
       { title: "Length", cell: (row) => row.length },
       { title: "Output", cell: (row) => [size(row.bytes), h("div", { class: "dim" }, `input: ${printable(row.input)}`)] },
       { title: "Users", cell: (row) => row.users.join(", ") },

@@ -5,8 +5,8 @@
 /** Marks the sessions of this page. */
 export const THIS_PAGE = "this page";
 
-const MODES = { Drive: "type", TakeOver: "take over", Watch: "observe" };
-const ROLES = { Writer: "writer", Observer: "observer" };
+const MODES = { Drive: "typing", TakeOver: "taking over", Watch: "observing" };
+const ROLES = { Writer: "yes", Observer: "no" };
 
 /**
  * One session as a row.
@@ -25,7 +25,7 @@ export function rowOf(session) {
     machine: spec.machine ?? "",
     machineResource: spec.machineResource ?? "",
     mode: MODES[spec.mode] ?? spec.mode ?? "",
-    role: ROLES[status.role] ?? status.role ?? "",
+    types: ROLES[status.role] ?? status.role ?? "",
     away: status.awaySince ?? "",
     isResumable: status.resumable === true,
     address: spec.address ?? "",
@@ -62,12 +62,12 @@ function compare(first, second) {
 /**
  * The state of a session's connection.
  *
- * @param {ReturnType<typeof rowOf>} row
+ * @param {ReturnType<typeof rowOf> & {awayFor?: string}} row
  * @returns {string}
  */
 export function connectionOf(row) {
-  if (row.away) return "away";
-  return row.isResumable ? "resumable" : "connected";
+  const state = row.away ? ["lost", row.awayFor, row.awayFor && "ago"].filter(Boolean).join(" ") : "connected";
+  return row.isResumable ? `${state}, can resume` : state;
 }
 
 /**
@@ -89,5 +89,5 @@ export function ownSessions(store) {
  * @returns {string[]}
  */
 export function textsOf(row) {
-  return [row.machine, row.namespace, row.user, row.caller, row.role, row.mode, connectionOf(row), row.address, row.isOwn ? THIS_PAGE : ""];
+  return [row.machine, row.namespace, row.user, row.caller, row.types, row.mode, connectionOf(row), row.address, row.isOwn ? THIS_PAGE : ""];
 }

@@ -5,7 +5,7 @@ import { button, fill, h, printable } from "../dom.js";
 import { itemPath, listPath } from "../objects.js";
 import { age, size, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { countOf, emptyState, Table } from "./parts.js";
+import { badge, countOf, emptyState, Table } from "./parts.js";
 import { connectionOf, order, ownSessions, rowOf, textsOf, THIS_PAGE } from "./session_model.js";
 
 const OPTIONS = {
@@ -69,10 +69,10 @@ class Sessions extends ListView {
       { title: "Machine", cell: (row) => h("a", { href: this.machineLink(row) }, printable(row.machine)) },
       { title: "Namespace", cell: (row) => row.namespace },
       { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`), row.isOwn && h("span", { class: "dim" }, ` (${THIS_PAGE})`)] },
-      { title: "Role", cell: (row) => row.role || "unknown" },
-      { title: "Opened to", cell: (row) => row.mode },
+      { title: "Types", cell: (row) => row.types || "unknown" },
+      { title: "Asked for", cell: (row) => row.mode },
       { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age) },
-      { title: "Connection", cell: (row) => connection(row) },
+      { title: "Connection", cell: (row) => badge(connectionOf(row), row.away ? "waiting" : "good") },
       { title: "From", cell: (row) => row.address },
       { title: "Details", cell: details, class: "details" },
       {
@@ -100,12 +100,6 @@ class Sessions extends ListView {
       announce(error.code === 404 ? `${whose} had ended already.` : `Could not end ${whose}: ${printable(error.message)}`);
     }
   }
-}
-
-function connection(row) {
-  const state = connectionOf(row);
-  if (!row.away) return state;
-  return h("span", { class: "badge waiting", title: "The connection was lost; the user may come back." }, `${state} ${row.awayFor}`);
 }
 
 function details(row) {
