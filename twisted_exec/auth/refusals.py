@@ -69,7 +69,7 @@ class TakeoverDenials:
 
         :param uid: of the machine; empty if unknown.
         :param writers: the users who have the floor, as far as they are known.
-        :param message: of the refusal.
+        :param message: of the refusal, which is for its user: only the audit record has it.
         :param impersonator: the user who acts as the subject's user.
         :return: the text of the Event.
         """
@@ -79,4 +79,4 @@ class TakeoverDenials:
         acting = f' (by user "{impersonator}")' if impersonator else ""
         others = ", ".join(f'user "{name}"' for name in names)
         source = f" from {others}" if others else ""
-        return f'user "{subject.user}"{acting} may not take over the console{source}: {message}'
+        return f'user "{subject.user}"{acting} may not take over the console{source}'
