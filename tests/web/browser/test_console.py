@@ -153,6 +153,7 @@ class ConsoleTests(WebTestCase):
     async def search(self, ada: User[Any]) -> None:
         await ada.open_commands()
         await ada.page.press("f")
+        await ada.page.until("document.activeElement.closest('.finder')")
         await ada.page.type("needle")
         await ada.until_page("\\d of 4")
         await self.check_layout(ada, "search", ".finder", ".finder .button", ".finder input")
