@@ -179,6 +179,10 @@ class Page(AbstractPage):
             mobile=False,
         )
 
+    async def set_touch(self) -> None:
+        """Let a finger be the main pointer, as on a phone."""
+        await self.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=5)
+
     async def allow(self, *permissions: str) -> None:
         """Grant permissions that a browser would ask its user for, such as ``clipboard-read``."""
         origin = await self.evaluate("location.origin")

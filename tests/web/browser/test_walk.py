@@ -102,7 +102,7 @@ class WalkTests(WebTestCase):
         await ada.until_page("Machine: Shutdown")
         await ada.click_text("button", "Close the console of vm-1")
         await ada.open(VM)
-        await ada.until_page("not running[^]*Shutdown: powered off")
+        await ada.until_page("not running[^]*powered off")
         await ada.page.until(f"document.querySelector(\".panel a[href='#/{VM}/logs']\")")
         await self.set_power("On")
         await ada.until_page("You can type")

@@ -4,6 +4,8 @@
 export const REASON_REQUIRED = "ReasonRequired";
 /** The session needs an approved ConsoleRequest. */
 export const APPROVAL_REQUIRED = "ApprovalRequired";
+/** The refusal has no other cause. */
+export const DECIDED = "Decided";
 /** Nothing was wrong but that the request asked for no upgrade. */
 export const UPGRADE_REQUIRED = "UpgradeRequired";
 

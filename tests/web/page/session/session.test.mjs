@@ -42,7 +42,7 @@ class Page {
       ...options,
       on: {
         ...Object.fromEntries(
-          ["gap", "notice", "viewers", "echo", "uncertain", "placed", "roundTrip"].map((name) => [name, tell(name)]),
+          ["gap", "notice", "viewers", "echo", "uncertain", "placed", "roundTrip", "quiet"].map((name) => [name, tell(name)]),
         ),
         output: (data) => page.told.push(["output", Buffer.from(data).toString()]),
         state: (name, detail) => page.states.push([name, detail]),
@@ -449,6 +449,21 @@ test("a black hole is noticed within 20 seconds, if the server answers questions
   page.clock.advance(1_000);
   assert.equal(page.state[0], "reconnecting");
   assert.match(page.state[1].message, /silent for 15 s/);
+});
+
+test("a question without an answer is news, and so is the answer; keys are counted until they are confirmed", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  socket.mark({ Pong: page.clock.now() });
+  page.clock.advance(5_000);
+  const asked = page.clock.now();
+  assert.deepEqual(page.take("quiet"), []);
+  page.session.send(bytes("ab"));
+  page.clock.advance(5_000);
+  page.clock.advance(5_000);
+  assert.deepEqual([page.take("quiet"), page.session.waiting], [[asked], 2]);
+  socket.mark({ Ack: 2 });
+  assert.deepEqual([page.take("quiet"), page.session.waiting], [[null], 0]);
 });
 
 test("a server that answers no questions may be silent", async () => {

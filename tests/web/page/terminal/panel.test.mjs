@@ -17,17 +17,28 @@ const RUNNING = { state: "Running", problem: "", runs: true, isOff: false };
 const DELETED = { reason: "MachineDeleted", code: 0, message: 'machine "vm" was deleted' };
 const MISSING = { reason: "NotFound", code: 404, message: 'machines "vm" not found', kind: "machines" };
 
-function panel(ending, { machine = null } = {}) {
+/** A server with machines. */
+const listing = (names) => ({
+  request: async (path, { query }) => {
+    const { fieldSelector = "" } = query;
+    const all = names.map(([namespace, name]) => ({ metadata: { namespace, name } }));
+    const isThere = ({ metadata }) => (path.includes("/namespaces/") ? metadata.namespace === "default" : fieldSelector.endsWith(`=${metadata.name}`));
+    return { items: all.filter(isThere) };
+  },
+});
+
+function panel(ending, { machine = null, readable = [], names = [] } = {}) {
   const opened = [];
   const powered = [];
   const made = new Panel({
-    context: { machines: new Machines([KIND]), link: machineLink },
+    context: { machines: new Machines([KIND]), link: machineLink, config: { cluster: "garden" }, api: listing(names) },
     place: { namespace: "default", name: "vm" },
     isActive: true,
     isEmpty: true,
     machine,
-    mayPowerOn: async () => machine?.isOff ?? false,
-    powerOn: async () => powered.push("on"),
+    maySwitch: machine !== null,
+    setPower: async (power) => powered.push(power),
+    mayRead: async (part) => readable.includes(part),
     connectNow: () => powered.push("now"),
     reopen: (changes) => opened.push(changes),
     focus: () => {},
@@ -44,7 +55,7 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.deepEqual(labels(), ["Open again", "Log", "Screen"]);
   made.follow(OFF, false);
   assert.deepEqual(labels(), ["Log", "Screen"]);
-  assert.match(made.element.text, /Shutdown: powered off\. .*opens as soon as/);
+  assert.match(made.element.text, /It is powered off\. .*opens as soon as/);
   made.follow(RUNNING, true);
   assert.equal(opened.length, 1);
   made.hide();
@@ -73,6 +84,27 @@ test("a console opens at another machine of the same name only if the user wants
   }
 });
 
+test("a machine that does not exist has the namespace in which it is looked for, and one that the user may have meant", async () => {
+  const near = panel(MISSING, { names: [["default", "vm-2"], ["default", "database"]] });
+  await turn();
+  assert.match(near.made.element.text, /The namespace default has no machine vm\.Did you mean vm-2\?/);
+  const far = panel(MISSING, { names: [["default", "vm-2"], ["tools", "vm"]] });
+  await turn();
+  assert.match(far.made.element.text, /Did you mean tools \/ vm\?/);
+  const none = panel(MISSING, { names: [["default", "database"]] });
+  await turn();
+  assert.doesNotMatch(none.made.element.text, /Did you mean/);
+});
+
+test("a refusal by roles names the right and whom to ask, and leads only to what its user may read", async () => {
+  const refusal = { reason: "Forbidden", code: 403, message: "machines is forbidden", kind: "machines", causes: [{ reason: "Decided", message: "" }] };
+  const { made, labels } = panel(refusal, { readable: ["log"] });
+  await turn();
+  assert.match(made.element.text, /observe or drive on machines\/console.*administrator.*console-observer.*default.*is forbidden/);
+  assert.deepEqual(labels(), ["Try again", "Log", "List of machines"]);
+  assert.ok(made.element.all("button").every((each) => !each.class.includes("primary")));
+});
+
 test("other endings have nothing to do with the machine", () => {
   const { made, labels } = panel({ reason: "SessionDeleted", code: 0, message: "ada deleted it" });
   assert.ok(!made.followsMachine);
@@ -86,7 +118,7 @@ test("a machine that is off can be powered on by who may, and its console opens 
   assert.deepEqual(labels(), ["Power on", "Log", "Screen"]);
   made.element.all("button")[0].click();
   await turn();
-  assert.deepEqual(powered, ["on"]);
+  assert.deepEqual(powered, ["On"]);
   made.follow(RUNNING, false);
   assert.equal(opened.length, 1);
 });
@@ -95,7 +127,7 @@ test("a console that connects shows the machine, for how long, and what is in th
   const { made, powered, labels } = panel(null, { machine: RUNNING });
   made.showConnecting("connecting", {});
   assert.ok(made.isConnecting && !made.takesFocus);
-  assert.match(made.element.text, /^Connecting to vm.*machine is running\. Waiting for the server for /);
+  assert.match(made.element.text, /^Connecting to vm.*machine is running\. Waiting for garden for /);
   assert.deepEqual(labels(), ["Log", "Screen"]);
   made.showConnecting("connecting", { message: "no answer", code: 0 });
   assert.match(made.element.text, /server cannot be reached/);

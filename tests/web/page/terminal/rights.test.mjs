@@ -24,11 +24,12 @@ function context(...allowed) {
 }
 
 test("a console is opened with as much as its user may do", async () => {
-  const all = await opening(context("drive console", "takeover console", "get exec"), "a", "vm", "drive");
+  const all = await opening(context("drive console", "takeover console", "get exec", "patch "), "a", "vm", "drive");
   assert.deepEqual(all, {
     drives: true,
     takesOver: true,
     mayType: true,
+    switches: true,
     machine: MACHINE,
     path: "/a/vm/exec",
     query: { stdin: "true", stdout: "true", tty: "true" },

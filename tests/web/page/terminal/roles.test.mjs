@@ -18,8 +18,8 @@ test("roles follow the notices", () => {
   roles.read({ Notice: "nobody types", Kind: "role", Role: "observer" });
   assert.deepEqual([roles.isObserver, roles.writer], [true, null]);
   const unsent = { Notice: `not sent ${HINT}`, Kind: "discarded", Role: "observer", Hint: HINT };
-  assert.equal(roles.read(unsent), "not sent (Type here)");
-  assert.equal(roles.read({ ...unsent, Writer: "ada" }), "not sent (Take over)");
+  assert.equal(roles.read(unsent), "what you type is not sent: choose Type here first.");
+  assert.equal(roles.read({ ...unsent, Writer: "ada" }), "what you type is not sent: ada types here.");
   roles.read({ Notice: "this session ends in 10s", Kind: "message" });
   assert.equal(roles.isObserver, true);
 });
@@ -56,7 +56,7 @@ test("the wording counts if the runtime is of an earlier release", () => {
   roles.read({ Notice: `carol has left; this console has no writer ${HINT}` });
   assert.deepEqual([roles.isObserver, roles.writer], [true, null]);
   const unsent = "what you type is not sent: this console has no writer";
-  assert.equal(roles.read({ Notice: `${unsent} ${HINT}` }), `${unsent} (Type here)`);
+  assert.equal(roles.read({ Notice: `${unsent} ${HINT}` }), "what you type is not sent: choose Type here first.");
   roles.read({
     Notice: "you may only observe this console (your administrator can grant the verb drive on machines/console)",
   });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, anewText, attemptText, bannerText, demands, droppedKeys, duration, endText, explained, isMachineMissing, isMachineStopped, lostText, mayOpenAgain, presentText, recordedFor, recordingNews, roleText, sentence, stateText, stoppedText, viewerNames, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, demands, droppedKeys, duration, endText, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, mayOpenAgain, presentText, recordedFor, recordingNews, roleText, sentence, stateText, stoppedText, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("durations and amounts have the units of all views", () => {
   assert.deepEqual([3.24, 42.4, 125, 7400].map(duration), ["3.2s", "42s", "2m5s", "123m"]);
@@ -18,20 +18,43 @@ test("keys that may have arrived and keys that were never sent are counted apart
 
 test("each state has a text", () => {
   const lost = stateText("reconnecting", { since: 1000 }, 4200);
-  assert.deepEqual(lost, { kind: "bad", text: "Connection lost for 3.2s; reconnecting" });
+  assert.deepEqual(lost, { kind: "bad", text: "Connection lost for 3.2s" });
   assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
   assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "Reconnected after 3.2s; 5.0 KiB of output followed");
   assert.equal(stateText("open", { resumable: true }, 0).text, "Connected");
+  assert.equal(stateText("ended", { reason: "PoweredOff" }, 0).text, "Machine not running");
+  assert.equal(stateText("ended", { reason: "Forbidden", code: 403 }, 0).text, "No session");
 });
 
 test("a connection that came back is soon an ordinary one, and the writer's time goes on", () => {
-  const state = { name: "resumed", detail: { seconds: 3, missed: 0 }, at: 1000 };
+  const state = { name: "resumed", detail: { seconds: 3, missed: 0 }, at: 1000, silentSince: null };
   assert.match(presentText(state, 2000).text, /^Reconnected after 3/);
   assert.equal(presentText(state, 60_000).text, "Connected");
   const viewers = { count: 1, writer: "ada", seconds: 5, at: 1000 };
-  assert.match(writerText(viewers, 31_000), /^ada, for 35/);
-  assert.equal(writerText({ ...viewers, writer: "" }, 31_000), "Nobody");
-  assert.equal(writerText(undefined, 0), "Unknown");
+  const observer = { isObserver: true };
+  assert.match(writerText(viewers, 31_000, observer), /^ada, for 35/);
+  assert.match(writerText(viewers, 31_000, { isObserver: false }), /^You, for 35/);
+  assert.equal(writerText({ ...viewers, writer: "" }, 31_000, observer), "Nobody");
+  assert.equal(writerText(undefined, 0, observer), "Unknown");
+});
+
+test("the user of a silent server reads for how long, and how many keys wait for it", () => {
+  const state = { name: "open", detail: {}, at: 0, silentSince: 1000 };
+  assert.deepEqual(presentText(state, 7000), { kind: "waiting", text: "No answer for 6s" });
+  assert.equal(waitingText(state, 1), "1 key waits for the answer");
+  assert.equal(waitingText(state, 0), "");
+  assert.equal(waitingText({ ...state, silentSince: null }, 5), "");
+  const lost = { name: "reconnecting", silentSince: null };
+  assert.equal(waitingText(lost, 0), "What you type is sent after the reconnection");
+  assert.equal(waitingText(lost, 12), "12 keys wait to be sent after the reconnection");
+});
+
+test("the roles of all users agree with that of this session", () => {
+  const people = [{ isOwn: true, role: "Observer" }, { isOwn: false, role: "Writer" }, { isOwn: false, role: "Observer" }];
+  const roles = (...given) => withRoles(...given).map(({ role }) => role);
+  assert.deepEqual(roles(people, false), ["Writer", "Observer", "Observer"]);
+  assert.deepEqual(roles([{ isOwn: true, role: "Writer" }, people[1]], true), ["Observer", "Writer"]);
+  assert.deepEqual(roles(people.slice(1), false), ["Writer", "Observer"]);
 });
 
 test("the user reads when a recording begins or ends, and whose it is", () => {
@@ -103,6 +126,7 @@ test("a refusal that no reason and no approval helps has the server's words", ()
   assert.deepEqual(demands(refusal), { reason: false, approval: false });
   assert.equal(endText(refusal), message);
   assert.deepEqual(demands({ code: 403, message: "forbidden" }), { reason: false, approval: false });
+  assert.deepEqual([refusal, { code: 403 }, { code: 403, kind: "machines" }].map(isForbidden), [false, false, true]);
 });
 
 test("a session that ended because its machine does not run differs from others", () => {
@@ -111,6 +135,7 @@ test("a session that ended because its machine does not run differs from others"
   assert.ok(!isMachineStopped({ reason: "NotFound", code: 404, message: "" }));
   assert.equal(stoppedText({ state: "Pending", problem: "no such image" }), "Pending: no such image.");
   assert.equal(stoppedText({ state: "Shutdown", problem: "" }), "Shutdown.");
+  assert.equal(stoppedText({ state: "Shutdown", problem: "powered off, as spec.power says", isOff: true }), "It is powered off.");
 });
 
 test("messages begin with a capital, and names stay as they are", () => {
@@ -130,8 +155,10 @@ test("an attempt to connect says what is in the way", () => {
   assert.match(attemptText("reconnecting", { unauthorized: true }).text, /login/);
   assert.match(attemptText("connecting", { message: "no WebSocket", code: 0 }).text, /^The server cannot be reached\. .* by itself/);
   const busy = attemptText("connecting", { message: "the poollet is not connected", code: 503 });
-  assert.doesNotMatch(busy.text, /poollet/);
+  assert.match(busy.text, /^The console cannot be opened now: the host of the machine cannot be reached now\. .* by itself/);
   assert.match(busy.detail, /poollet/);
+  const away = attemptText("connecting", { message: "cannot reach the API server: connection refused", code: 502 });
+  assert.equal(away.text, "The console cannot be opened now: cannot reach the API server: connection refused. The page tries again by itself.");
 });
 
 test("a user reads why a new session begins", () => {

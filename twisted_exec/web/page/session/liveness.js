@@ -2,7 +2,8 @@
  * Notices that a server is silent: a network that drops packets closes no connection.
  *
  * A browser hides the pings of WebSockets from its pages, so the page asks with messages of its own.
- * Runtimes of older releases do not answer them; silence means nothing then.
+ * Runtimes of older releases do not answer them; silence means nothing then.  A question without an answer is news
+ * before it is a loss: what its user types is not confirmed.
  */
 
 const PING = 5_000;
@@ -17,6 +18,8 @@ export class Liveness {
   answers;
   #clock;
   #ask;
+  #quiet;
+  #isQuiet = false;
   #silent;
   #timer = null;
   #askedAt = null; // the oldest question behind which nothing has arrived
@@ -24,12 +27,14 @@ export class Liveness {
 
   /**
    * @param {object} clock
-   * @param {object} callbacks ask() sends a question; silent(seconds): the connection is lost.
+   * @param {object} callbacks ask() sends a question; quiet(since): there was no answer until the next question, null:
+   *     there is one now; silent(seconds): the connection is lost.
    * @param {boolean} answers what an earlier page has found out about the server.
    */
-  constructor(clock, { ask, silent }, answers = false) {
+  constructor(clock, { ask, quiet, silent }, answers = false) {
     this.#clock = clock;
     this.#ask = ask;
+    this.#quiet = quiet;
     this.#silent = silent;
     this.answers = answers;
   }
@@ -44,12 +49,14 @@ export class Liveness {
   /** Ask nothing more. */
   stop() {
     this.#clock.clearTimeout(this.#timer);
-    this.#askedAt = null;
+    this.heard();
   }
 
   /** Something has arrived. */
   heard() {
     this.#askedAt = null;
+    if (this.#isQuiet) this.#quiet(null);
+    this.#isQuiet = false;
   }
 
   /** A question was answered. */
@@ -79,6 +86,10 @@ export class Liveness {
       this.answers = this.#wasAnswered; // another server may have taken the place of one that answers
       this.#silent(Math.round(silent / 1000));
       return;
+    }
+    if (this.answers && silent >= PING && !this.#isQuiet) {
+      this.#isQuiet = true;
+      this.#quiet(this.#askedAt);
     }
     this.#askNow();
     this.#wait(PING, SILENCE);

@@ -81,7 +81,8 @@ export class ConsoleSession {
    * @param {any} [options.WebSocket]
    * @param {any} options.on callbacks, each optional: output(bytes), placed({epoch, offset, end, exact}),
    *     gap({bytes, exact}), notice(mark), viewers({count, writer, seconds}), echo(microseconds),
-   *     uncertain({sent, unsent}), roundTrip(milliseconds), state(name, detail).
+   *     uncertain({sent, unsent}), roundTrip(milliseconds), quiet(since): the server has not answered a question of
+   *     that time, null: it has now; state(name, detail).
    */
   constructor(options) {
     this.#options = options;
@@ -95,6 +96,7 @@ export class ConsoleSession {
     });
     const liveness = {
       ask: () => this.#transmit(channel.encodeControl({ Ping: this.#clock.now() })),
+      quiet: (since) => this.#on.quiet?.(since),
       silent: (seconds) => this.#lost(`the server was silent for ${seconds} s`),
     };
     this.#liveness = new Liveness(this.#clock, liveness, options.saved?.answers);
@@ -121,6 +123,11 @@ export class ConsoleSession {
   /** Whether the queue of input is full: the owner should accept no more. */
   get isFull() {
     return this.#state.input.isFull;
+  }
+
+  /** How many pieces of input the server has not confirmed. */
+  get waiting() {
+    return this.#state.input.uncertain + this.#state.input.unsent;
   }
 
   /** Type bytes. */

@@ -45,7 +45,7 @@ export class Console {
     tell: (text, kind) => this.#tell(text, kind),
   });
   // Of the present session.
-  #rights = { drives: true, takesOver: false, mayType: true };
+  #rights = { drives: true, takesOver: false, mayType: true, switches: false };
   #roles = new Roles();
   #hasDriven = false; // it could type until now
   /** @type {object[] | null} */
@@ -157,6 +157,7 @@ export class Console {
     });
     this.#status = new StatusLine(this.context, this.place, {
       reconnect: () => this.connectNow(),
+      waiting: () => this.#life.session?.waiting ?? 0,
     });
     fill(
       this.element,
@@ -170,10 +171,14 @@ export class Console {
         h("div", { class: "overlays" }, this.#finder, this.#message),
         this.#panel.element,
       ),
-      this.#keys.element,
-      this.#status.element,
+      h("div", { class: "foot" }, this.#keys.element, this.#status.element),
     );
     this.element.addEventListener("focusin", () => this.#on.active());
+    // The terminal keeps the focus, and with it the keyboard of a phone, and the place of what is pressed.
+    this.element.addEventListener("mousedown", (event) => {
+      this.#on.active();
+      if (/** @type {Element} */ (event.target).closest("button, a")) event.preventDefault();
+    });
     // Before xterm.js: it would send the text at once.
     this.#terminal.addEventListener("paste", (event) => this.clipboard.pasted(event), { capture: true });
     this.#terminal.addEventListener("drop", (event) => event.preventDefault());
@@ -213,6 +218,7 @@ export class Console {
   async #ask() {
     const { namespace, name, mode } = this.place;
     const rights = await opening(this.context, namespace, name, mode);
+    this.#rights = rights;
     if (!rights.machine) return rights;
     const machine = stateOf(rights.machine, this.context.machines.parse(name).kind);
     this.#know(machine);
@@ -239,12 +245,12 @@ export class Console {
         viewers: (viewers) => this.#viewersChanged(viewers),
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
+        quiet: (since) => this.#status.quiet(since),
         uncertain: (dropped) => this.#tell(droppedKeys(dropped), "warning"),
         tell: (text, kind) => this.#tell(text, kind),
         state: changed,
       },
     });
-    this.#rights = rights;
     this.#roles = new Roles(attachment.isReadOnly);
     this.#hasDriven = false;
     this.#recordings = null;
@@ -331,12 +337,8 @@ export class Console {
   #notice(mark) {
     if (mark.Kind === "banner") return; // shown above the terminal
     const shown = this.#roles.read(mark);
-    if (this.#hasDriven && this.#roles.isObserver) {
-      const back = this.mayTakeOver && button("Take over", () => this.changeRole("drive"));
-      this.#tell(lostText(this.#roles, shown), "warning", back);
-    } else {
-      this.#tell(sentence(shown), "");
-    }
+    if (this.#hasDriven && this.#roles.isObserver) this.#tell(lostText(this.#roles, shown), "warning");
+    else this.#tell(sentence(shown), "");
     if (this.#roles.isObserver) this.#hasDriven = false;
     this.#showRole();
   }
@@ -401,17 +403,38 @@ export class Console {
     this.#life.session?.reconnectNow();
   }
 
-  /** Whether the user may power the machine on; false if it is not off because of that. */
-  async mayPowerOn() {
-    const { namespace } = this.place;
-    const { kind, name } = this.context.machines.parse(this.place.name);
-    if (this.machine === null || !this.machine.isOff) return false;
-    return this.context.api.can("patch", kind.plural, "", namespace, name, kind.group).catch(() => false);
+  /** Whether the user may power the machine on and off. */
+  get maySwitch() {
+    return this.#rights.switches && this.machine !== null;
   }
 
-  async powerOn() {
+  /** Whether the user may read a part of the machine, such as `log`. */
+  async mayRead(subresource) {
     const { api, machines } = this.context;
-    await api.patchSpec(machines.path(this.place.namespace, this.place.name), { power: "On" });
+    const { kind, name } = machines.parse(this.place.name);
+    return api.can("get", kind.plural, subresource, this.place.namespace, name, kind.group).catch(() => false);
+  }
+
+  /** @param {"On" | "Off"} power */
+  async setPower(power) {
+    const { api, machines } = this.context;
+    await api.patchSpec(machines.path(this.place.namespace, this.place.name), { power });
+  }
+
+  /** Power the machine off after a question, or on. */
+  async switch() {
+    const name = printable(this.place.name);
+    const power = this.machine?.isOff ? "On" : "Off";
+    const question = `Power off ${name}? Its programs end. Its console waits a minute for it to run again.`;
+    try {
+      if (power === "On" || (await confirmed(question, "Power off"))) {
+        await this.setPower(power);
+        this.#tell(`${name} is being powered ${power === "On" ? "on" : "off"}.`, "");
+      }
+    } catch (problem) {
+      this.#tell(`The power of ${name} was not changed: ${problem.message}`, "error");
+    }
+    this.focus();
   }
 
   sendBreak() {
@@ -498,6 +521,7 @@ export class Console {
     this.#role.hidden = !this.isOpen || isDenied || (isReadOnly && !this.mayTakeOver);
     this.#role.textContent = isObserver ? typeHere : "Observe only";
     this.#role.classList.toggle("primary", isObserver);
+    this.#role.classList.toggle("quiet", !isObserver);
     this.#role.disabled = isObserver && !this.mayTakeOver;
     this.#role.title = isReadOnly ? "This console was opened to observe only: open it to type." : "";
     if (this.#role.disabled) {
@@ -512,15 +536,13 @@ export class Console {
    *
    * @param {string} text
    * @param {string} kind "warning", "error", or empty
-   * @param {HTMLElement | false} [action] what the user can do about it
    */
-  #tell(text, kind, action = false) {
+  #tell(text, kind) {
     this.#held = this.#panel.isConnecting ? { text, kind } : null;
     if (this.#held) return;
     fill(
       this.#message,
       h("span", {}, printable(text)),
-      action,
       button("×", () => this.#hideMessage(), { class: "quiet icon", "aria-label": "Dismiss this message" }),
     );
     this.#message.className = `message ${kind}`;

@@ -69,13 +69,14 @@ export function chooseSysrq(name) {
 }
 
 /**
- * Show commands with their keys, and resolve with the chosen one.
+ * Show commands with their keys in groups, and resolve with the chosen one.
  *
  * @param {string} title
- * @param {{key: string, label: string, action: () => void, disabled?: boolean}[]} commands
+ * @param {[string, {key: string, label: string, shortcut?: string, action: () => void, disabled?: boolean}[]][]} groups
  */
-export async function chooseCommand(title, commands) {
-  const chosen = await ask(title, (close, dialog) => {
+export function chooseCommand(title, groups) {
+  const commands = groups.flatMap(([, each]) => each);
+  return ask(title, (close, dialog) => {
     dialog.classList.add("menu");
     dialog.addEventListener("keydown", (event) => {
       if (event.altKey || event.metaKey || event.key === "Control" || event.key === "Shift") return;
@@ -92,19 +93,18 @@ export async function chooseCommand(title, commands) {
         close(command);
       }
     });
+    const shown = (command) => {
+      const { key, label, shortcut, disabled } = command;
+      const words = [h("kbd", {}, key), h("span", {}, label), shortcut && h("span", { class: "shortcut dim" }, shortcut)];
+      return button(words, () => close(command), { class: "command", disabled });
+    };
     return [
+      button("Close", () => close(null), { class: "close", title: "Back to the terminal (Esc)" }),
       h(
         "div",
-        { class: "commands" },
-        commands.map((command) =>
-          button([h("kbd", {}, command.key), h("span", {}, command.label)], () => close(command), {
-            class: "command",
-            disabled: command.disabled,
-          }),
-        ),
+        { class: "groups" },
+        groups.map(([name, each]) => h("section", {}, h("h3", {}, name), h("div", { class: "commands" }, each.map(shown)))),
       ),
-      h("div", { class: "actions" }, button("Back to the terminal (Esc)", () => close(null))),
     ];
   });
-  return chosen;
 }

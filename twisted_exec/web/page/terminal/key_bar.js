@@ -39,8 +39,6 @@ export class KeyBar {
       return button(label, send, { "aria-label": name });
     });
     this.element = h("div", { class: "key-bar", role: "group", "aria-label": "Keys" }, this.#control, keys);
-    // The keyboard of the phone stays open: the terminal keeps the focus.
-    this.element.addEventListener("pointerdown", (event) => event.preventDefault());
   }
 
   /** Return what is typed, with Ctrl if its button was pressed before. */

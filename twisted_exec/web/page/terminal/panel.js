@@ -3,7 +3,8 @@
 import { button, fill, h, printable } from "../dom.js";
 import { requestApproval } from "./approval.js";
 import { duration } from "../times.js";
-import { MACHINE_DELETED, attemptText, demands, endText, explained, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
+import { suggestion } from "./suggestion.js";
+import { MACHINE_DELETED, attemptText, demands, endText, explained, isForbidden, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
 
 const NO_SESSION = "No session";
 const TICK_MILLISECONDS = 1000;
@@ -76,7 +77,8 @@ export class Panel {
       const waited = Date.now() - begin;
       const attempt = attemptText(name, detail);
       const machineText = machine ? `The machine is ${runs ? "running" : `in the state ${printable(machine)}`}. ` : "";
-      const step = name === "open" ? "The session is open; its output is on its way" : "Waiting for the server";
+      const server = printable(this.#owner.context.config.cluster || location.host);
+      const step = name === "open" ? "The session is open; its output is on its way" : `Waiting for ${server}`;
       state.textContent = `${machineText}${step} for ${duration(waited)}.`;
       text.textContent = printable(attempt.text);
       more.textContent = waited < PATIENCE_MILLISECONDS ? "" : printable(attempt.detail);
@@ -98,28 +100,54 @@ export class Panel {
   show(ending, rights, isReadOnly) {
     const required = demands(ending);
     const { text, detail } = explained(endText(ending));
+    const observe =
+      ending.code === 403 && !isReadOnly && !rights.drives
+        ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }), { class: "primary" })
+        : null;
     if (required.reason || required.approval) {
       this.#showForm(text, required);
     } else if (isMachineMissing(ending)) {
-      this.#showNoMachine(text, ending.reason === MACHINE_DELETED);
+      const { namespace, name } = this.#owner.place;
+      const missing = `The namespace ${namespace} has no machine ${name}.`;
+      this.#showNoMachine(ending.kind ? missing : text, ending.reason === MACHINE_DELETED);
     } else if (isMachineStopped(ending)) {
       this.#showStopped(text, ending.isSeen);
+    } else if (isForbidden(ending)) {
+      this.#showForbidden(text, observe);
     } else {
       const again = mayOpenAgain(ending)
-        ? button("Open again", () => this.#owner.reopen(), { class: "primary" })
+        ? button("Open again", () => this.#owner.reopen(), { class: ending.code === 403 ? "" : "primary" })
         : null;
-      const observe =
-        ending.code === 403 && !isReadOnly && !rights.drives
-          ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }))
-          : null;
       this.#fill(
         NO_SESSION,
         h("p", {}, printable(text)),
         detail && h("p", { class: "dim" }, printable(detail)),
-        h("div", { class: "actions" }, again, observe, this.#link("logs", "Log"), this.#link("screen", "Screen")),
+        h("div", { class: "actions" }, observe, again, this.#link("logs", "Log"), this.#link("screen", "Screen")),
       );
     }
     if (this.#owner.isActive) this.focus();
+  }
+
+  /** Nothing that the user does here helps, but another right does: another attempt is no remedy. */
+  #showForbidden(text, observe) {
+    const links = [this.#link("logs", "Log"), this.#link("screen", "Screen")];
+    ["log", "screen"].forEach((part, at) => {
+      if (links[at]) links[at].hidden = true;
+      this.#owner.mayRead(part).then((may) => may && links[at] && (links[at].hidden = false));
+    });
+    this.#fill(
+      "You may not open this console",
+      h("p", {}, "It needs the verb observe or drive on machines/console. Ask your administrator for the role “console-observer”, to watch, or “edit”, to type, in the namespace ", h("strong", {}, printable(this.#owner.place.namespace)), "."),
+      h("p", { class: "dim" }, printable(text)),
+      h(
+        "div",
+        { class: "actions" },
+        observe,
+        links,
+        h("a", { class: "button", href: "#/machines" }, "List of machines"),
+        button("Try again", () => this.#owner.reopen()),
+      ),
+    );
   }
 
   /** xterm.js is not part of this installation, or cannot be loaded. */
@@ -144,8 +172,9 @@ export class Panel {
   #showStopped(text, isSeen) {
     const state = h("p", { class: "dim" });
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
-    const power = button("Power on", () => this.#powerOn(power, state), { class: "primary", hidden: true });
-    this.#owner.mayPowerOn().then((may) => (power.hidden = !may));
+    const power = button("Power on", () => this.#powerOn(power, state), { class: "primary" });
+    const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.maySwitch;
+    power.hidden = !mayPowerOn(this.#owner.machine);
     this.#fill(
       "The machine is not running",
       !isSeen && h("p", {}, printable(text)),
@@ -156,6 +185,7 @@ export class Panel {
       const isStopped = machine?.runs === false;
       state.textContent = isStopped ? `${printable(stoppedText(machine))} This console opens as soon as the machine runs.` : "";
       this.#offer(again, machine?.runs === true);
+      if (machine) this.#offer(power, mayPowerOn(machine));
       if (hasStarted || (isSeen && machine?.runs)) this.#owner.reopen();
     };
     this.#offer(again, !isSeen);
@@ -164,7 +194,7 @@ export class Panel {
   async #powerOn(power, state) {
     power.disabled = true;
     try {
-      await this.#owner.powerOn();
+      await this.#owner.setPower("On");
       state.textContent = "The machine starts. This console opens as soon as it runs.";
     } catch (problem) {
       power.disabled = false;
@@ -174,11 +204,14 @@ export class Panel {
 
   /** A machine that gets the name later is another one: only the user decides to open its console. */
   #showNoMachine(text, isDeleted) {
+    const { place, context } = this.#owner;
     const state = h("p", { class: "dim" });
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary", hidden: true });
+    const hint = h("p");
     this.#fill(
       isDeleted ? "The machine is deleted" : "There is no such machine",
       h("p", {}, printable(text)),
+      hint,
       state,
       h(
         "div",
@@ -189,6 +222,13 @@ export class Panel {
         h("a", { class: "button", href: "#/machines" }, "List of machines"),
       ),
     );
+    if (!isDeleted) {
+      suggestion(context, place).then((found) => {
+        if (!found) return;
+        const label = found.namespace === place.namespace ? found.name : `${found.namespace} / ${found.name}`;
+        fill(hint, "Did you mean ", h("a", { href: context.link(found.namespace, found.name) }, printable(label)), "?");
+      });
+    }
     this.#followMachine = (machine) => {
       state.textContent = machine === null ? "" : "A machine of this name was created meanwhile.";
       this.#offer(again, machine !== null);

@@ -3,8 +3,8 @@
 import { UPGRADE_REQUIRED, causesOf, has, kindOf } from "../details.js";
 
 /**
- * Return what the user may do: `{drives, takesOver, mayType, path, query}` of the request that opens the console; and
- * the `machine`, null if the user may not read it.
+ * Return what the user may do: `{drives, takesOver, mayType, switches, path, query}` of the request that opens the
+ * console; and the `machine`, null if the user may not read it.  `switches`: may power it on and off.
  *
  * A user without the right to type is attached as an observer. Behind a kube-apiserver, whose roles know no verbs of
  * consoles, opening needs `get` on `machines/exec`; observers use `machines/console`.
@@ -19,20 +19,22 @@ export async function opening(context, namespace, routeName, mode) {
   const may = (verb, subresource) =>
     api.can(verb, kind.plural, subresource, namespace, name, kind.group).catch(otherwise(false));
   const path = machines.path(namespace, routeName);
-  const [drives, takesOver, execs, machine] = await Promise.all([
+  const [drives, takesOver, execs, switches, machine] = await Promise.all([
     may("drive", "console"),
     may("takeover", "console"),
     may("get", "exec"),
+    may("patch", ""),
     api.request(path).catch(otherwise(null)),
   ]);
   const mayType = drives || execs;
+  const rights = { drives, takesOver, mayType, switches, machine };
   const streams = { stdout: "true", tty: "true" };
   if (mode === "observe" || !mayType) {
     const subresource = kind.subresources.includes("console") && !execs ? "console" : "exec";
-    return { drives, takesOver, mayType, machine, path: `${path}/${subresource}`, query: { ...streams, readOnly: "true" } };
+    return { ...rights, path: `${path}/${subresource}`, query: { ...streams, readOnly: "true" } };
   }
   const force = mode === "takeover" ? { force: "true" } : {};
-  return { drives, takesOver, mayType, machine, path: `${path}/exec`, query: { stdin: "true", ...streams, ...force } };
+  return { ...rights, path: `${path}/exec`, query: { stdin: "true", ...streams, ...force } };
 }
 
 /** Return what a server answers that refuses to say more. */

@@ -58,7 +58,7 @@ export class Roles {
   }
 
   /**
-   * Handle a notice; return its text with the names of the page's buttons.
+   * Handle a notice; return its text, without the keys and options of other clients.
    *
    * @param {object} mark `{Notice, Kind, Role, Writer, Hint}`; an earlier release sends only the first
    */
@@ -73,8 +73,8 @@ export class Roles {
       if (!this.isDenied) this.writer = typeof writer === "string" && writer ? writer : null;
     }
     if (typeof hint !== "string" || !hint || !text.endsWith(hint)) return text;
-    const remedy = kind === "discarded" ? ` (${this.writer === null ? "Type here" : "Take over"})` : "";
-    return text.slice(0, -hint.length).trimEnd() + remedy;
+    if (kind !== "discarded") return text.slice(0, -hint.length).trimEnd();
+    return `what you type is not sent: ${this.writer === null ? "choose Type here first." : `${this.writer} types here.`}`;
   }
 }
 

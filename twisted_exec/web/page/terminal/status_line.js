@@ -4,7 +4,7 @@ import { ask } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { listPath } from "../objects.js";
-import { presentText, recordedFor, roleText, viewerNames, writerText } from "./texts.js";
+import { presentText, recordedFor, roleText, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -15,6 +15,9 @@ export class StatusLine {
   #context;
   #place;
   #state;
+  #waiting;
+  /** @type {{roles: any, mayType: boolean}} */
+  #role = { roles: { isObserver: false }, mayType: true };
   #facts;
   /** @type {() => number | null} */
   #offset;
@@ -34,10 +37,16 @@ export class StatusLine {
 
   isReadOnly = false;
 
-  constructor(context, place, { reconnect }) {
+  /**
+   * @param {object} context of the page
+   * @param {{namespace: string, name: string}} place
+   * @param {object} on `reconnect()`: at once; `waiting()` returns the number of keys that are not confirmed
+   */
+  constructor(context, place, { reconnect, waiting }) {
     this.#context = context;
     this.#place = place;
-    this.#state = { name: "connecting", detail: {}, at: Date.now() };
+    this.#waiting = waiting;
+    this.#state = { name: "connecting", detail: {}, at: Date.now(), silentSince: null };
     this.#facts = {};
     this.#offset = () => null;
     this.#session = "";
@@ -58,7 +67,7 @@ export class StatusLine {
     });
     this.#names = h("span", { class: "names" });
     this.#speed = h("span", { class: "speed dim", title: SPEED });
-    this.#details = button("Details", () => this.showDetails(), { class: "quiet small" });
+    this.#details = button("Details", () => this.showDetails(), { class: "quiet small details-button" });
     this.element = h(
       "footer",
       { class: "status-line" },
@@ -88,36 +97,38 @@ export class StatusLine {
   }
 
   state(name, detail, session = "") {
-    this.#state = { name, detail, at: Date.now() };
+    this.#state = { name, detail, at: Date.now(), silentSince: null };
     this.#session = session || this.#session;
-    this.#reconnect.hidden = name !== "reconnecting";
-    if (name === "ended") this.#viewers.hidden = this.#recorded.hidden = this.#machineText.hidden = true;
+    this.#draw();
+  }
+
+  /** The server does not answer since then; null: it does again. */
+  quiet(silentSince) {
+    this.#state.silentSince = silentSince;
     this.#draw();
   }
 
   role(roles, mayType) {
-    const open = ["open", "resumed", "reconnecting"].includes(this.#state.name);
-    this.#roleText.textContent = open ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";
+    this.#role = { roles, mayType };
+    this.#draw();
   }
 
   /** @param {{state: string, problem: string}|null} machine null: unknown */
   machine(machine) {
     const isStopped = machine !== null && machine.state !== "Running";
-    this.#machineText.hidden = !isStopped || this.#state.name === "ended";
-    this.#roleText.hidden = isStopped; // nothing reads what is typed
     this.#machineText.textContent = isStopped ? `Machine: ${printable(machine.state)}` : "";
     this.#machineText.title = printable(machine?.problem ?? "");
+    this.#draw();
   }
 
   viewers(viewers) {
     this.#facts.viewers = { ...viewers, at: Date.now() };
-    this.#viewers.hidden = false;
-    this.#recorded.hidden = !viewers.recordings?.length;
     this.#recordedFor.textContent = `for ${printable(recordedFor(viewers.recordings ?? []))}`;
     const count = viewers.count === 1 ? "1 viewer" : `${viewers.count} viewers`;
     fill(this.#viewers, count, this.#names);
     clearTimeout(this.#namesTimer);
     this.#namesTimer = setTimeout(() => this.#nameViewers(), NAMES_MILLISECONDS);
+    this.#draw();
   }
 
   /** The name of the user who types, as the server said last; empty if nobody does, or if it is unknown. */
@@ -175,14 +186,17 @@ export class StatusLine {
 
   async showDetails() {
     const { viewers, echo, roundTrip, columns, rows } = this.#facts;
-    const people = await this.#people().catch((problem) => problem);
+    const people = h("div", {}, h("p", { class: "dim" }, "Loading…"));
+    this.#people().then(
+      (found) => fill(people, peopleTable(withRoles(found, this.#role.roles.isObserver))),
+      (problem) => fill(people, h("p", { class: "dim" }, `Names are not shown: ${printable(problem.message)}`)),
+    );
     const offset = this.#offset();
-    const facts = [
-      ["State", presentText(this.#state, Date.now()).text],
-      ["Typing", writerText(viewers, Date.now())],
-      ["Viewers", viewers ? String(viewers.count) : "Unknown"],
-      ...(viewers?.recordings ? [["Recorded", viewers.recordings.length ? `For ${recordedFor(viewers.recordings)}` : "No"]] : []),
-    ];
+    const facts = [["State", presentText(this.#state, Date.now()).text]];
+    if (this.#isOpen) {
+      facts.push(["Typing", writerText(viewers, Date.now(), this.#role.roles)], ["Viewers", viewers ? String(viewers.count) : "Unknown"]);
+      if (viewers?.recordings) facts.push(["Recorded", viewers.recordings.length ? `For ${recordedFor(viewers.recordings)}` : "No"]);
+    }
     const debug = [
       ["Session", this.#session || "Unknown"],
       ["Echo", echo === undefined ? "Not measured yet" : `${(echo / 1000).toFixed(1)} ms from the machine`],
@@ -196,7 +210,7 @@ export class StatusLine {
         { class: "stack" },
         factList(facts),
         h("h3", {}, "People"),
-        Array.isArray(people) ? peopleTable(people) : h("p", { class: "dim" }, `Names are not shown: ${printable(people.message)}`),
+        people,
         h("details", {}, h("summary", {}, "Debug"), factList(debug)),
         h("div", { class: "actions" }, button("Close", () => close(null), { class: "primary", autofocus: true })),
       ),
@@ -207,14 +221,33 @@ export class StatusLine {
     const { name } = this.#state;
     const { kind, text } = presentText(this.#state, Date.now());
     if (this.#stateText.textContent !== text) this.#stateText.textContent = this.#stateText.title = text;
-    this.#stateText.className = `badge ${kind} ${name === "open" ? name : ""}`;
+    this.#stateText.className = `badge ${kind} ${text === "Connected" ? "open" : ""}`;
+    this.#reconnect.hidden = name !== "reconnecting";
+    this.#drawPeople();
     const { echo, roundTrip } = this.#facts;
     const speeds = [
       echo === undefined ? null : `Echo ${(echo / 1000).toFixed(1)} ms`,
       roundTrip === undefined ? null : `round trip ${roundTrip} ms`,
     ];
-    const open = name === "open" || name === "resumed";
-    this.#speed.textContent = open ? speeds.filter(Boolean).join(" · ") : "";
+    this.#speed.textContent = this.#isOpen ? speeds.filter(Boolean).join(" · ") : "";
+  }
+
+  get #isOpen() {
+    return ["open", "resumed"].includes(this.#state.name);
+  }
+
+  /** Who types, and who else is there: in an outage nobody knows, but the page knows what becomes of keys. */
+  #drawPeople() {
+    const { viewers } = this.#facts;
+    const { roles, mayType } = this.#role;
+    const isStopped = this.#machineText.textContent !== "";
+    this.#viewers.hidden = !this.#isOpen || !viewers;
+    this.#recorded.hidden = !this.#isOpen || !viewers?.recordings?.length;
+    this.#machineText.hidden = !isStopped || this.#state.name === "ended";
+    this.#roleText.hidden = isStopped; // nothing reads what is typed
+    const waiting = roles.isObserver ? "" : waitingText(this.#state, this.#waiting());
+    const role = this.#isOpen ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";
+    if (this.#roleText.textContent !== (waiting || role)) this.#roleText.textContent = this.#roleText.title = waiting || role;
   }
 }
 

@@ -1,6 +1,6 @@
 /** Texts of a console's status, without a DOM. */
 
-import { APPROVAL_REQUIRED, KEPT_SESSION, REASON_REQUIRED, has } from "../details.js";
+import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, REASON_REQUIRED, has } from "../details.js";
 import { STOPPED } from "../session/session.js";
 import { duration as length, size } from "../times.js";
 
@@ -15,6 +15,7 @@ export const SHUTTING_DOWN = "ShuttingDown";
 const BANNER = { lines: 4, columns: 80 };
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
 const INNER = /poollet|websocket/i; // parts of the service that its users need not know
+const HOST_AWAY = "host of the machine cannot be reached now";
 const FIRST_WORD = /^(a|an|from|machine|no|the|there|this|what|you)\b/; // others may be names
 
 /** Return a duration of a connection, in seconds: `3.2s`, `42s` or `2m5s`. */
@@ -33,8 +34,7 @@ export function stateText(name, detail, now) {
   if (name === "connecting") return { kind: "waiting", text: "Connecting" };
   if (name === "reconnecting") {
     const since = duration((now - detail.since) / 1000);
-    const what = detail.unauthorized ? "waiting for your login" : "reconnecting";
-    return { kind: "bad", text: `Connection lost for ${since}; ${what}` };
+    return { kind: "bad", text: `Connection lost for ${since}${detail.unauthorized ? "; waiting for your login" : ""}` };
   }
   if (name === "resumed") {
     const missed = detail.missed ? `; ${size(detail.missed)} of output followed` : "";
@@ -43,16 +43,18 @@ export function stateText(name, detail, now) {
   if (name === "open") {
     return { kind: "good", text: detail.resumable === false ? "Connected (cannot be resumed)" : "Connected" };
   }
-  return { kind: "off", text: "Ended" };
+  return { kind: "off", text: isMachineStopped(detail) ? "Machine not running" : "No session" };
 }
 
 /**
- * Return `{kind, text}` of a state that began at `at`: a connection that came back is soon an ordinary one.
+ * Return `{kind, text}` of a state that began at `at`: a connection that came back is soon an ordinary one, and one
+ * whose server is silent may be none.
  *
- * @param {{name: string, detail: object, at: number}} state
+ * @param {{name: string, detail: object, at: number, silentSince: number | null}} state
  * @param {number} now milliseconds
  */
-export function presentText({ name, detail, at }, now) {
+export function presentText({ name, detail, at, silentSince }, now) {
+  if (silentSince !== null) return { kind: "waiting", text: `No answer for ${length(now - silentSince)}` };
   const isOld = name === "resumed" && now - at > RESUMED_MILLISECONDS;
   return isOld ? stateText("open", {}, now) : stateText(name, detail, now);
 }
@@ -67,11 +69,39 @@ function keys(count) {
   return `${count} ${count === 1 ? "key" : "keys"}`;
 }
 
-/** Return who may type, and for how long by now; `viewers` are those of the moment `at`. */
-export function writerText(viewers, now) {
+/**
+ * Return what becomes of keys while the server does not answer; empty if nothing is special.
+ *
+ * @param {{name: string, silentSince: number | null}} state
+ * @param {number} waiting keys that the server has not confirmed
+ */
+export function waitingText({ name, silentSince }, waiting) {
+  const wait = `${keys(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
+  if (name === "reconnecting") return waiting ? `${wait} to be sent after the reconnection` : "What you type is sent after the reconnection";
+  return silentSince !== null && waiting ? `${wait} for the answer` : "";
+}
+
+/** Return who types, and for how long by now; `viewers` are those of the moment `at`. */
+export function writerText(viewers, now, { isObserver }) {
   if (!viewers) return "Unknown";
-  if (!viewers.writer) return "Nobody";
-  return `${viewers.writer}, for ${duration((viewers.seconds ?? 0) + (now - viewers.at) / 1000)}`;
+  const since = `for ${duration((viewers.seconds ?? 0) + (now - viewers.at) / 1000)}`;
+  if (!isObserver) return `You, ${since}`;
+  return viewers.writer ? `${viewers.writer}, ${since}` : "Nobody";
+}
+
+/**
+ * Return the role of each user at a console. The server writes it into its objects a moment later than it tells the
+ * session, whose role is certain: only one user types.
+ *
+ * @param {{isOwn: boolean, role: string}[]} people
+ * @param {boolean} isObserver whether this session is one
+ */
+export function withRoles(people, isObserver) {
+  if (!people.some(({ isOwn }) => isOwn)) return people;
+  return people.map((each) => {
+    if (each.isOwn && !isObserver) return { ...each, role: "Writer" };
+    return each.isOwn || !isObserver ? { ...each, role: "Observer" } : each;
+  });
 }
 
 /**
@@ -148,8 +178,8 @@ export function sentence(message) {
  * @param {string} message
  */
 export function explained(message) {
-  if (!INNER.test(message)) return { text: sentence(message), detail: "" };
-  return { text: "The host of the machine cannot be reached now.", detail: message };
+  const isInner = INNER.test(message);
+  return { text: isInner ? `The ${HOST_AWAY}.` : sentence(message), detail: isInner ? message : "" };
 }
 
 /**
@@ -162,8 +192,9 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
   if (unauthorized || code === 401) return { text: "Waiting for your login.", detail: "" };
   if (name === "connecting" && !message) return { text: "", detail: "" };
   if (!code) return { text: "The server cannot be reached. The page tries again by itself.", detail: message };
-  const { text, detail } = explained(message);
-  return { text: "The console cannot be opened now. The page tries again by itself.", detail: detail || text };
+  const { detail } = explained(message);
+  const why = detail ? `the ${HOST_AWAY}` : message.replace(/\.$/, "");
+  return { text: `The console cannot be opened now: ${why}. The page tries again by itself.`, detail };
 }
 
 /** Return what a user reads when a new session follows one that has ended so. */
@@ -201,14 +232,20 @@ export function isMachineStopped({ reason, code }) {
   return reason === POWERED_OFF || code === 409;
 }
 
-/** Return why a machine does not run, as a sentence: `Shutdown: powered off, as spec.power says.` */
-export function stoppedText({ state, problem }) {
+/** Return why a machine does not run, as a sentence: `Pending: no such image.` */
+export function stoppedText({ state, problem, isOff }) {
+  if (isOff && state === "Shutdown") return "It is powered off.";
   return `${problem ? `${state}: ${problem}` : state}.`;
 }
 
 /** Whether opening the console again may help: not without its machine, or after the end of the local command. */
 export function mayOpenAgain(ending) {
   return !isMachineMissing(ending) && ending.reason !== STOPPED;
+}
+
+/** Whether the user lacks a right at the machine: other refusals are about no kind of objects, or have other causes. */
+export function isForbidden({ code, kind, causes = [] }) {
+  return code === 403 && Boolean(kind) && causes.every(({ reason }) => reason === DECIDED);
 }
 
 /**

@@ -185,37 +185,54 @@ class Workspace {
   async #menu() {
     const console = this.active;
     if (!console) return;
-    const { place, drives, isObserver } = console;
+    const { place, drives, isObserver, maySwitch, machine } = console;
     const { machines } = this.#context;
     const { kind } = machines.parse(place.name);
-    const link = (part) => () => this.#context.navigate(this.#context.link(place.namespace, place.name, part));
+    const part = (key, label, name) => ({
+      key,
+      label,
+      action: () => this.#context.navigate(this.#context.link(place.namespace, place.name, name)),
+      disabled: !machines.has(kind, name),
+    });
     const alone = this.#consoles.length < 2;
-    const commands = [
-      { key: "l", label: "List of machines", action: () => this.#context.navigate("#/machines") },
-      { key: "n", label: "Next console", action: () => this.#step(1), disabled: alone },
-      { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
-      { key: "v", label: this.#isSplit ? "One console at a time" : "Split view", action: () => this.toggleSplit() },
-      { key: "f", label: "Find text", action: () => console.find() },
-      { key: "c", label: "Copy the selection (Ctrl Shift C)", action: () => console.clipboard.copy() },
-      { key: "y", label: "Copy all output as text", action: () => console.clipboard.copy(console.screen?.text) },
-      { key: "o", label: "Save all output as a text file", action: () => console.saveOutput() },
-      { key: "i", label: "Insert from the clipboard (Ctrl Shift V)", action: () => console.clipboard.paste(), disabled: !drives },
-      { key: "t", label: "Type here, or take over", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
-      { key: "r", label: "Release: only observe", action: () => console.changeRole("observe"), disabled: !drives },
-      { key: "b", label: "Send BREAK", action: () => console.sendBreak(), disabled: !drives },
-      { key: "s", label: "Send SysRq …", action: () => console.sysrq(), disabled: !drives },
-      { key: "]", label: "Send Ctrl ]", action: () => console.type("\x1d"), disabled: !drives },
-      { key: "z", label: "Type the terminal's size (stty)", action: () => console.typeSize(), disabled: !drives },
-      { key: "e", label: "Details: users, recordings, speed", action: () => console.showDetails() },
-      { key: "g", label: "Log of this machine", action: link("logs"), disabled: !machines.has(kind, "logs") },
-      { key: "d", label: "Screen of this machine", action: link("screen"), disabled: !machines.has(kind, "screen") },
-      { key: "+", label: "Larger text", action: () => console.changeFontSize(1) },
-      { key: "-", label: "Smaller text", action: () => console.changeFontSize(-1) },
-      { key: "0", label: "Usual text size", action: () => console.changeFontSize(0) },
-      { key: "a", label: "Screen reader mode", action: () => console.toggleScreenReader() },
-      { key: "w", label: "Close this console", action: () => this.close(console) },
+    /** @type {Parameters<typeof chooseCommand>[1]} */
+    const groups = [
+      ["Machine", [
+        { key: "t", label: console.writer ? "Take over" : "Type here", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
+        { key: "r", label: "Observe only", action: () => console.changeRole("observe"), disabled: !drives },
+        { key: "P", label: machine?.isOff ? "Power on" : "Power off …", action: () => console.switch(), disabled: !maySwitch },
+        { key: "e", label: "Details: users, speed", action: () => console.showDetails() },
+        part("g", "Log", "logs"),
+        part("d", "Screen", "screen"),
+        part("R", "Recordings", "recordings"),
+        part("E", "Events", "events"),
+      ]],
+      ["Send", [
+        { key: "b", label: "BREAK", action: () => console.sendBreak(), disabled: !drives },
+        { key: "s", label: "SysRq …", action: () => console.sysrq(), disabled: !drives },
+        { key: "]", label: "Ctrl ]", action: () => console.type("\x1d"), disabled: !drives },
+        { key: "z", label: "Terminal size (stty)", action: () => console.typeSize(), disabled: !drives },
+        { key: "i", label: "Paste", shortcut: "Ctrl Shift V", action: () => console.clipboard.paste(), disabled: !drives },
+      ]],
+      ["Text", [
+        { key: "f", label: "Find", action: () => console.find() },
+        { key: "c", label: "Copy selection", shortcut: "Ctrl Shift C", action: () => console.clipboard.copy() },
+        { key: "y", label: "Copy all output", action: () => console.clipboard.copy(console.screen?.text) },
+        { key: "o", label: "Save all output", action: () => console.saveOutput() },
+        { key: "+", label: "Larger", action: () => console.changeFontSize(1) },
+        { key: "-", label: "Smaller", action: () => console.changeFontSize(-1) },
+        { key: "0", label: "Usual size", action: () => console.changeFontSize(0) },
+        { key: "a", label: "Screen reader mode", action: () => console.toggleScreenReader() },
+      ]],
+      ["Consoles", [
+        { key: "l", label: "List of machines", action: () => this.#context.navigate("#/machines") },
+        { key: "n", label: "Next console", action: () => this.#step(1), disabled: alone },
+        { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
+        { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone },
+        { key: "w", label: "Close this console", action: () => this.close(console) },
+      ]],
     ];
-    const chosen = await chooseCommand(`Commands for ${printable(place.name)}`, commands);
+    const chosen = await chooseCommand(`Commands for ${printable(place.name)}`, groups);
     if (chosen) chosen.action();
     else console.focus();
   }
