@@ -10,7 +10,7 @@ from typing import Any
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
-from .layout import WINDOWS, faults_of
+from .layout import WINDOWS
 from .steps import PLAYED, VM
 from .user import User
 
@@ -44,10 +44,6 @@ _CENTRED = """(() => {
     const [[x, y], [px, py]] = [centre('.terminal-frame'), centre('.panel:not([hidden])')];
     return Math.abs(x - px) < 3 && Math.abs(y - py) < 3;
 })()"""
-MOST_BAR_PIXELS = 125
-_IS_COMPACT = """!['#bar', '.tab-bar', '.console-head .parts'].some((each) => document.querySelector(each).checkVisibility()) &&
-    ['.console-head h2', '.key-bar', '.status-line .badge'].every((each) => document.querySelector(each).checkVisibility())"""
-_BARS = "innerHeight - document.querySelector('.terminal-box').getBoundingClientRect().height"
 _COUNT_SOCKETS = """(() => {
     self.sockets = [];
     const Before = WebSocket;
@@ -210,29 +206,6 @@ class ConsoleTests(WebTestCase):
             self.assertEqual(len(heads), 1, heads)
         await ada.page.resize(1280, 800)
         await ada.until_terminal("needle-second-42")
-
-    async def test_low_window(self) -> None:
-        """
-        Above the keyboard of a phone, and on one that lies on its side, a terminal with the focus has
-        nearly all of the window; its commands are a sheet for fingers that leads to all other views.
-        """
-        ada = await self.user()
-        await self.open_terminal(ada)
-        await ada.page.set_touch()
-        for width, height in ((390, 500), (844, 390)):
-            await ada.page.resize(width, height)
-            await ada.focus_terminal()
-            await ada.page.until(_IS_COMPACT)
-            self.assertEqual(await faults_of(ada.page, taps=True), [], width)
-            self.assertLess(await ada.page.evaluate(_BARS), MOST_BAR_PIXELS)
-            await ada.click_text("button", "Commands")
-            await ada.until_page("Recordings[^]*Events[^]*List of machines")
-            self.assertEqual(await faults_of(ada.page, taps=True), [], width)
-            await ada.click_text("dialog button", "Close")
-            await ada.until_terminal_focus()
-        await ada.page.evaluate("document.activeElement.blur()")
-        await ada.page.until("document.querySelector('#bar').checkVisibility()")
-        self.check_faults()
 
     async def test_power(self) -> None:
         """A machine is powered off and on by the commands of its console, off after a question."""
