@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
@@ -284,8 +285,18 @@ class ProgramTests(LineCase):
             self.assertIn(why, caught.exception.message)
 
     async def test_slow(self) -> None:
-        """The program is killed when it takes too long or the caller cancels."""
+        """A program that takes too long is killed."""
         with self.assertRaises(ServiceUnavailable) as caught:
             await self.run_shell("echo busy; exec sleep 1000", seconds=0.1)
         self.assertIn("it took more than 0.1 s", caught.exception.message)
-        await self.until(lambda: not self.alive())
+        self.assertEqual(self.alive(), [])
+
+    async def test_cancelled(self) -> None:
+        """A program whose caller cancels is killed, and no process is left when the Deferred fires."""
+        running = Deferred.fromCoroutine(self.run_shell("exec sleep 1000"))
+        await self.until(self.alive)
+        (pid,) = self.alive()
+        running.cancel()
+        with self.assertRaises(CancelledError):
+            await running
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))

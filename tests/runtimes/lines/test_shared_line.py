@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.endpoints import clientFromString
 from twisted.internet.protocol import Factory
 
@@ -161,6 +161,19 @@ class OpenTests(SharedLineCase):
         self.assertTrue(IShutdown.providedBy(run))
         self.assertFalse(IShutdown.providedBy(self.run_of("unix:x")))
 
+    async def test_stop_while_switched_on(self) -> None:
+        """Power off is over when what the switch has begun is gone, such as a process."""
+        slow = Slow()
+        run = self.run_of(f"unix:{self.directory}/nobody", power=slow)
+        connecting = run.connect(Factory.forProtocol(Line))
+        connecting.cancel()
+        stopping = run.stop()
+        self.assertNoResult(stopping)
+        slow.leave()
+        await stopping
+        self.failureResultOf(connecting, CancelledError)
+        self.assertEqual(self.released, ["line-1"])
+
     async def test_no_break(self) -> None:
         """A line without BREAK does not promise it."""
         self.assertFalse(IBreakable.providedBy(self.run_of("unix:x")))
@@ -185,16 +198,16 @@ class Refusing:
 
 
 class Slow:
-    """An endpoint that takes its time, also to give up."""
+    """An endpoint, and a power switch, that takes its time, also to give up."""
 
     def __init__(self) -> None:
         self.tries = 0
         self._leaving: Deferred[None] = Deferred()
 
     def connect(self, factory: Any) -> Deferred[Any]:
-        return Deferred.fromCoroutine(self._connect())
+        return Deferred.fromCoroutine(self.on())
 
-    async def _connect(self) -> Any:
+    async def on(self) -> Any:
         self.tries += 1
         try:
             await Deferred()

@@ -29,7 +29,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import (
     ConnectionDone,
     ProcessDone,
@@ -46,6 +46,7 @@ from twisted_exec.api.status import ServiceUnavailable, message_of
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.line import ending_of
 from twisted_exec.program.config_file import Reader
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.shared_line import LineDriver
 from twisted_exec.runtimes.processes import ProcessTable
@@ -434,22 +435,24 @@ class CommandDriver(LineDriver[CommandLineOptions]):
 _MAX_BYTES = 64 << 10
 
 
-def run_program(
+@as_deferred
+async def run_program(
     reactor: Any,
     words: Sequence[str],
     *,
     path: str,
     marker: tuple[str, str],
     seconds: float,
-) -> Deferred[bytes]:
+) -> bytes:
     """
     Run a program without input.
 
     :param path: search path for the program.
     :param marker: environment variable by which a later runtime finds it.
     :param seconds: time after which it is killed.
-    :return: fires with its output; fails with :class:`ServiceUnavailable` and its last line if it
-        did not end with exit code 0.
+    :return: fires when the program has ended, also after a cancellation, which kills it.  The result
+        is its output; fails with :class:`ServiceUnavailable` and its last line if it did not end
+        with exit code 0.
     """
     program = _Program(words[0])
     executable = shutil.which(words[0], path=path) or words[0]
@@ -457,13 +460,14 @@ def run_program(
     environment = {"PATH": path, "LANG": "C.UTF-8", marker[0]: marker[1]}
     reactor.spawnProcess(program, executable, list(words), env=environment, path="/")
     patience = reactor.callLater(seconds, program.give_up, seconds)
-
-    def over(outcome: Any) -> Any:
+    try:
+        return await program.done
+    except CancelledError:
+        await program.ended
+        raise
+    finally:
         if patience.active():
             patience.cancel()
-        return outcome
-
-    return program.done.addBoth(over)
 
 
 class _Program(ProcessProtocol):
@@ -474,6 +478,7 @@ class _Program(ProcessProtocol):
         self._printed = bytearray()
         self._late = ""
         self.done: Deferred[bytes] = Deferred(lambda _: self._kill())
+        self.ended: Deferred[None] = Deferred()
 
     def connectionMade(self) -> None:
         self.transport.closeStdin()
@@ -490,8 +495,10 @@ class _Program(ProcessProtocol):
             self.transport.signalProcess("KILL")
         except ProcessExitedAlready:
             pass
+        self.transport.loseConnection()  # a child of it may have its output, and outlive it
 
     def processEnded(self, reason: Failure) -> None:
+        self.ended.callback(None)
         if self.done.called:
             return
         printed = bytes(self._printed)

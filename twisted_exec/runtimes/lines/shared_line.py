@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, TimeoutError
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
     IProtocolFactory,
@@ -155,7 +155,7 @@ class SharedLine:
         self._paused = self._closing = False
         self._opened_at = self._delay_seconds = 0.0
         self._opening: Deferred[Any] | None = None
-        self._attempt_waiters: list[Deferred[None]] | None = None  # a list during an attempt
+        self._attempt = DeferredLock()  # held while the line is opened, and switched on before
         self._end_waiters: list[Deferred[None]] = []
         if breakable:
             alsoProvides(self, IBreakable)
@@ -166,6 +166,10 @@ class SharedLine:
 
     @as_deferred
     async def connect(self, factory: IProtocolFactory) -> Any:
+        async with self._attempt:
+            return await self._connect(factory)
+
+    async def _connect(self, factory: IProtocolFactory) -> Any:
         self._name, self._endpoint = self._claim()
         if self._power is not None:
             await self._power.on()
@@ -200,14 +204,8 @@ class SharedLine:
         factory = Factory.forProtocol(lambda: _Link(self, self._clock))
         factory.noisy = False
         assert self._endpoint is not None
-        self._attempt_waiters = []
-        try:
-            opening: Deferred[Any] = self._endpoint.connect(factory)
-            return await opening.addTimeout(self._timing.open_seconds, self._clock)
-        finally:
-            waiting, self._attempt_waiters = self._attempt_waiters, None
-            for waiter in waiting:
-                waiter.callback(None)
+        opening: Deferred[Any] = self._endpoint.connect(factory)
+        return await opening.addTimeout(self._timing.open_seconds, self._clock)
 
     def window_changed(self, size: TerminalSize) -> None:
         self._size = size
@@ -239,11 +237,8 @@ class SharedLine:
 
     async def _stop(self) -> None:
         self.loseConnection()
-        if self._attempt_waiters is not None:
-            # A cancelled attempt may take a while, for example to end a process.
-            attempt_ended: Deferred[None] = Deferred()
-            self._attempt_waiters.append(attempt_ended)
-            await attempt_ended
+        async with self._attempt:
+            pass  # a cancelled attempt may take a while, for example to end a process
         if self._link is not None:
             ended: Deferred[None] = Deferred()
             self._end_waiters.append(ended)
@@ -361,7 +356,8 @@ class SharedLine:
             self._delay_seconds = min(doubled, self._timing.longest_delay_seconds)
             await deferLater(self._clock, self._delay_seconds)
             try:
-                link = await self._open()
+                async with self._attempt:
+                    link = await self._open()
             except Exception as error:
                 if not self._closing and (problem := self._describe(Failure(error))) != why:
                     why = problem
