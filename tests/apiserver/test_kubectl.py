@@ -183,7 +183,7 @@ class KubectlTests(KubectlCase):
             )
             self.assertIn("Events:", await self.run_kubectl("describe", "machine", name))
             await self.run_kubectl(
-                "wait", "--for=jsonpath={.status.state}=Running", f"machine/{name}", "--timeout=5s"
+                "wait", "--for=jsonpath={.status.state}=Running", f"machine/{name}", "--timeout=60s"
             )
             self.assertIn("deleted", await self.run_kubectl("delete", "machine", name))
             told = await self.run_kubectl("get", "machine", name, code=1)
@@ -262,7 +262,7 @@ class KubectlTests(KubectlCase):
 
         async def story(name: str) -> None:
             await self.make_machine(name)
-            words = (f"machine/{name}", "--for=jsonpath={.spec.power}=On", "--timeout=20s")
+            words = (f"machine/{name}", "--for=jsonpath={.spec.power}=On", "--timeout=60s")
             told = await self.run_kubectl("wait", *words, "-v=6", env=STREAMED)
             self.assertIn("condition met", told)
             streamed, listed = "sendInitialEvents=true" in told, "limit=500" in told

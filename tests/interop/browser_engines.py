@@ -22,8 +22,6 @@ SIZE = "(({cols, rows}) => `${rows} ${cols}`)(terminals.find((each) => each.elem
 class EngineTests:
     """One browser, three programs, and the command of a user who is an administrator."""
 
-    timeout = 170
-
     async def setUp(self) -> None:
         await super().setUp()
         words = ["twisted-exec", "web", "--no-browser"]

@@ -13,15 +13,18 @@ from twisted.internet import reactor as _reactor
 
 reactor: Any = _reactor
 
-SECONDS = 30
-"""How long a test waits for a condition."""
+SECONDS = 120
+"""How long a test waits for a condition, which only tells a busy machine from a page that hangs."""
+TEST_SECONDS = 600
+"""The ``timeout`` of a test with many of these waits, for the same purpose."""
 # A navigation replaces the context of scripts; the condition is then asked of the new one.
 _NAVIGATED = ("navigated", "context was destroyed", "Cannot find context", "Promise was collected")
 # The promise is fulfilled as soon as the expression is true, and with null when the time is over.  Each
 # change of the document, and each event that can change what no observer sees (values, focus, the
 # address), is a reason to look.
 _UNTIL = """new Promise((resolve, reject) => {
-    const events = ['input', 'change', 'focusin', 'focusout', 'hashchange', 'load', 'resize', 'message'];
+    const events = ['input', 'change', 'focusin', 'focusout', 'hashchange', 'load', 'resize', 'message',
+        'transitionend', 'animationend'];
     const end = (settle, value) => {
         observer.disconnect();
         events.forEach((each) => removeEventListener(each, look, true));
@@ -40,17 +43,17 @@ _UNTIL = """new Promise((resolve, reject) => {
     events.forEach((each) => addEventListener(each, look, true));
     look();
 })"""
-# The centre of an element, after it has been scrolled into view.
+# The centre of an element that is enabled and not covered, after it has been scrolled into view.
 _CENTRE = """((element) => {
-    if (!element) throw Error('no such element: ' + %(selector)s);
+    if (!element?.matches(':not(:disabled)')) return null;
     element.scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'});
     const {left, top, width, height} = element.getBoundingClientRect();
     const [x, y] = [left + width / 2, top + height / 2];
     const hit = document.elementFromPoint(x, y);
-    if (!hit || !(element.contains(hit) || hit.contains(element)))
-        throw Error(%(selector)s + ' is covered by ' + (hit ? hit.outerHTML.slice(0, 200) : 'nothing'));
-    return [x, y];
-})(document.querySelector(%(selector)s))"""
+    return hit && (element.contains(hit) || hit.contains(element)) ? [x, y] : null;
+})(%s)"""
+# Waits and acts in one step: the page may replace the element between two.
+_FOCUS = "((element) => element?.offsetParent && (element.focus(), true))(%s)"
 
 
 class PageError(Exception):
@@ -145,10 +148,12 @@ class AbstractPage(ABC):
     # What a user does.
 
     async def click(self, selector: str) -> None:
-        """Wait for an element that is not disabled, and click in its centre."""
-        quoted = json.dumps(selector)
-        await self.until(f"document.querySelector({quoted})?.matches(':not(:disabled)')")
-        await self.click_at(*await self.evaluate(_CENTRE % {"selector": quoted}))
+        """Wait for an element, and click in its centre; see :meth:`click_element`."""
+        await self.click_element(f"document.querySelector({json.dumps(selector)})")
+
+    async def click_element(self, expression: str) -> None:
+        """Wait until an element is enabled and nothing covers it, and click in its centre."""
+        await self.click_at(*await self.until(_CENTRE % expression))
 
     async def type(self, text: str) -> None:
         """Type into the element that has the focus; a line feed is the Enter key."""
@@ -156,10 +161,12 @@ class AbstractPage(ABC):
             await self.press("Enter" if character == "\n" else character)
 
     async def focus(self, selector: str) -> None:
+        """Wait until an element is visible, and give it the focus; see :meth:`focus_element`."""
+        await self.focus_element(f"document.querySelector({json.dumps(selector)})")
+
+    async def focus_element(self, expression: str) -> None:
         """Wait until an element is visible, and give it the focus."""
-        quoted = json.dumps(selector)
-        await self.until(f"document.querySelector({quoted})?.offsetParent")
-        await self.evaluate(f"document.querySelector({quoted}).focus()")
+        await self.until(_FOCUS % expression)
 
     async def insert(self, text: str) -> None:
         """Insert a text into the element that has the focus, as a paste does."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests import needs
 
+from .abstract_page import TEST_SECONDS
 from .chromium import Chromium
 from .deployment import WebDeployment
 from .layout import layout_faults
@@ -22,7 +23,7 @@ class WebTestCase(Steps):
     :ivar users: everybody whose page :meth:`user` has opened.
     """
 
-    timeout = 120
+    timeout = TEST_SECONDS
     skip = needs.chromium() or needs.page_vendor()
 
     async def setUp(self) -> None:

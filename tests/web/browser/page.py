@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 
 from .abstract_page import AbstractPage
 from .devtools import DevTools, DevToolsError, Message
@@ -154,11 +154,18 @@ class Page(AbstractPage):
         await self.call("Page.reload")
 
     async def click_at(self, x: float, y: float) -> None:
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            button = "none" if kind == "mouseMoved" else "left"
-            await self.call(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1
+        # All at once: while the test waits for an answer, the page could move what is to be clicked.
+        await gatherResults(
+            self.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=x,
+                y=y,
+                button="none" if kind == "mouseMoved" else "left",
+                clickCount=1,
             )
+            for kind in ("mouseMoved", "mousePressed", "mouseReleased")
+        )
 
     async def press(self, key: str) -> None:
         event = key_event(key)

@@ -39,13 +39,14 @@ class Steps(TestCase):
         """Record a line, and seek to it in the player, which shows the screen of that moment."""
         client = self.deployment.client
         spec = {"machine": "vm-1", "input": "none", "reason": "a <b>test</b>"}
+        # The page says so for ten seconds only, and the state of the recording may come later.
         await client.create(RECORDINGS, {"metadata": {"name": "seen"}, "spec": spec}, "default")
-        await self._recording_is("Recording")
         await user.until_page(r"recorded for \S+ \(input: none\)")
+        await self._recording_is("Recording")
         await user.echo("recorded")
         await client.patch(RECORDINGS, "seen", {"spec": {"ended": True}}, "default")
-        await self._recording_is("Closed")
         await user.until_page("not recorded any more")
+        await self._recording_is("Closed")
         await user.open("recordings/default/seen")
         await user.until_page("a <b>test</b>")
         await user.page.focus("input[placeholder='1:30 or 90']")
@@ -76,7 +77,7 @@ class Steps(TestCase):
         await user.until_terminal("200\n.*$")
         await user.open_commands()
         await user.page.press("l")
-        await user.page.until("location.hash.startsWith('#/machines')")
+        await user.page.until("/^#\\/machines($|\\?)/.test(location.hash)")
 
     async def cut_and_reload(self, user: User[Any]) -> None:
         """Lose the connection, and load the page again, while a machine prints."""

@@ -104,7 +104,6 @@ class ListTests(_Visits, FleetTestCase):
 class MachineTests(_Visits, WebTestCase):
     """Views of a machine with a shell."""
 
-    timeout = 170
     skip = needs.chromium() or needs.page_vendor() or needs.axe()
 
     async def test_views(self) -> None:

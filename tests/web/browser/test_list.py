@@ -271,8 +271,6 @@ class EmptyTests(FleetTestCase):
 class ManyTests(FleetTestCase):
     """Ten thousand machines."""
 
-    timeout = 170
-
     async def test_scroll(self) -> None:
         """
         Only the rows in sight are elements, wherever the user scrolls, and readers learn their numbers;

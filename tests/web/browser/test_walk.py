@@ -25,8 +25,6 @@ LARGEST_TRANSFER_BYTES = 700_000
 class WalkTests(WebTestCase):
     """A shell and two administrators, who log in with tokens."""
 
-    timeout = 170
-
     async def setUp(self) -> None:
         await super().setUp()
         await self.deployment.create_machine("vm-1", "shell")

@@ -110,11 +110,9 @@ class User(Generic[AnyPage]):
 
     async def focus_terminal(self) -> None:
         """Wait for the visible terminal and give it the focus."""
-        visible = (
-            "[...document.querySelectorAll('.xterm-helper-textarea')].find(e => e.offsetParent)"
+        await self.page.focus_element(
+            "[...document.querySelectorAll('.xterm-helper-textarea')].find((each) => each.offsetParent)"
         )
-        await self.page.until(visible)
-        await self.page.evaluate(f"{visible}.focus()")
 
     async def until_terminal_focus(self) -> None:
         """Wait until the page has given the focus to a terminal."""
@@ -158,18 +156,10 @@ class User(Generic[AnyPage]):
 
     async def click_text(self, selector: str, text: str) -> None:
         """Click on the first element with exactly this text or this label."""
-        mark = "data-tested"
-        find = f"""(() => {{
-            const label = (each) => each.getAttribute('aria-label') || each.innerText.trim();
-            const found = [...document.querySelectorAll({json.dumps(selector)})]
-                .find((each) => each.offsetParent && (each.innerText.trim() === {json.dumps(text)}
-                    || label(each) === {json.dumps(text)}));
-            document.querySelectorAll('[{mark}]').forEach((each) => each.removeAttribute('{mark}'));
-            found?.setAttribute('{mark}', '');
-            return !!found;
-        }})()"""
-        await self.page.until(find)
-        await self.page.click(f"[{mark}]")
+        await self.page.click_element(
+            f"""[...document.querySelectorAll({json.dumps(selector)})].find((each) => each.offsetParent &&
+                [each.innerText.trim(), each.getAttribute('aria-label')].includes({json.dumps(text)}))"""
+        )
 
     def faults(self) -> list[str]:
         """Return violations of the policy, exceptions and dialogs of the page."""
