@@ -11,7 +11,11 @@ from functools import cache
 from typing import Any, TextIO
 
 from hypothesis import HealthCheck, settings
+from twisted.trial import util
 from twisted.trial.unittest import SynchronousTestCase
+
+# The ``timeout`` of a test only ends one that hangs, also on a machine that does many other things.
+util.DEFAULT_TIMEOUT_DURATION = 600.0
 
 # A full collection visits the 300 000 objects of the test modules: by default a fifth of many packages' CPU time.
 gc.set_threshold(20_000, 10, 10)

@@ -16,8 +16,6 @@ from .shared import ENDS_WITH_PARENT
 class EndTests(TestCase):
     """What a killed process leaves."""
 
-    timeout = 60
-
     async def test_killed(self) -> None:
         """A program that ends with its parent ends also when the parent is killed."""
         child = shlex.join([*ENDS_WITH_PARENT, "sleep", "1000"])

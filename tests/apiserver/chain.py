@@ -150,7 +150,6 @@ class Poollet(Dispatcher):
 class ChainTestCase(TestCase):
     """An API server on a socket, a stand-in poollet, clients with certificates."""
 
-    timeout = 120
     address_types: Sequence[str] = kinds.ADDRESS_TYPES
     poollet_seconds = 5.0
     pools_named = True

@@ -20,8 +20,6 @@ RBAC = "rbac.authorization.k8s.io"
 class AttackTests(ChainTestCase):
     """Against an API server that is alone, with a poollet that lets everyone in."""
 
-    timeout = 120
-
     async def setUp(self) -> None:
         await super().setUp()
         self.stand_in, port = await self.poollet()

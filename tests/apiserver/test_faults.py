@@ -106,7 +106,6 @@ class FaultTests(APITestCase):
 class ConsoleFaultTests(ChainTestCase):
     """A console through a whole API server."""
 
-    timeout = 120
     pools_named = False
 
     async def setUp(self) -> None:

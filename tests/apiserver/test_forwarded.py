@@ -31,8 +31,6 @@ class ForwardedTests(ChainTestCase):
     records everything.
     """
 
-    timeout = 120
-
     async def setUp(self) -> None:
         await super().setUp()
         self.pool, self.port = await self.poollet()

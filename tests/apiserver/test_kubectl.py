@@ -66,7 +66,6 @@ class _Run(ProcessProtocol):
 class KubectlCase(ChainTestCase):
     """A user's first commands."""
 
-    timeout = 120
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

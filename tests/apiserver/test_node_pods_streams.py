@@ -97,7 +97,6 @@ class QueryTests(SynchronousTestCase):
 class KubeletCase(TestCase):
     """A server, and the kubelet of its one Node, which runs one Pod."""
 
-    timeout = 120
     containers: tuple[str, ...] = ("main",)
 
     async def setUp(self) -> None:

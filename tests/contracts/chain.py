@@ -69,7 +69,6 @@ class ChainCase(TestCase):
     :cvar resume_seconds: how long sessions wait for a machine that is off.
     """
 
-    timeout = 120
     resume_seconds = 60
     dialects: tuple[Dialect, ...] = ()
 

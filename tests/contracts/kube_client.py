@@ -37,8 +37,6 @@ def machine(name: str, pool: str = "pool-a", **metadata: Any) -> Object:
 class KubeClientContract:
     """Tests; ``self`` is a :class:`twisted.trial.unittest.TestCase`."""
 
-    timeout = 120
-
     async def make_client(self) -> IKubeClient:
         """A client of an empty cluster that may do everything; cleans up after itself."""
         raise NotImplementedError

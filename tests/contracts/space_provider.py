@@ -82,7 +82,7 @@ async def _started(self: Any, test: Case) -> None:
 class SpaceProviderContract:
     """Tests; ``self`` is a :class:`twisted.trial.unittest.TestCase` with a real reactor."""
 
-    timeout = 120
+    timeout = 600
     version = ""
     """Version of the provider's program, once known."""
 

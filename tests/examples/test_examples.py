@@ -38,8 +38,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 class ExamplesCase(TestCase):
     """``self.directory`` is private and short enough for UNIX sockets."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp(prefix="twisted-exec-test-")
         self.addCleanup(shutil.rmtree, self.directory, True)
@@ -77,8 +75,6 @@ class EchoRuntimeTests(ExamplesCase):
 
 class ExpectTests(ConsolesCase):
     """``expect_console.py``"""
-
-    timeout = 120
 
     async def test_talks_to_a_machine(self) -> None:
         """The program presses Enter until the prompt appears, types a command and prints the answer."""

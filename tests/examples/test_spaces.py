@@ -16,8 +16,6 @@ from twisted_exec.api import kinds
 class FollowSpacesTests(HubTestCase):
     """``follow_spaces.py``"""
 
-    timeout = 120
-
     async def test_follows(self) -> None:
         """The log names Spaces and machines as they appear and disappear, across a rotation."""
         # Both are good throughout: the watch of machines may start with either.

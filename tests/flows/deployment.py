@@ -273,7 +273,7 @@ class Deployment:
         await self.client.create(self.dialect.workload, made, namespace="default")
         return await self.machine_in_state(name, "Running")
 
-    async def machine_in_state(self, name: str, state: str, *, seconds: float = 100) -> Object:
+    async def machine_in_state(self, name: str, state: str, *, seconds: float = 300) -> Object:
         """Fires with the Machine once the API server shows it in that state."""
         resource, deadline = self.dialect.workload, reactor.seconds() + seconds
         while True:

@@ -89,7 +89,7 @@ class Program(ProcessProtocol):
         return f"{' '.join(self.argv)}\n{what}\n{self.output.decode(errors='replace')[-6000:]}"
 
     def until(
-        self, pattern: bytes, *, start: int = 0, seconds: float = 100
+        self, pattern: bytes, *, start: int = 0, seconds: float = 300
     ) -> Deferred[re.Match[bytes]]:
         """
         Wait for output.

@@ -31,7 +31,6 @@ TOKEN = "/api/v1/namespaces/default/serviceaccounts/robot/token"
 class ServiceAccountTests(TestCase):
     """``exec-standalone`` with its initial objects, and kubectl."""
 
-    timeout = 120
     skip = needs.kubectl()
 
     async def setUp(self) -> None:
@@ -97,8 +96,6 @@ class ServiceAccountTests(TestCase):
 
 class BootstrapTests(TestCase):
     """API server and runtime as processes, and a poollet without a certificate."""
-
-    timeout = 120
 
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())

@@ -23,8 +23,6 @@ with open(os.environ["SEEN"], "w") as file:
 class ForkTests(TestCase):
     """A fork beside a real start of the same console script."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = Path(self.mktemp()).resolve()
         self.directory.mkdir(parents=True)

@@ -56,7 +56,6 @@ class MachinesCase(TestCase):
     """A runtime as a program, and a client for it."""
 
     skip = needs.qemu()
-    timeout = 120
 
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp(prefix="twisted-exec-test-")
@@ -205,8 +204,6 @@ class KeptTests(MachinesCase):
 
 class ChainTests(MachinesCase):
     """The same through the API."""
-
-    timeout = 170
 
     async def setUp(self) -> None:  # type: ignore[override]
         super().setUp()

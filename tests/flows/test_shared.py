@@ -41,8 +41,6 @@ class OneTests(TestCase):
 class SharedTests(TestCase):
     """One deployment of this process."""
 
-    timeout = 180
-
     async def take(self) -> Shared:
         found = await shared.take(self.mktemp())
         self.addCleanup(self.end, found)

@@ -45,7 +45,6 @@ Change = Mapping[str, str | None]
 class StartCase(TestCase):
     """Starts programs that should refuse."""
 
-    timeout = 170
     pki: PKI
 
     def setUp(self) -> None:

@@ -49,8 +49,6 @@ class WithLogs:
 class RPCCase(TestCase):
     """A server on a UNIX socket in a private directory."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.directory)

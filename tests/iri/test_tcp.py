@@ -28,8 +28,6 @@ from .doubles import ScriptedRuntime
 class TCPCase(TestCase):
     """A server on a free loopback port, with certificates."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.directory)

@@ -109,8 +109,6 @@ class Consoles(Dispatcher):
 class ConsolesCase(TestCase):
     """Serves ``self.consoles``; ``self.config`` points to it."""
 
-    timeout = 120
-
     def setUp(self) -> Any:
         self.consoles = Consoles()
         self.site = Site(self.consoles, reactor)  # type: ignore[arg-type]

@@ -75,8 +75,6 @@ def status(request: Request, code: int, **more: Any) -> dict[str, Any]:
 class ClientTestCase(TestCase):
     """A :class:`KubeClient` that talks to a :class:`Scripted` server."""
 
-    timeout = 120
-
     async def setUp(self) -> None:
         self.server = Scripted()
         self.port: IListeningPort = await TCP4ServerEndpoint(
@@ -754,8 +752,6 @@ def endless(first: bytes, part: bytes) -> type[Protocol]:
 
 class GarbageServerTests(TestCase):
     """A server that does not speak HTTP."""
-
-    timeout = 120
 
     async def test_not_http(self) -> None:
         """An answer that is not HTTP is a 502."""

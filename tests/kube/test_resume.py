@@ -47,8 +47,6 @@ RECORDING = OpenRecording("masked", "ada")
 class ResumeCase(TestCase):
     """A console whose sessions can be resumed, at ``self.config``."""
 
-    timeout = 60
-
     async def setUp(self) -> None:
         self.server = ResumableConsole(reactor)
         port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(self.server)

@@ -33,8 +33,6 @@ UPGRADE = [(b"Connection", b"Upgrade"), (b"Upgrade", b"SPDY/3.1")]
 class ServerCase(TestCase):
     """A node server for one Node, where the root's API server may do everything, and jane nothing."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         directory = Path(self.mktemp())
         directory.mkdir(parents=True)

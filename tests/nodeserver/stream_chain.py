@@ -131,7 +131,6 @@ class ChainTestCase(TestCase):
     :ivar root_pod: as it is in the root.
     """
 
-    timeout = 120
     connect_seconds = CONNECT_SECONDS
     requires_reason = False
 

@@ -111,8 +111,6 @@ class Lines(Factory):
 class PoolletCase(TestCase):
     """A poollet of ``pool-a`` with one machine ``lab/vm``, which jane may open."""
 
-    timeout = 120
-
     async def setUp(self) -> None:
         self.directory = Path(tempfile.mkdtemp(dir=self.mktemp_directory()))
         self.cluster = MemoryCluster()

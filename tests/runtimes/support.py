@@ -86,8 +86,6 @@ def no_descriptors() -> Iterator[None]:
 class RuntimeCase(TestCase):
     """A private directory, processes that are looked for afterwards."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.directory)

@@ -27,8 +27,6 @@ from twisted_exec.wire.stream_options import CONSOLE
 class MachinesTests(KeptCase):
     """Machines that another runtime continues."""
 
-    timeout = 30
-
     async def hand_over(self, first: Any, **options: Any) -> Any:
         """Suspend a runtime, and return the one that continues its machines."""
         handed = MachinesHandOver(first)

@@ -230,8 +230,6 @@ class WholeTests(HostCase):
 class ResumeCase(HostCase):
     """A console whose connection is lost."""
 
-    timeout = 30
-
     async def start(self, *classes: dict[str, Any], **options: Any) -> None:
         """Start a runtime, and a client of it."""
         self.records = io.StringIO()

@@ -38,8 +38,6 @@ HALVES = ((b"o", b"ne"), (b"t", b"wo"), (b"t", b"hree"), (b"f", b"our"))
 class HandOverTests(HostCase):
     """A runtime with a shell."""
 
-    timeout = 60
-
     async def shell(self, host: RuntimeHost, uid: str = "") -> tuple[str, User]:
         """Create a machine, and open its console by an ordinary stream."""
         client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]

@@ -25,8 +25,6 @@ from twisted_exec.wire.stream_options import CONSOLE
 class RebootCase(ResumeCase):
     """A machine with a user of our client, and one of a stock client."""
 
-    timeout = 60
-
     async def open(
         self, session: str, resume: str = MARKS, user: str = "ann", options: Any = CONSOLE
     ) -> User:

@@ -339,8 +339,6 @@ class KilledTests(RuntimeCase):
 class LoadTests(RuntimeCase):
     """Everything at once."""
 
-    timeout = 120
-
     async def test_ptys_under_rpc_load(self) -> None:
         """200 ptys are spawned while many calls are under way: nothing hangs, all comes back."""
         runtime = await self.make_runtime({**SHELL, "quantity": 500})

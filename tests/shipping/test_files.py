@@ -22,8 +22,6 @@ _VM = Labels("vm-1", "lab", "b35cbd52")
 class FilesTests(TestCase):
     """One directory."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = os.path.abspath(self.mktemp())
 

@@ -180,8 +180,6 @@ class PartsTests(SynchronousTestCase):
 class ServiceTests(TestCase):
     """All parts in this process."""
 
-    timeout = 120
-
     def make(self, **options: Any) -> Standalone:
         directory = tempfile.mkdtemp(prefix="twisted-exec-test-")
         self.addCleanup(shutil.rmtree, directory, True)

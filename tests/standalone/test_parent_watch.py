@@ -32,8 +32,6 @@ class Stopped:
 class StopWithParentTests(TestCase):
     """Tests for :func:`stop_with_parent`."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.ours, self.theirs = os.pipe()
         self.addCleanup(os.close, self.ours)

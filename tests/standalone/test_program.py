@@ -40,8 +40,6 @@ MACHINES = IRONCORE.workload
 class StandaloneCase(TestCase):
     """Programs share a state directory in ``self.directory``."""
 
-    timeout = 180
-
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp(prefix="twisted-exec-test-")
         self.addCleanup(shutil.rmtree, self.directory, True)

@@ -27,8 +27,6 @@ reactor: Any = _reactor
 class RenewalTests(TestCase):
     """In this process, with a clock that is late at first."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp(prefix="twisted-exec-test-")
         self.addCleanup(shutil.rmtree, self.directory, True)

@@ -270,7 +270,6 @@ class _Outbound(Protocol):
 class EtcdCase(TestCase):
     """Stores over etcds, which end with the test."""
 
-    timeout = 120
     remembered = 20
     remembered_bytes = 20_000
     limits = NO_LIMITS

@@ -300,8 +300,6 @@ class _Victim(protocol.ProcessProtocol):
 class KillTests(SQLiteStores, TestCase):
     """Losing the process loses nothing that was acknowledged."""
 
-    timeout = 120
-
     async def test_kill(self) -> None:
         """A process killed while writing leaves every acknowledged object."""
         self.path = os.path.abspath(self.mktemp())

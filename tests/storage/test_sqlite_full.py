@@ -216,8 +216,6 @@ print(reserve.problem(error) or "full")
 class SmallDiskTests(TestCase):
     """A disk that is really full."""
 
-    timeout = 120
-
     async def on_disk(self, size: str, program: str, *arguments: str) -> str:
         """Return the output of a program, whose first argument is a directory on a disk of some size."""
         directory = os.path.abspath(self.mktemp())

@@ -33,8 +33,6 @@ def pki() -> tuple[bytes, bytes, bytes]:
 class PlacesTestCase(TestCase):
     """A test on real sockets; it closes what it opened."""
 
-    timeout = 120
-
     async def listen(self, kind: str, factory: IProtocolFactory) -> IStreamClientEndpoint:
         """Listen; the endpoint connects there, as our programs do."""
         tls = self.server_tls() if kind == "tls" else None

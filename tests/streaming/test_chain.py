@@ -131,7 +131,6 @@ def _of_requests() -> list[object]:
 class ChainTests(PlacesTestCase):
     """A user's session through a chain of servers."""
 
-    timeout = 120
     protocols: Sequence[str] = ATTEMPTS
     make_machine: Callable[[], Machine] = Machine
 

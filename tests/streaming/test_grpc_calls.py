@@ -39,8 +39,6 @@ class _Server(grpc.GenericRpcHandler):
 class CallsCase(TestCase):
     """A server in this process, and a link to it."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.handler = _Server()
         server = grpc.server(ThreadPoolExecutor(4), handlers=[self.handler])

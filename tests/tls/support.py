@@ -164,8 +164,6 @@ class Recorders(Factory):
 class LoopbackCase(TestCase):
     """Real sockets on loopback, all closed in the end."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = self.mktemp()
         os.makedirs(self.directory)

@@ -71,8 +71,6 @@ class PrintTests(SynchronousTestCase):
 class ShellCase(TestCase):
     """A directory with our programs, and a kubeconfig."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = os.path.abspath(self.mktemp())
         os.makedirs(self.directory)

@@ -56,8 +56,6 @@ async def examined(test: TestCase, *words: str) -> tuple[int, Results]:
 class DemoTests(TestCase):
     """Against all programs of ``exec-standalone`` in this process."""
 
-    timeout = 120
-
     async def setUp(self) -> None:
         directory = tempfile.mkdtemp(prefix="twisted-exec-test-")
         self.addCleanup(shutil.rmtree, directory, True)
@@ -250,8 +248,6 @@ class Kubernetes(Dispatcher):
 
 class AggregatedTests(TestCase):
     """A Kubernetes whose aggregated API server of machines is down."""
-
-    timeout = 120
 
     async def failure(self, service: kinds.Object | None) -> tuple[str, str]:
         """Return message and remedy of the failed discovery."""

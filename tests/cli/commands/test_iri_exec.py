@@ -151,8 +151,6 @@ class OpenTests(ExecCase):
 class ProcessTests(ExecCase):
     """The program as a process, on a terminal and on pipes."""
 
-    timeout = 120
-
     def spawn(self, machine_id: str, **how: Any) -> ConsoleProcess:
         program = ConsoleProcess()
         argv = [sys.executable, "-c", COMMAND, "iri", "exec", machine_id, "--address", self.target]

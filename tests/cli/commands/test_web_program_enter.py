@@ -16,8 +16,6 @@ from twisted_exec.cli.commands.web_program import Enter
 class EnterTests(TestCase):
     """Tests for :class:`Enter`."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.pressed: Deferred[None] = Deferred()
         for number in (signal.SIGTTIN, signal.SIGCONT):

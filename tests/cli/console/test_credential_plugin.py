@@ -57,8 +57,6 @@ class PluginCase(TerminalCase):
 class AskPluginTests(TestCase):
     """Tests for :func:`run_plugin_in_terminal`."""
 
-    timeout = 120
-
     async def test_both_are_interrupted(self) -> None:
         """Ctrl-C takes precedence over an error of the plugin: the session ends by SIGINT."""
         self.addCleanup(signal.signal, signal.SIGCHLD, signal.getsignal(signal.SIGCHLD))

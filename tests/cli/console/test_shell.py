@@ -111,8 +111,6 @@ COMMANDS: list[tuple[str, int, bytes]] = [
 class ShellTests(TestCase):
     """Commands in real shells."""
 
-    timeout = 120
-
     @inlineCallbacks
     def check(self, shell: str) -> Any:
         checks = []

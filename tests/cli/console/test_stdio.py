@@ -18,8 +18,6 @@ from twisted_exec.cli.console.terminal import TerminalInput, TerminalOutput
 class InputTests(TestCase):
     """Tests for :class:`TerminalInput`."""
 
-    timeout = 120
-
     def read_all(self, fd: int) -> Deferred[bytes]:
         got: list[bytes] = []
         whole: Deferred[bytes] = Deferred()
@@ -63,8 +61,6 @@ class InputTests(TestCase):
 
 class OutputTests(TestCase):
     """Tests for :class:`TerminalOutput`."""
-
-    timeout = 120
 
     def output(self, fd: int) -> tuple[TerminalOutput, Deferred[OSError | None]]:
         lost: Deferred[OSError | None] = Deferred()

@@ -76,8 +76,6 @@ async def let_brokers_in(target: Deployment) -> None:
 class BrokerTests(TestCase):
     """Cluster A, a broker and cluster B."""
 
-    timeout = 240
-
     async def setUp(self) -> None:
         self.b = Deployment(self.mktemp())
         self.a = Front(self.mktemp(), self.b)

@@ -38,7 +38,6 @@ def read(name: str) -> Any:
 class ConsolesTests(TestCase):
     """Two shells, only one of which is exposed as a Pod of the root."""
 
-    timeout = 120
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

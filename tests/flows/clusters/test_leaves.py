@@ -37,7 +37,6 @@ ECHO = ["sh", "-c", 'while read -r line; do echo "<$line>"; done']
 class LeafTestCase(TestCase):
     """Root, node server, leaf, kubelet, and one Pod."""
 
-    timeout = 120
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -22,7 +22,6 @@ FIRST, NEXT = "before-the-rotation", "behind-the-rotation"
 class SpaceKubeconfigTests(HubTestCase):
     """The oldest kubectl and the newest."""
 
-    timeout = 120
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

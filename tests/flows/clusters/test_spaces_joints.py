@@ -135,8 +135,6 @@ class SpaceFront(Front):
 class BrokerTests(TestCase):
     """Cluster A, a broker configured with a Space's name, and cluster B."""
 
-    timeout = 240
-
     async def setUp(self) -> None:
         self.b = Deployment(self.mktemp())
         self.a = SpaceFront(self.mktemp(), self.b)

@@ -39,7 +39,6 @@ def tutorial(name: str) -> Any:
 class SyncedTests(TestCase):
     """A root and a leaf, a node of the leaf, and a node server that syncs Pods."""
 
-    timeout = 120
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

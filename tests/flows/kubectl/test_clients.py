@@ -27,7 +27,6 @@ REQUIRED = (
 class ClientsTests(TestCase):
     """The clients themselves."""
 
-    timeout = 600
     skip = needs.kubectl() or needs.javascript()
 
     async def test_matrix(self) -> None:

@@ -82,7 +82,6 @@ class KubeconfigCase(TestCase):
 class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
     """For one kubeconfig, every client is the same user to the server."""
 
-    timeout = 300
     skip = needs.kubectl()
 
     async def setUp(self) -> None:  # type: ignore[override]
@@ -311,8 +310,6 @@ class SameAsKubectlTests(KubeconfigCase, chain.ChainTestCase):
 
 class WholeWayTests(KubeconfigCase):
     """The chain, with a poollet and a user that authenticate by plugins through proxies."""
-
-    timeout = 180
 
     async def test_console(self) -> None:
         """

@@ -27,7 +27,6 @@ ADDRESS = "127.0.0.1"
 class PodsTestCase(TestCase):
     """A shell that is a Pod, and three kubectls of this machine."""
 
-    timeout = 400
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

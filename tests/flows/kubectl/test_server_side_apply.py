@@ -34,7 +34,6 @@ def machine(name: str, labels: dict[str, str], power: str = "Off") -> bytes:
 class ApplyTests(TestCase):
     """Typical uses of ``kubectl apply --server-side``."""
 
-    timeout = 240
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -88,8 +88,6 @@ async def until(condition: Callable[[], object]) -> None:
 class KubectlTestCase(TestCase):
     """A server with one Pod, and every kubectl of this machine."""
 
-    timeout = 180
-
     async def setUp(self) -> None:
         self.kubectls = kubectls.found()
         assert "kubectl.1.27" in self.kubectls, "SPDY cannot be tried without an old kubectl"

@@ -24,7 +24,6 @@ class TranslationTests(TestCase):
     """A server that supports SPDY and WebSockets up to version 4, as Go's does."""
 
     skip = needs.kubectl()
-    timeout = 240
     ends: dict[str, Any] = {}
     asked: dict[str, list[bytes]] = {
         "SPDY/3.1": [b"SPDY/3.1"],

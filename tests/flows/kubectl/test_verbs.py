@@ -191,7 +191,6 @@ async def minor_of(path: str) -> int:
 class VerbTests(TestCase):
     """The table ``verbs.yaml``."""
 
-    timeout = 400
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -37,11 +37,11 @@ class User:
         head = request_head(self.config, path, b"stdin=true&stdout=true&tty=true", "test")
         self.lost: Deferred[str] = Deferred()
         self.stream: ConsoleClient = await connect(
-            endpoint(self.config, reactor, timeout_seconds=10),
+            endpoint(self.config, reactor, timeout_seconds=60),
             head,
             self,
             clock=reactor,
-            timeout_seconds=10,
+            timeout_seconds=60,
             protocols=[V5],
             resume=resume,
         )

@@ -23,8 +23,6 @@ SESSIONS = kinds.CONSOLESESSIONS.resource
 class AbsentUserTests(TestCase):
     """A shell, and a user whose connections are lost."""
 
-    timeout = 100
-
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
         self.addCleanup(self.deployment.stop)

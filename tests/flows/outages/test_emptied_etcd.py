@@ -25,7 +25,6 @@ from .replicated import REPLICAS, Replica, Replicas
 class EmptiedTests(TestCase):
     """Two API servers, and an operator who empties their etcd."""
 
-    timeout = 170
     skip = needs.etcd()
     program = "etcd"
 

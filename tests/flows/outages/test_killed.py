@@ -24,8 +24,6 @@ LANES = 6
 class KilledTests(TestCase):
     """One of three programs is killed."""
 
-    timeout = 170
-
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
         self.addCleanup(self.deployment.stop)

@@ -23,7 +23,6 @@ LINES = 3000
 class RejoinedTests(PodsTestCase):
     """The poollet is lost, at work, while a kubectl of each protocol is attached."""
 
-    timeout = 300
     skip = needs.kubectl()
 
     def some(self) -> list[str]:

@@ -38,7 +38,6 @@ DRAIN_SECONDS = 3
 class ReplicasTestCase(TestCase):
     """etcd, two API servers, a poollet and a runtime, with a shell called ``sh``."""
 
-    timeout = 170
     skip = needs.etcd() or needs.kubectl()
     options: tuple[str, ...] = ()
 

@@ -30,7 +30,6 @@ MACHINES, SESSIONS = kinds.MACHINES.resource, kinds.CONSOLESESSIONS.resource
 class RestartedCase(TestCase):
     """A shell behind three programs, and a user of our client."""
 
-    timeout = 170
     runtime_options: tuple[str, ...] = ()
 
     async def setUp(self) -> None:
@@ -212,7 +211,6 @@ class OffTests(RestartedCase):
 class StockTests(PodsTestCase):
     """A stock kubectl."""
 
-    timeout = 170
     skip = needs.kubectl()
 
     async def test_stays(self) -> None:

@@ -35,7 +35,6 @@ MACHINES = kinds.MACHINES.resource
 class ResumeTestCase(TestCase):
     """A busy machine behind three programs, and a user who types all the time."""
 
-    timeout = 170
     runtime_options: tuple[str, ...] = ()
 
     async def setUp(self) -> None:
@@ -78,8 +77,6 @@ class ResumeTestCase(TestCase):
 
 class QueryTests(TestCase):
     """The machine asks the terminal for something in each line."""
-
-    timeout = 170
 
     async def test_positions(self) -> None:
         """

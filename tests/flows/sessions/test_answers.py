@@ -63,8 +63,6 @@ TOKEN_SECONDS = 90
 class AnswersCase(ChainTestCase):
     """Compares the API server's response with the output of ``kubectl-console``."""
 
-    timeout = 240
-
     def config(self, *, certificate: bytes = b"", key: bytes = b"", token: str = "") -> str:
         """Write a kubeconfig with these credentials, or with none, and return its path."""
         user: dict[str, str] = {"token": token} if token else {}

@@ -26,7 +26,6 @@ TELNET_BREAK = b"\xff\xf3"
 class ConsoleServerTests(TestCase):
     """One runtime with lines of two console servers."""
 
-    timeout = 240
     skip = needs.kubectl() or needs.ser2net() or needs.conserver()
 
     async def setUp(self) -> None:

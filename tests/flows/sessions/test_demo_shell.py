@@ -84,8 +84,6 @@ class Sink(Protocol):
 class DemoShellTests(TestCase):
     """One pty machine and its viewers."""
 
-    timeout = 180
-
     async def setUp(self) -> None:
         self.deployment = await shared.deployment(self)
         await self.deployment.create_machine("sh", "shell")

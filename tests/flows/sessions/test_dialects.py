@@ -103,7 +103,6 @@ class SeveralTests(ChainCase):
 class ProgramsTests(TestCase):
     """API server, runtime, and poollets of two dialects, with kubectl."""
 
-    timeout = 180
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -68,8 +68,6 @@ def frame(opcode: int, payload: bytes, *, first: int = 0x80, masked: bool = True
 class HostileTests(TestCase):
     """All three programs, one shell and a legitimate user."""
 
-    timeout = 170
-
     async def setUp(self) -> None:
         self.deployment = await shared.deployment(self)
         await self.deployment.create_machine("sh", "shell")

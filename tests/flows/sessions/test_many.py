@@ -38,8 +38,6 @@ MACHINE = kinds.MACHINES.resource
 class ManyPtysTests(TestCase):
     """The runtime alone, under load."""
 
-    timeout = 180
-
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
         self.addCleanup(self.deployment.stop)
@@ -111,8 +109,6 @@ def running(machine: pb.Machine) -> bool:
 
 class ManySessionsTests(TestCase):
     """Sessions through all three processes."""
-
-    timeout = 600
 
     async def setUp(self) -> None:
         self.deployment = Deployment(self.mktemp())
@@ -234,7 +230,6 @@ class ManyLogsTests(TestCase):
     """One kubectl that follows the logs of many machines."""
 
     skip = needs.kubectl()
-    timeout = 600
 
     async def test_logs_by_label(self) -> None:
         """

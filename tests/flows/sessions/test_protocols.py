@@ -25,8 +25,6 @@ from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 class ProtocolTests(TestCase):
     """The hops between client and machine relay every protocol."""
 
-    timeout = 180
-
     async def setUp(self) -> None:
         self.deployment = await shared.deployment(self)
         await self.deployment.create_machine("sh", "shell")

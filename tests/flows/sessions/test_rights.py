@@ -19,8 +19,6 @@ from . import rights
 class RightsTests(TestCase):
     """Verbs, roles and clients."""
 
-    timeout = 400
-
     async def start(self, verbs: str) -> Deployment:
         """Start programs whose verbs are compatible or strict."""
         deployment = Deployment(self.mktemp())

@@ -45,7 +45,6 @@ class Port(Protocol):
 class SessionsTests(TestCase):
     """Two machines, a shell and a line of a console server; every user is an administrator."""
 
-    timeout = 180
     skip = needs.kubectl()
 
     async def setUp(self) -> None:

@@ -39,7 +39,6 @@ class ReplaceableDeployment(CabledDeployment):
 class HandOverTestCase(ResumeTestCase):
     """A user of ours and a stock kubectl at work."""
 
-    timeout = 300
     skip = needs.kubectl()
 
     def make_deployment(self) -> ReplaceableDeployment:

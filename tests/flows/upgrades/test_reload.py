@@ -56,8 +56,6 @@ LOOPBACK = ["localhost", "127.0.0.1"]
 class ReloadCase(TestCase):
     """Three programs whose files change."""
 
-    timeout = 170
-
     async def setUp(self) -> None:
         self.deployment = self.make_deployment()
         self.addCleanup(self.deployment.stop)

@@ -43,7 +43,6 @@ class PatientDeployment(CabledDeployment):
 class ReplacedCase(TestCase):
     """A busy machine for our client, and a shell for stock kubectls."""
 
-    timeout = 400
     skip = needs.kubectl()
     linger = "3600"
 

@@ -23,7 +23,6 @@ NOTICE = rb"\[twisted-exec: [^\r\n]*\]"
 class UpgradedTests(TestCase):
     """Our client and a stock kubectl of each protocol type all the time."""
 
-    timeout = 400
     skip = needs.kubectl() or needs.qemu()
 
     async def setUp(self) -> None:

@@ -80,8 +80,6 @@ class Plain(Protocol):
 class TLSTests(TestCase):
     """Server verification and client certificates."""
 
-    timeout = 120
-
     async def setUp(self) -> None:
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()

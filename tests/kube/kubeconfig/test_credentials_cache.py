@@ -26,8 +26,6 @@ EXPIRY = datetime(2030, 1, 1, tzinfo=UTC)
 class CredentialsCase(TestCase):
     """Builds plugin scripts, each in its own directory."""
 
-    timeout = 120
-
     def script(self, body: str) -> PluginScript:
         return PluginScript(Path(self.mktemp()), body)
 

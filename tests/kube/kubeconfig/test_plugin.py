@@ -34,8 +34,6 @@ CONFIG = ClientConfig("https://api:6443/prefix")
 class RunTests(TestCase):
     """Tests for :func:`run_plugin`."""
 
-    timeout = 120
-
     def script(self, body: str) -> PluginScript:
         return PluginScript(Path(self.mktemp()), body)
 

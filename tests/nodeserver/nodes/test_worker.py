@@ -34,8 +34,6 @@ NOBODY = "127.0.0.9"
 class KeptTests(TestCase):
     """One replica that leads, and one Node."""
 
-    timeout = 180
-
     async def setUp(self) -> None:
         self.clusters = await Clusters.start()
         self.addCleanup(self.clusters.stop)

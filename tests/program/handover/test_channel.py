@@ -20,8 +20,6 @@ from twisted_exec.program.handover.channel import HandoverChannel, receive
 class ReceiveTests(TestCase):
     """Tests for :func:`receive`."""
 
-    timeout = 30
-
     def setUp(self) -> None:
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.addCleanup(self.ours.close)

@@ -95,8 +95,6 @@ class ServiceState(Program):
 class HandOverCase(TestCase):
     """A program in a directory of its own."""
 
-    timeout = 170
-
     def setUp(self) -> None:
         # Paths of sockets are short; a test's own directory may not be.
         holder = tempfile.TemporaryDirectory(prefix="handed-")

@@ -30,8 +30,6 @@ class _Process:
 class LingeringTests(TestCase):
     """Tests for :class:`Lingering`."""
 
-    timeout = 10
-
     def processes(self, number: int) -> list[_Process]:
         processes = [_Process() for _ in range(number)]
         for each in processes:

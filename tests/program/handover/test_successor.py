@@ -24,8 +24,6 @@ TIMES = 50
 class ProcessCase(TestCase):
     """Processes that end with the test."""
 
-    timeout = 60
-
     async def first(self) -> Process:
         process = Process()
         self.addCleanup(self.settle)

@@ -72,8 +72,6 @@ class Bare:
 class KeeperCase(TestCase):
     """A directory with a keeper, which has ended after the test."""
 
-    timeout = 60
-
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.directory)

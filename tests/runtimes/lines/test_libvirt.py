@@ -219,7 +219,6 @@ class DomainCase(RuntimeCase):
     """Domains of a libvirt of this process."""
 
     skip = needs.libvirt()
-    timeout = 120
 
     async def setUp(self) -> None:  # type: ignore[override]
         super().setUp()

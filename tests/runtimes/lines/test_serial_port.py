@@ -69,8 +69,6 @@ class Device:
 class DeviceCase(TestCase):
     """A device, and a directory for lock files."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.directory)

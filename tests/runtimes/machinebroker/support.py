@@ -139,8 +139,6 @@ class Target:
 class BrokerCase(TestCase):
     """Brokers of one target."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.target = Target()
         self.started = False

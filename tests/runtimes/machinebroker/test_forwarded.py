@@ -18,8 +18,6 @@ OTHERS = (*NAMES[:-3], *IMPERSONATING)
 class ForwardedTests(HostCase):
     """A poollet that lets through what it should not, and a target whose poollet writes all down."""
 
-    timeout = 120
-
     async def test_every_spelling(self) -> None:
         """It is dropped, or the request is refused; the target hears of jane of this cluster only."""
         host = await self.ready()

@@ -32,11 +32,14 @@ from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
+from twisted_exec.runtimes.machinebroker import streams
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
 from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.wire.control_messages import TerminalSize
 
+PATIENCE_SECONDS = 60.0
+"""How long each hop waits for the next one: all of them share this process, and its turns."""
 MACHINES, CLASSES = kinds.MACHINES.resource, kinds.MACHINECLASSES.resource
 NAMESPACE = "default"
 
@@ -55,7 +58,7 @@ class Cluster:
 
     async def start(self) -> None:
         """All three; fires when the pool is registered."""
-        settings = APIServerSettings(**apiserver_settings())
+        settings = APIServerSettings(**apiserver_settings(poollet_seconds=PATIENCE_SECONDS))
         self.server = APIServer(settings, MemoryStorage(), self.audit, reactor)
         await self._begin(self.server)
         self.client = self._client("user-admin")
@@ -141,9 +144,8 @@ class Cluster:
 class NestedTests(TestCase):
     """A user of cluster A, three brokers, a shell of cluster D."""
 
-    timeout = 120
-
     async def setUp(self) -> None:
+        self.patch(streams, "ANSWER_SECONDS", PATIENCE_SECONDS)
         directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, directory)
         self.clusters: list[Cluster] = []

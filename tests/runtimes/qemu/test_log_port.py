@@ -16,8 +16,6 @@ from twisted_exec.runtimes.qemu.serial import LogWatcher
 class LogWatcherTests(TestCase):
     """Tests for :class:`LogWatcher`."""
 
-    timeout = 60
-
     def setUp(self) -> None:
         self.path, self.watcher = self.mktemp(), LogWatcher(_reactor)
         with open(self.path, "wb"):

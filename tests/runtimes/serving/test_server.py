@@ -611,8 +611,6 @@ class PathTests(SynchronousTestCase):
 class LeakTests(StreamCase):
     """1 000 sessions."""
 
-    timeout = 120
-
     async def test_thousand(self) -> None:
         """Opened and ended from every side, they leave no descriptor and no object."""
         server = await self.serve()

@@ -21,8 +21,6 @@ class KcpContractTests(SpaceProviderContract, TestCase):
 class SlowKcpTests(TestCase):
     """Contract cases with killed managers, on a kcp that deletes as slowly as a real kcp."""
 
-    timeout = 120
-
     async def passes(self, name: str) -> None:
         """Run one case of the contract."""
         case = KcpContractTests(name)
@@ -50,8 +48,6 @@ class SlowKcpTests(TestCase):
 
 class WorldTests(TestCase):
     """Properties of the fake kcp that the contract relies on."""
-
-    timeout = 120
 
     async def test_to_look_is_no_step(self) -> None:
         """Reads do not count as steps, so waiting for a slow kcp adds none."""

@@ -48,8 +48,6 @@ ACCOUNT = account_name("lab")
 class KcpTestCase(TestCase):
     """A fake kcp and an adaptor for it."""
 
-    timeout = 120
-
     async def setUp(self) -> None:
         self.world = PlayedWorld()
         self.kcp = self.world.kcp

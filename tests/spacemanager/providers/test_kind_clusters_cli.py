@@ -20,8 +20,6 @@ reactor: Any = _reactor
 class KindCliTests(TestCase):
     """Tests for :class:`KindCli`, with one-line shell scripts as the program."""
 
-    timeout = 120
-
     def setUp(self) -> None:
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()

@@ -47,8 +47,6 @@ MINE = "space-1"
 class KindTestCase(TestCase):
     """A fake kind and an adaptor for it."""
 
-    timeout = 120
-
     async def setUp(self) -> None:
         self.world = KindWorld(self.mktemp())
         await self.world.start()

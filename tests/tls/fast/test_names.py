@@ -72,8 +72,6 @@ def opened_without(name: str, library: str) -> tuple[str, list[str]]:
 class MissingTests(SynchronousTestCase):
     """Programs run without a name of a library, and say so."""
 
-    timeout = 300
-
     def test_each(self) -> None:
         """Without any one of the names consoles open over TLS, and one warning names it and the remedy."""
         without = sorted({(each.name, each.library) for each in NAMES})

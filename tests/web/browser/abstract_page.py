@@ -15,8 +15,6 @@ reactor: Any = _reactor
 
 SECONDS = 120
 """How long a test waits for a condition, which only tells a busy machine from a page that hangs."""
-TEST_SECONDS = 600
-"""The ``timeout`` of a test with many of these waits, for the same purpose."""
 # A navigation replaces the context of scripts; the condition is then asked of the new one.
 _NAVIGATED = ("navigated", "context was destroyed", "Cannot find context", "Promise was collected")
 # The promise is fulfilled as soon as the expression is true, and with null when the time is over.  Each

@@ -8,7 +8,6 @@ from typing import Any
 
 from tests import needs
 
-from .abstract_page import TEST_SECONDS
 from .chromium import Chromium
 from .deployment import WebDeployment
 from .layout import layout_faults
@@ -23,7 +22,6 @@ class WebTestCase(Steps):
     :ivar users: everybody whose page :meth:`user` has opened.
     """
 
-    timeout = TEST_SECONDS
     skip = needs.chromium() or needs.page_vendor()
 
     async def setUp(self) -> None:

@@ -15,7 +15,6 @@ from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 
-from .abstract_page import TEST_SECONDS
 from .chromium import Chromium
 from .user import User, open_user
 
@@ -30,7 +29,6 @@ _HEALTH = 'at offset 5123 the machine printed "md0: Disk failure on sdb1, disabl
 class FleetTestCase(ChainTestCase):
     """A browser and a server whose user ``ada`` may do everything."""
 
-    timeout = TEST_SECONDS
     skip = needs.chromium()
     groups = "system:masters"
     """Of ``ada``."""

@@ -149,7 +149,6 @@ class _Album(TestCase):
 class ListPictures(_Album, FleetTestCase):
     """Lists, with machines in all states, without any, and while they load."""
 
-    timeout = 500
     skip = needs.chromium() or needs_fonts()
 
     async def ada(self, script: str = "") -> User[Page]:
@@ -177,7 +176,6 @@ class ListPictures(_Album, FleetTestCase):
 class MachinePictures(_Album, WebTestCase):
     """A machine with a shell: its console in all states, and what was there before."""
 
-    timeout = 500
     skip = needs.chromium() or needs.page_vendor() or needs_fonts()
 
     async def user(self, name: str = "ada", **options: Any) -> User[Page]:

@@ -14,7 +14,6 @@ from tests.flows.deployment import machine
 from tests.interop.recorder import Recorder
 from twisted_exec.api import kinds
 
-from .abstract_page import TEST_SECONDS
 from .attacker import HOST, Attacker, attack
 from .chromium import Chromium
 from .deployment import HOSTILE, WebDeployment
@@ -29,7 +28,6 @@ PROTOCOLS = ["v5.channel.k8s.io"]
 class HostedPageTests(TestCase):
     """A page that an API server serves, and a relay that shows the user's certificate."""
 
-    timeout = TEST_SECONDS
     skip = needs.chromium()
 
     async def setUp(self) -> None:

@@ -17,7 +17,6 @@ from twisted_exec.cli.commands.web_server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
 
-from .abstract_page import TEST_SECONDS
 from .attacker import HOST, Attacker, attack
 from .chromium import Chromium
 from .page import Page
@@ -36,7 +35,6 @@ TOKEN = "JSON.parse(sessionStorage.getItem('twisted-exec.token'))"
 class LocalPageTests(ChainTestCase):
     """An API server, and the local server with the kubeconfig of its administrator."""
 
-    timeout = TEST_SECONDS
     skip = needs.chromium()
 
     async def setUp(self) -> None:

@@ -25,7 +25,6 @@ from twisted_exec.auth.oidc import Issuer, MappedClaim
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.web.oidc import WebClient
 
-from .abstract_page import TEST_SECONDS
 from .base import WebTestCase
 from .chromium import Chromium
 from .deployment import WebDeployment
@@ -56,7 +55,6 @@ BINDING = {
 class LoginTests(ChainTestCase):
     """One server with one identity provider, whose user may do everything."""
 
-    timeout = TEST_SECONDS
     skip = needs.chromium()
 
     async def setUp(self) -> None:

@@ -14,7 +14,6 @@ from twisted.web.server import Site
 
 from tests import needs
 
-from .abstract_page import TEST_SECONDS
 from .chromium import Chromium
 from .devtools import BrowserEndedError, DevToolsError
 
@@ -55,7 +54,6 @@ class _Page(Resource):
 class DriverTests(TestCase):
     """One browser and a site on loopback."""
 
-    timeout = TEST_SECONDS
     skip = needs.chromium()
 
     async def setUp(self) -> None:
