@@ -177,6 +177,21 @@ class NestedTests(TestCase):
         await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
         return screen
 
+    async def power(self, power: str) -> None:
+        """Switch the user's own Machine on or off."""
+        await self.first.client.patch(MACHINES, "sh", {"spec": {"power": power}}, NAMESPACE)
+        await self.state("Running" if power == "On" else "Shutdown")
+
+    async def ending_after(self, end: Any, undo: Any) -> Any:
+        """Return why a session ended; a hop that is late is cut off before the reason has passed: then try again."""
+        while True:
+            screen = await self.open()
+            await end()
+            lost = await screen.ended
+            if lost.ending is not None:
+                return lost.ending
+            await undo()
+
     async def test_console(self) -> None:
         """Answers, the window's size and the exit code pass through twelve hops, under one id."""
         screen = await self.open()
@@ -211,24 +226,21 @@ class NestedTests(TestCase):
         The user gets the reason of an ending from any cluster: the last revokes a right, the first
         powers the machine off and deletes it, from all clusters.
         """
-        screen = await self.open()
         name = f"{self.last.known_as('jane')}-edit"
-        await self.last.client.delete(kinds.ROLEBINDINGS.resource, name, NAMESPACE)
-        lost = await screen.ended
-        self.assertEqual(lost.ending.reason, "AuthorizationWithdrawn")
-        self.assertIn('User "c:b:a:jane" cannot create', lost.ending.message)
+        ending = await self.ending_after(
+            lambda: self.last.client.delete(kinds.ROLEBINDINGS.resource, name, NAMESPACE),
+            self.last.permit,
+        )
+        self.assertEqual(ending.reason, "AuthorizationWithdrawn")
+        self.assertIn('User "c:b:a:jane" cannot create', ending.message)
         with self.assertRaises(APIError) as caught:
             await watch(self.jane, "sh")
         self.assertEqual(caught.exception.code, 403)
         self.assertIn('User "c:b:a:jane" cannot create', caught.exception.message)
 
         await self.last.permit()
-        screen = await self.open()
-        off = {"spec": {"power": "Off"}}
-        await self.first.client.patch(MACHINES, "sh", off, NAMESPACE)
-        lost = await screen.ended
-        self.assertEqual(lost.ending.reason, "PoweredOff")
-        await self.state("Shutdown")
+        ending = await self.ending_after(lambda: self.power("Off"), lambda: self.power("On"))
+        self.assertEqual(ending.reason, "PoweredOff")
         (there,) = await self.last.machines()
         self.assertEqual(there["spec"]["power"], "Off")
 
