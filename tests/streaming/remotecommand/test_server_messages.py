@@ -187,7 +187,7 @@ class OutputTests(ServeTestCase):
     def begin_by_kubectl(self) -> tuple[Peer, RecordingProducer]:
         """A session of a client that loses what comes too early."""
         agent = b"User-Agent: kubectl/v1.33.1 (linux/amd64) kubernetes/8adc0f0"
-        peer = self.connect(lines=(agent,))
+        peer = Peer(self.server, lines=(agent,))
         producer = RecordingProducer()
         self.attachment.transport.registerProducer(producer, True)
         self.assertTrue(producer.paused)
@@ -204,7 +204,9 @@ class OutputTests(ServeTestCase):
     def test_held_back_until_it_speaks(self) -> None:
         """Output is released as soon as the client sends something."""
         peer, producer = self.begin_by_kubectl()
+        self.assertEqual(peer.messages(), [])
         peer.send(b'\x04{"Width":80,"Height":24}')
+        self.assertEqual(peer.messages(), [b"\x01"])
         self.assertEqual(producer.calls, ["pause", "resume"])
         peer.send(b"\0x")
         self.clock.advance(1)
@@ -224,6 +226,14 @@ class OutputTests(ServeTestCase):
         peer, _ = self.begin_by_kubectl()
         peer.client.lose()
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_held_back_and_ended(self) -> None:
+        """A session that ends during the hold time sends nothing behind its status."""
+        peer, _ = self.begin_by_kubectl()
+        self.attachment.transport.end(Ending(COMPLETED))
+        self.clock.advance(0.1)
+        first, status, *rest = peer.events()
+        self.assertEqual((first.data, status.data[:1], len(rest)), (b"\x01", b"\x03", 1))
 
 
 class ViolationTests(ServeTestCase):

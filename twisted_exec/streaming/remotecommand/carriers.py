@@ -512,8 +512,8 @@ class ServerMessages(MessageCarrier):
 
     Go's client library, which kubectl uses, has a fault before Kubernetes 1.35: it reads messages
     before it has anywhere to put them, and drops them ("Unknown stream id 1, discarding message").
-    So on a busy host the first output of a session is lost.  For such a client output is held back,
-    by flow control, until it sends something or a moment has passed.  Clients with a terminal send
+    So on a busy host the first output of a session is lost.  For such a client all messages are held
+    back, output by flow control, until it sends something or a moment has passed.  Clients with a terminal send
     its size at once, so they hardly wait.
 
     :param hold_seconds: how long output is held back for a silent client.
@@ -550,17 +550,24 @@ class ServerMessages(MessageCarrier):
         if hold is not None:
             if hold.active():
                 hold.cancel()
+            if self._changed is not None:
+                self._begin()
             self._flow(super().blocked)
 
     def send_status(self, document: bytes) -> None:
+        self._let_go()  # nothing may follow the status
         self.send(Channel.ERROR, document)
 
     def opened(self) -> None:
-        # Clients of fabric8 and Java wait for it; Kubernetes' servers send it, too.
-        self.socket.send(encode(Channel.STDOUT, b"", self.protocol), self._text)
         if self._hold_seconds:
             self._hold = self._clock.callLater(self._hold_seconds, self._let_go)
+        else:
+            self._begin()
         super().opened()
+
+    def _begin(self) -> None:
+        # Clients of fabric8 and Java wait for it; Kubernetes' servers send it, too.
+        self.socket.send(encode(Channel.STDOUT, b"", self.protocol), self._text)
 
     def message_received(self, message: bytes) -> None:
         self._let_go()
