@@ -17,14 +17,27 @@ class BannerTests(ViewerCase):
     """A user opens the console of a machine with a banner."""
 
     def test_marks(self) -> None:
-        """Its lines come before the output, beside it: the position of the output is the same."""
-        self.console.says(b"login: ")
+        """
+        Its lines come before the last line of the output, beside it: the position of the output is the same.
+
+        So they are on the screen, and the prompt is behind them.
+        """
+        self.console.says(b"booted\r\nlogin: ")
         stream = MarkStream(options=CONSOLE)
         self.shared.viewer(BANNER).attached(stream)
-        _, *lines, output = stream.sent[:4]
+        _, before, *lines, output = stream.sent[:5]
         expected = [Notice(f"banner: {line}", NoticeKind.BANNER) for line in BANNER]
-        self.assertEqual((lines, output), (expected, b"login: "))
-        self.assertEqual(self.shared.journal.end, len(b"login: "))
+        self.assertEqual((before, lines, output), (b"booted\r\n", expected, b"login: "))
+        self.assertEqual(self.shared.journal.end, len(b"booted\r\nlogin: "))
+
+    def test_drawn_screen(self) -> None:
+        """Behind the output of a program that draws the screen, and behind a long line."""
+        for output in (b"\r\n\x1b[5;1Hmenu", b"x" * 600):
+            self.setUp()
+            self.console.says(output)
+            stream = MarkStream(options=CONSOLE)
+            self.shared.viewer(BANNER).attached(stream)
+            self.assertEqual(stream.sent[1], output)
 
     def test_stock_client(self) -> None:
         """A stock client with a terminal reads them before the output; nobody else does."""

@@ -27,6 +27,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.testing.console import MarkStream
+from twisted_exec.wire.control_messages import wrapped_notice
 from twisted_exec.wire.resume import At, Notice
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -34,9 +35,13 @@ from .doubles import MemoryConsole, MemoryStream
 
 CRASH = Ending(LINE_LOST, "the emulator ended")
 OFF = Ending(POWERED_OFF, "the machine was powered off")
-WAITS = notice("the emulator ended; this session waits up to 60 s for the machine to start again")
-OFF_WAITS = notice(
-    "the machine was powered off; this session waits up to 60 s for the machine to start again"
+WAITS = wrapped_notice(
+    notice("the emulator ended; this session waits up to 60 s for the machine to start again")
+)
+OFF_WAITS = wrapped_notice(
+    notice(
+        "the machine was powered off; this session waits up to 60 s for the machine to start again"
+    )
 )
 AGAIN = notice("the machine has started again")
 NOT_SENT = notice("what you type is not sent: the emulator ended")
@@ -490,7 +495,7 @@ class LateInputTests(InterruptionCase):
         viewer.answered()
         viewer.data_received(b"z")
         self.assertEqual(self.console.heard(), b"z")
-        texts = [notice(each) for each in again.notices]
+        texts = [wrapped_notice(notice(each)) for each in again.notices]
         self.assertEqual([each for each in texts if each in (WAITS, AGAIN)], [WAITS, AGAIN])
 
     def test_adopted(self) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from tests.flows.busy_machine import LINE_BYTES, plain_line
 
 _NUMBER = re.compile(rb"(?:^|\n)(\d+)")
-_NOTICE = re.compile(rb"\r\n\[twisted-exec: ([^\r\n]*)\]\r\n")
+_NOTICE = re.compile(rb"\r\n\[twisted-exec: ((?:[^\r\n]|\r\n  )*)\]\r\n")
 _MOST_EARLY_BYTES = 1000
 END = b"END\n"
 

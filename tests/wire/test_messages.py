@@ -36,6 +36,7 @@ from twisted_exec.wire.control_messages import (
     encode_size,
     encode_status,
     encode_wish,
+    wrapped_notice,
 )
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 
@@ -310,6 +311,17 @@ class NoticeTests(SynchronousTestCase):
         ):
             self.assertEqual(notice, b"\r\n[twisted-exec: " + text + b"]\r\n")
             self.assertEqual(decode_notice(notice), text.decode())
+
+    def test_wrapped(self) -> None:
+        """For a terminal, a long message is broken at blanks; it reads back as it was."""
+        short = encode_notice("ada has left")
+        self.assertEqual(wrapped_notice(short), short)
+        text = "the writer of this console is ada; you are an observer (~f or --force takes over)"
+        notice = wrapped_notice(encode_notice(text))
+        rows = notice.decode().split("\r\n")
+        self.assertEqual(len(rows), 4)
+        self.assertLessEqual(max(map(len, rows)), 78)
+        self.assertEqual(decode_notice(notice), text)
 
     @given(st.text())
     def test_any_text(self, text: str) -> None:

@@ -44,8 +44,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.names import display_name
 from twisted_exec.streaming.interfaces import Role
-from twisted_exec.wire.control_messages import encode_notice
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.control_messages import decode_notice, encode_notice
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 ANNOUNCE_SECONDS = 0.2
@@ -54,7 +54,7 @@ From the loss of a writer's right to the notice to the others: those that lose t
 change do not read that they can take over.
 """
 _LONGEST_BYTES = 1024
-_NOTICE = re.compile(rb"\r\n\[twisted-exec: ([^\r\n]{1,900})\]\r\n")
+_NOTICE = re.compile(rb"\r\n\[twisted-exec: (?:[^\r\n]|\r\n  (?=[^\r\n])){1,900}\]\r\n")
 WAITS = "this session waits up to"
 """In the notice that the machine has ended, before the seconds."""
 LINE_AGAIN = "the machine has started again"
@@ -358,8 +358,7 @@ def notice(text: str) -> bytes:
 
 def notice_text(output: bytes) -> str:
     """Return the text of a piece of output that is a whole notice; empty for anything else."""
-    match = _NOTICE.fullmatch(output)
-    return "" if match is None else match[1].decode("utf-8", "replace")
+    return decode_notice(output) if _NOTICE.fullmatch(output) else ""
 
 
 class RoleNotices:
@@ -376,8 +375,8 @@ class RoleNotices:
     :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
     :ivar interruption: why the session had to wait for the machine to start again, by the last notice
         about that; empty if none was.
-    :ivar writer: the name of the writer by the last notice that names one: ``nobody`` if the floor is
-        free, empty if no notice said so or the user itself is the writer.
+    :ivar writer: the name of the writer by the last notice or attendance that names one: ``nobody`` if the
+        floor is free, empty if none said so, or if the last notice says that the user itself is the writer.
     """
 
     def __init__(self) -> None:
@@ -394,7 +393,7 @@ class RoleNotices:
         end = 0
         for match in _NOTICE.finditer(window):
             end = match.end()
-            self.read(Notice(match[1].decode("utf-8", "replace"), kind=None))
+            self.read(Notice(decode_notice(match[0]), kind=None))
         self._tail = window[end:][-_LONGEST_BYTES:]
 
     def read(self, notice: Notice) -> None:
@@ -412,6 +411,10 @@ class RoleNotices:
             self.writer = notice.writer or "nobody"
         elif notice.role is NoticeRole.WRITER:
             self.writer = ""
+
+    def attended(self, attendance: Attendance) -> None:
+        """Handle the sessions at the console, which name the writer after each change."""
+        self.writer = display_name(attendance.writer) if attendance.writer else "nobody"
 
 
 def understood(notice: Notice) -> Notice:

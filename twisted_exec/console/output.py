@@ -15,17 +15,21 @@ A terminal gets what was printed before its stream without the queries in it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
-from twisted_exec.wire.control_messages import encode_gap
+from twisted_exec.wire.control_messages import encode_gap, wrapped_notice
 from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
 from twisted_exec.wire.resume import At, Attendance, Notice
 
 _WRITE_BYTES = 32 << 10
 _MOST_NOTICES = 16
+_LONGEST_PROMPT = 512
+_MOVES = re.compile(rb"\x1b\[[\d;]*[A-Hfd]")
+"""Sequences that move the cursor: a program draws a screen."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,11 @@ class HarmlessOutput:
         if offset != self._offset + len(self._newest):
             # The terminal may have the first half of a query.
             self._filter = QueryFilter()
-            self._filter.feed(self._before(offset))
+            self._filter.feed(self.before(offset))
         self._offset, self._newest = offset, self._filter.feed(data)
         return self._newest
 
-    def _before(self, offset: int) -> bytes:
+    def before(self, offset: int) -> bytes:
         """Return some output before an offset, as far as it is retained."""
         journal = self._journal
         first, pieces = max(offset - LOOKBACK_BYTES, journal.start), []
@@ -242,8 +246,16 @@ class ViewerOutput:
         self.offset = offset
 
     def precede(self, notices: Iterable[Notice]) -> None:
-        """Queue notices that precede the next byte, without sending them yet."""
-        self._notices |= dict.fromkeys(notices, self.offset)
+        """
+        Queue notices that precede the last line of the output so far, without sending them yet.
+
+        More output would scroll them out of the user's sight, and the machine's prompt stays the last line.
+        """
+        end = self._journal.end
+        line = self._harmless.before(end).rpartition(b"\n")[2]
+        if len(line) > _LONGEST_PROMPT or _MOVES.search(line):
+            line = b""
+        self._notices |= dict.fromkeys(notices, max(self.offset, end - len(line)))
 
     def tell(self, notice: Notice, at: int | None = None) -> None:
         """
@@ -371,7 +383,8 @@ class ViewerOutput:
         if self._marks is not None:
             self._marks.send_mark(notice)
         else:
-            self._stream.write(notice.output)
+            data = notice.output
+            self._stream.write(wrapped_notice(data) if self._is_terminal else data)
 
     def _send_position(self, marks: IMarkTransport, exact: bool) -> None:
         marks.send_mark(At(Position(self._journal.epoch, self.offset), exact))

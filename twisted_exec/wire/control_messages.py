@@ -386,9 +386,37 @@ def encode_notice(text: str) -> bytes:
 _BEFORE, _BEHIND = "\r\n[twisted-exec: ", "]\r\n"
 
 
+NOTICE_COLUMNS = 78
+_INDENT = "  "
+
+
+def wrapped_notice(notice: bytes) -> bytes:
+    """Break a message of :func:`encode_notice` at blanks, for a terminal that would break its words."""
+    if len(notice) <= NOTICE_COLUMNS + 4:
+        return notice
+    rows = wrapped(notice.decode().strip("\r\n"), NOTICE_COLUMNS)
+    return "\r\n".join(["", *rows, ""]).encode()
+
+
+def wrapped(line: str, columns: int) -> list[str]:
+    """Return the rows of a line that is broken at blanks."""
+    if len(line) <= columns:
+        return [line]
+    import textwrap  # most processes wrap nothing
+
+    indent = line[: len(line) - len(line.lstrip())] + _INDENT
+    return textwrap.wrap(
+        line,
+        max(columns, len(indent) + 1),
+        subsequent_indent=indent,
+        replace_whitespace=False,
+        break_on_hyphens=False,
+    )
+
+
 def decode_notice(notice: bytes) -> str:
-    """Return the text of a message that :func:`encode_notice` has wrapped."""
-    text = notice.decode("utf-8", "replace")
+    """Return the text of a message of :func:`encode_notice` or :func:`wrapped_notice`."""
+    text = notice.decode("utf-8", "replace").replace(f"\r\n{_INDENT}", " ")
     if text.startswith(_BEFORE):
         text = text.removeprefix(_BEFORE).removesuffix(_BEHIND)
     return text

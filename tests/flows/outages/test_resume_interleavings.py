@@ -50,7 +50,7 @@ SIZES = st.sampled_from((1, 5, 300, 1500, 5000))
 CHUNKS = st.sampled_from((1, 40, 200, 1000, 1 << 16))
 SECONDS = st.sampled_from((0.05, 0.3, 1.0, 5.0, 12.0, 25.0, 70.0))
 
-_NOTICE = re.compile(rb"\r\n\[twisted-exec: [^\r\n]*\]\r\n")
+_NOTICE = re.compile(rb"\r\n\[twisted-exec: (?:[^\r\n]|\r\n  )*\]\r\n")
 _HALF_NOTICE = re.compile(rb"\r(\n(\[[^\r]*\r?)?)?\Z")
 _PRINTED = bytes(range(32, 243)) + b"\x1b[6n"
 """What the machine prints, again and again, without a carriage return, with which notices begin."""

@@ -17,7 +17,7 @@ from tests.flows.resuming import Typist
 
 from .upgrading import ECHO, Keys, UpgradedDeployment, echo
 
-NOTICE = rb"\[twisted-exec: [^\r\n]*\]"
+NOTICE = rb"\[twisted-exec: (?:[^\r\n]|\r\n  )*\]"
 
 
 class UpgradedTests(TestCase):

@@ -54,7 +54,7 @@ from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.control_messages import Break as BreakMessage
-from twisted_exec.wire.control_messages import Role, SizeDecoder, encode_ending
+from twisted_exec.wire.control_messages import Role, SizeDecoder, encode_ending, wrapped_notice
 from twisted_exec.wire.resume import Notice, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
@@ -392,7 +392,7 @@ class ConsoleServer:
 
     def _tell(self, notice: Notice) -> None:
         """Show a notice to the user."""
-        self.write(notice.output)
+        self.write(wrapped_notice(notice.output) if self.options.tty else notice.output)
 
     def _pace_client(self, full: bool) -> None:
         if full:
