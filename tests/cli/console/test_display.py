@@ -18,8 +18,9 @@ from tests.streaming.remotecommand.resuming import Client
 from tests.wire.test_terminal_queries import STREAMS
 from twisted_exec.api.screens import TerminalState
 from twisted_exec.cli.console import first_screen
+from twisted_exec.cli.console.display import UserTerminal
 from twisted_exec.cli.console.first_screen import FirstScreen
-from twisted_exec.cli.console.session import ConsoleSession, Outcome, UserTerminal
+from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.console.floor import HINT, notice
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import Role, TerminalSize
@@ -156,7 +157,7 @@ class BannerTests(OutageCase):
         """Only a terminal whose user wants more than the output shows it, also in an ordinary session."""
         banner = Notice("banner: ask ops", NoticeKind.BANNER)
         for shows in (True, False):
-            self.begin(shows_banner=shows)
+            self.begin(shows_more=shows)
             self.session.attached(FakeStream())
             self.session.notice(banner)
             self.session.data_received(banner.output)
@@ -171,6 +172,90 @@ class BannerTests(OutageCase):
         self.session.attached(FakeStream())
         self.session.notice(Notice("banner: ask ops", NoticeKind.BANNER))
         self.assertEqual((script.events, self.sink.written), ([], b""))
+
+
+class MessageTests(OutageCase):
+    """Messages at a terminal of 40 columns and 6 rows, between the output of a machine."""
+
+    is_full = False
+
+    def begin(self, timeout: float | None = None, **more: Any) -> None:
+        more = {"shows_more": True, "size": lambda: TerminalSize(40, 6), **more}
+        full_screen = lambda: self.is_full  # noqa: E731
+        super().begin(timeout, act=self.fail, draw=lambda _: None, full_screen=full_screen, **more)
+        self.attach()
+
+    def tell(self) -> bytes:
+        """Tell the user something; return what was written around that."""
+        before = len(self.sink.written)
+        self.session.typed(b"~s")
+        return self.sink.written[before:]
+
+    def test_prompt(self) -> None:
+        """The machine's last line moves below a message, with its colours."""
+        for output, written in (
+            (b"booted\r\n\x1b[1mvm\x1b[m# ", b"\r" + b" " * 11 + b"\r\x1b[1mvm\x1b[m# "),
+            (b"\x1b[?2004h$ ls", b"\r    \r$ ls"),
+            (b"a line\r\n", b""),
+            (b"$ clear\r\n\x1b[H\x1b[2J\x1b[3J$ ", b"\r  \r$ "),
+            (b"40%\r50%", b"\r   \r50%"),
+            (b"x" * 50, b"x" * 50),
+        ):
+            self.begin()
+            self.session.data_received(output)
+            self.assertEqual(self.tell(), written, output)
+
+    def test_drawn_line(self) -> None:
+        """A line in which a program moves the cursor is left alone, and so is a very long one."""
+        for output in (b"\x1b[5;1Hmenu", b"$ abc\x1b[2D", b"$ l\b \b", b"x" * 600):
+            self.begin()
+            self.session.data_received(output)
+            self.assertEqual(self.tell(), b"", output)
+
+    def test_output_alone(self) -> None:
+        """A user who wants the output alone, and a pipe, get nothing else."""
+        self.begin(shows_more=False)
+        self.session.data_received(b"$ ")
+        self.assertEqual(self.tell(), b"")
+
+    def test_notice(self) -> None:
+        """A long notice is broken at blanks, and the prompt follows it."""
+        self.begin()
+        self.session.data_received(b"$ ")
+        self.session.notice(
+            Notice(f"the writer of this console is ada; you are an observer {HINT}")
+        )
+        rows = [
+            b"$ \r  \r[twisted-exec: the writer of this",
+            b"  console is ada; you are an observer",
+            b"  (~f or --force takes over)]",
+            b"$ ",
+        ]
+        self.assertEqual(self.sink.written, b"\r\n".join(rows))
+
+    def test_full_screen(self) -> None:
+        """Over a program's screen a notice takes the last row, until the next key has the screen drawn again."""
+        redrawn: list[bool] = []
+        self.begin(redraw=lambda: redrawn.append(True))
+        self.session.data_received(b"\x1b[?1049hvi")
+        self.is_full = True
+        self.session.notice(Notice("ada is back"))
+        row = b"\x1b7\x1b(B\x1b[m\x1b[7m\x1b[6;1H[twisted-exec: ada is back]\x1b[K\x1b8"
+        self.assertEqual(self.sink.written, b"\x1b[?1049hvi" + row)
+        self.assertEqual(redrawn, [])
+        self.session.typed(b"j")
+        self.session.typed(b"k")
+        self.assertEqual(redrawn, [True])
+
+    def test_greeting(self) -> None:
+        """The greeting is a message, too; who attaches the stream may have it shown later."""
+        self.begin(greeting=lambda: "Connected.")
+        self.assertEqual(self.said, ["Connected."])
+        super().begin(greeting=lambda: "Connected.")
+        self.session.attached(FakeStream(), greets=False)
+        self.assertEqual(self.said, [])
+        self.session.greet()
+        self.assertEqual(self.said, ["Connected."])
 
 
 class HistoryTests(SynchronousTestCase):

@@ -22,7 +22,7 @@ from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen
 from twisted_exec.screens.process import AvtScreen
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import TerminalSize
-from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
 
 CLEAR = b"\r\n" * 4 + b"\x1b[m\x1b[H\x1b[2J"
 
@@ -32,11 +32,25 @@ class ScreenUser(ResumingUser):
     A user that keeps output for the escape menu.
 
     :ivar kept: output that is kept and not shown.
+    :ivar greeted_behind: the number of items before the greeting; ``None`` without one.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.kept = b""
+        self.greeted_behind: int | None = None
+
+    def attached(self, stream: Any, *, greets: bool = True) -> None:
+        super().attached(stream)
+        if greets:
+            self.greet()
+
+    def greet(self) -> None:
+        self.greeted_behind = len(self.items)
+
+    def notice(self, notice: Notice) -> None:
+        assert self.greeted_behind is not None
+        super().notice(notice)
 
     def show(self, data: bytes) -> None:
         self.data_received(data)
@@ -161,6 +175,48 @@ class FirstScreenTests(SynchronousTestCase):
             opened.open()
             opened.answer(**{"offset": 6, **more})
             self.assertEqual(opened.user.items, [b"tput"], more)
+
+    def test_greeting(self) -> None:
+        """The greeting and notices come behind the output of before the session, shown or hidden."""
+        opened = Opened(b"output")
+        ask: Any = opened.screen.ask
+        ask(None, None)
+        opened.attach()
+        opened.server.notice("banner: ask ops")
+        opened.end.pump()
+        self.assertEqual((opened.user.greeted_behind, opened.user.notices), (None, []))
+        opened.answer(8)
+        self.assertEqual((opened.user.greeted_behind, opened.user.notices), (None, []))
+        opened.print(b"78")
+        self.assertEqual(opened.user.items, [CLEAR + b"the screen"])
+        self.assertEqual(
+            (opened.user.greeted_behind, opened.user.notices), (1, ["banner: ask ops"])
+        )
+        opened = Opened(b"output")
+        opened.open()
+        opened.end.wait(WAIT_SECONDS)
+        self.assertEqual((opened.user.items, opened.user.greeted_behind), ([b"output"], 1))
+        opened = Opened()
+        opened.open()
+        opened.answer(0)
+        self.assertEqual(opened.user.greeted_behind, 1)
+
+    def test_redraw(self) -> None:
+        """The screen can be shown again, in place of the terminal's, with each byte behind it."""
+        opened = Opened(b"0123456789")
+        opened.open()
+        opened.screen.redraw()
+        self.assertEqual(len(opened.requests), 1)  # it is on its way
+        opened.answer(10)
+        opened.screen.redraw()
+        opened.print(b"abc")
+        opened.answer(12, "again")
+        again = b"\x1b[?1049l\x1b[m\x1b[H\x1b[2Jagain"
+        self.assertEqual(opened.user.items, [CLEAR + b"the screen", again, b"c"])
+        opened.screen.redraw()
+        opened.print(b"def")
+        opened.end.wait(WAIT_SECONDS)
+        self.assertEqual(opened.user.items[-1], b"def")
 
     def test_not_unicode(self) -> None:
         """A state that is no text does not hold the output back."""

@@ -24,9 +24,9 @@ from twisted_exec.cli.console.menu import (
     save,
     switch_on_again,
 )
-from twisted_exec.cli.console.session import Outcome
+from twisted_exec.cli.console.session import WHEN_BACK, Outcome
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.wire.control_messages import COMPLETED, Ending, TerminalSize
+from twisted_exec.wire.control_messages import COMPLETED, SHUTTING_DOWN, Ending, TerminalSize
 
 
 class FakeClient:
@@ -37,11 +37,16 @@ class FakeClient:
         self.power: list[tuple[str, str]] = []
         self.refusal: Exception | None = None
         self.silent = False
+        self.spec = {"power": "On"}
+        self.review: dict[str, Any] = {"status": {"allowed": True}}
 
     def get(self, resource: Any, name: str, namespace: str) -> Deferred[Any]:
         if self.silent:
             return Deferred()
-        return succeed({"status": {"state": self.machines[name]}, "spec": {}})
+        return succeed({"status": {"state": self.machines[name]}, "spec": self.spec})
+
+    async def create(self, resource: Any, review: Any) -> Any:
+        return self.review
 
     def list(self, resource: Any, namespace: str, trim: Callable[[Any], Any]) -> Deferred[Any]:
         items = [
@@ -134,11 +139,11 @@ class ScrollbackTests(MenuCase):
         """A text opens the view where it is; without a text nothing opens."""
         self.open()
         self.session.data_received(b"\r\n".join([b"needle", *[b"hay"] * 50]))
-        self.assertIn("\x1b[1mneedle", self.type(b"~G", b"nex\x7fedle\r"))
+        self.assertIn("\x1b[1m\x1b[7mneedle", self.type(b"~G", b"nex\x7fedle\r"))
         self.type(b"q")
         self.assertNotIn("\x1b[?1049h", self.type(b"~G", b"needle", b"\x1b"))
         self.assertIn("hay", self.type(b"~G", b"hay\r", b"/"))
-        self.assertIn("\x1b[1mneedle", self.type(b"\x15needle\r"))
+        self.assertIn("\x1b[1m\x1b[7mneedle", self.type(b"\x15needle\r"))
 
     def test_other_screen(self) -> None:
         """A view over an editor shares its screen; then a change of size makes the editor draw again."""
@@ -261,11 +266,14 @@ class PowerTests(MenuCase):
     """The power of the machine."""
 
     def test_power(self) -> None:
-        """One key chooses, and y confirms."""
+        """One key chooses what the machine is not yet, and y confirms."""
         for key, power in ((b"o", "On"), (b"f", "Off")):
             self.open()
             self.client.power = []
-            self.assertIn("Machine a is Running; its power is On.", self.type(b"~P"))
+            self.client.spec = {"power": "On" if power == "Off" else "Off"}
+            drawn = self.type(b"~P")
+            self.assertIn(f"Machine a is Running; its power is {self.client.spec['power']}.", drawn)
+            self.assertEqual(("o on" in drawn, "f off" in drawn), (power == "On", power == "Off"))
             self.type(key)
             self.assertEqual(self.client.power, [])
             self.assertIn("Machine a is being switched", self.type(b"y"))
@@ -274,12 +282,20 @@ class PowerTests(MenuCase):
     def test_cancelled(self) -> None:
         """Any other key cancels, at both questions."""
         self.open()
-        for keys in (b"x", b"\x1b[A", b"fn", b"f\r", b"\x03"):
+        for keys in (b"x", b"o", b"\x1b[A", b"fn", b"f\r", b"\x03"):
             self.assertIn("Nothing was switched.", self.type(b"~P", keys))
         self.assertEqual(self.client.power, [])
 
+    def test_no_right(self) -> None:
+        """A user without the right reads that at once, and is asked nothing."""
+        stream = self.open()
+        self.client.review = {"status": {"allowed": False}}
+        self.assertIn("for the verb patch on machines in namespace ns.\r\n", self.type(b"~P"))
+        self.session.typed(b"ry")
+        self.assertEqual((stream.sent, self.client.power), (b"ry", []))
+
     def test_forbidden(self) -> None:
-        """A user without the right reads the refusal, and the session goes on."""
+        """A user who loses the right meanwhile reads the refusal, and the session goes on."""
         stream = self.open()
         self.client.refusal = Forbidden('User "eve" cannot patch resource "machines"')
         self.assertIn('cannot patch resource "machines"', self.type(b"~P", b"r", b"y"))
@@ -321,3 +337,23 @@ class PowerTests(MenuCase):
         failure = self.failureResultOf(resetting, GatewayTimeout)
         self.assertIn("a was not reset: it was still running 90 s", str(failure.value))
         self.assertEqual(self.client.power, [("a", "On")])
+
+
+class StoppedTests(SessionCase):
+    """A server that stops."""
+
+    def end(self, following: NextSession | None) -> Outcome:
+        self.begin(again=lambda why: following)
+        self.attach()
+        self.session.ended(Ending(SHUTTING_DOWN, "the poollet is shutting down"))
+        self.sink.flush()
+        self.session.detached("")
+        return self.outcome()
+
+    def test_again(self) -> None:
+        """A session follows as soon as the server is back, if there is a user who can wait for it."""
+        following = NextSession("a", stopped="ShuttingDown")
+        self.assertEqual(self.end(following).next, following)
+        outcome = self.end(None)
+        self.assertEqual((outcome.next, outcome.exit_code), (None, 1))
+        self.assertTrue(outcome.line.endswith(f"the poollet is shutting down; {WHEN_BACK}"))

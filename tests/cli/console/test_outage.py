@@ -306,3 +306,37 @@ class ScriptOutageTests(OutageCase):
         self.session.resumed(2, 1)
         event = "failed: the connection was lost, and 1 key may not have reached the machine"
         self.assertEqual(script.events, ["outage", event])
+
+
+class SilenceTests(OutageCase):
+    """A server that does not answer."""
+
+    def test_lines(self) -> None:
+        """The user reads when a ping has no answer for some seconds, and when the server answers again."""
+        self.begin()
+        stream: Any = ResumableStream()
+        stream.overdue_seconds = 0.0
+        self.session.attached(stream)
+        for seconds in (1.0, 3.0, 5.0, 6.0):
+            stream.overdue_seconds = seconds
+            self.clock.advance(1)
+        self.assertEqual(self.said, ["no answer from the server for 5 s (Ctrl-] leaves)"])
+        stream.overdue_seconds = 0.0
+        self.clock.advance(1)
+        self.assertEqual(self.said[1:], ["the server answers again"])
+
+    def test_lost(self) -> None:
+        """If the connection is lost then, that is what the user reads."""
+        self.begin()
+        stream: Any = ResumableStream()
+        stream.overdue_seconds = 5.0
+        self.session.attached(stream)
+        self.session.outage("the server has not answered for 20 seconds")
+        stream.overdue_seconds = 0.0
+        self.clock.advance(1)
+        self.session.resumed(1, 0)
+        self.clock.advance(1)
+        self.assertEqual(
+            self.said[1:],
+            ["connection lost; reconnecting (Ctrl-] leaves)", "reconnected after 1.0 s"],
+        )

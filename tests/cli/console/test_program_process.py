@@ -26,7 +26,14 @@ from twisted.python.failure import Failure
 
 from tests.kube.console_cases import ConsolesCase
 from twisted_exec.api.status import Forbidden
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, Break, Ending, Role, TerminalSize
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    SHUTTING_DOWN,
+    Break,
+    Ending,
+    Role,
+    TerminalSize,
+)
 from twisted_exec.streaming.remotecommand.server import READ_ONLY
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
 
@@ -57,6 +64,7 @@ MODULES = [
     "api.resource",
     "api.spaces",
     "api.status",
+    "cli.console.display",
     "cli.console.escape",
     "cli.console.first_screen",
     "cli.console.options",
@@ -547,7 +555,8 @@ class TerminalTests(TerminalCase):
         await process.until(rb"\$ ")
         process.type(b"~?")
         await process.until(
-            rb"\$ \r\nAt the start of a line, right after Enter:\r\n(.*\r\n)*  ~~   a ~\r\n"
+            rb"vm \(default\) at http\S+\r\nAt the start of a line, right after Enter:\r\n"
+            rb"(.*\r\n)*  ~~   a ~\r\n\$ "
         )
         process.type(b"a~B\r~B~Sh~f~r~~\r")
         await process.until(rb"a~B\rh~\r")
@@ -622,6 +631,21 @@ class TerminalTests(TerminalCase):
         attachment.transport.end(Ending(MACHINE_DELETED, "machine gone"))
         await self.ends_so(process, 1)
         self.assertIn(b"$ \r\nsession ended: MachineDeleted: machine gone\r\n", process.stdout)
+
+    async def test_stopped_server(self) -> None:
+        """If the server stops, a new session opens in the same terminal as soon as it is back."""
+        attachment = self.serve(EchoAttachment(b"one$ "))
+        process = self.start_on_terminal()
+        await process.until(rb"one\$ ")
+        self.serve(EchoAttachment(b"two$ "))
+        attachment.transport.end(Ending(SHUTTING_DOWN, "bye"))
+        await process.until(
+            rb"one\$ \r\nsession ended: ShuttingDown: bye\r\n"
+            rb"A new session opens when the server is back \(Ctrl-\] leaves\)\.\r\n"
+        )
+        await process.until(rb"Connected to vm\..*\r\ntwo\$ ")
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
 
     async def test_left_in_an_editor(self) -> None:
         """On leaving, the modes that the machine set on the terminal are reset."""

@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.console.test_floor import Person
+from twisted_exec.cli.console.display import UserTerminal
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import (
     NEVER_QUIET,
@@ -23,7 +24,6 @@ from twisted_exec.cli.console.session import (
     TIMED_OUT,
     ConsoleSession,
     Outcome,
-    UserTerminal,
 )
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.floor import HINT, LINE_AGAIN, WAITS, Floor, notice

@@ -147,11 +147,39 @@ class StatusTests(OutageCase):
         """The status says who has had the floor for how long, and how many sessions are open."""
         self.begin()
         stream = self.attach()
-        stream.attendance = Attendance(3, "bob\x1b", 125)
-        status = self.status()
-        self.assertEqual(status[3:5], ["  writer      bob?, for 2 min 5 s", "  viewers     3"])
-        stream.attendance = Attendance(1)
-        self.assertEqual(self.status()[3], "  viewers     1")
+        for attendance, lines in (
+            (
+                Attendance(3, "bob\x1b", 125),
+                ["  writer      bob?, for 2 min 5 s", "  viewers     3"],
+            ),
+            (Attendance(1), ["  writer      nobody", "  viewers     1"]),
+        ):
+            stream.attendance = attendance
+            self.session.attendance_changed(attendance)
+            self.assertEqual(self.status()[3:5], lines)
+
+    def test_take_over(self) -> None:
+        """The writer is that of the last message: a notice is earlier than the attendance, or there is none."""
+        self.begin()
+        stream = self.attach()
+        stream.attendance = Attendance(3, "bob", 125)
+        self.session.attendance_changed(stream.attendance)
+        notice = Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER, "al")
+        self.session.notice(notice)
+        self.assertEqual(self.status()[2:4], ["  role        observer", "  writer      al"])
+        stream.attendance = Attendance(3, "eve", 0)
+        self.session.attendance_changed(stream.attendance)
+        self.assertIn("  writer      eve, for 0.0 s", self.status())
+        self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.WRITER))
+        self.assertFalse([each for each in self.status() if "  writer  " in each])
+
+    def test_place(self) -> None:
+        """The status and the help begin with the machine, its namespace and its server."""
+        self.begin(place=lambda: "vm (default) at https://server")
+        self.attach()
+        self.assertEqual(self.status()[0], "vm (default) at https://server")
+        self.session.typed(b"~?")
+        self.assertTrue(self.said[-1].startswith("vm (default) at https://server\nAt the start"))
 
     def test_outage(self) -> None:
         """During an outage the status says since when, and why."""
@@ -172,13 +200,14 @@ class StatusTests(OutageCase):
         self.begin()
         self.attach()
         text = f"the writer of this console is ada; you are an observer {HINT}"
-        for notice, role in (
-            (Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER, "bob"), "the writer is bob"),
-            (Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER), "this console has no writer"),
-            (Notice(text, kind=None), "the writer is ada"),
+        for notice, writer in (
+            (Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER, "bob"), "bob"),
+            (Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER), "nobody"),
+            (Notice(text, kind=None), "ada"),
         ):
             self.session.notice(notice)
-            self.assertIn(f"  role        observer; {role}", self.status())
+            lines = ["  role        observer", f"  writer      {writer}"]
+            self.assertEqual(self.status()[2:4], lines)
         self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.WRITER))
         self.assertIn("  role        writer", self.status())
         self.begin(read_only=True)

@@ -11,6 +11,9 @@ runtime or a hop between may not render screens, or the terminal's size may have
 user of a console that has printed little in all, who can then read it from the beginning.
 
 A session that begins at present (``--from now``) hides the output before that without a state.
+
+The greeting and the notices of the server follow the output from before the session, which would scroll them out of
+sight.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ WAIT_SECONDS = 1.0
 
 SHORT_BYTES = 8 << 10
 """All output of a console is shown as it was printed if it is shorter."""
+
+_MOST_WAITING = 64
 
 Read = Callable[[ClientConfig, Dialect, TerminalSize], "Deferred[TerminalState]"]
 """Reads the state for a terminal of this size."""
@@ -92,17 +97,32 @@ class FirstScreen:
         self._epoch = ""
         self._offset = 0  # of the next output
         self._hidden_until = 0
+        self._past_until = 0  # the output before the session
+        self._waiting: list[Callable[[], None]] | None = []  # for its end; None behind it
+        self._at: tuple[ClientConfig, Dialect] | None = None
         self._hidden = 0  # of the output that is missing: what would not have been shown
 
     def ask(self, config: ClientConfig, dialect: Dialect) -> None:
         """Read the state, from the API server of which the session is requested."""
         self.cancel()
+        self._at = config, dialect
         if self._read is None or (size := self._size()) is None:
             return
         self._reading = reading = self._read(config, dialect, size)
         # Whatever the problem is, the user gets the output.
         reading.addCallbacks(self._arrived, lambda _: None)
         reading.addBoth(self._answered, reading)
+
+    def redraw(self) -> None:
+        """Show the screen as it is now, instead of what the terminal shows."""
+        if self._at is not None and self._waiting is None and self._timer is None:
+            self.ask(*self._at)
+            if self._reading is not None:
+                self._wait()
+
+    def _wait(self) -> None:
+        self._timer = self._clock.callLater(WAIT_SECONDS, self.cancel)
+        self._stream.pause_output()
 
     def cancel(self) -> None:
         """Wait for no state, and show none."""
@@ -134,14 +154,16 @@ class FirstScreen:
             timer.cancel()
         self._show()
         self._stream.resume_output()
+        self._begin()
 
     def _show(self) -> None:
         state, self._state = self._state, None
         if state is None or not self._fits(state):
             return
         self._hidden_until = state.offset
-        # The user finds what the terminal shows now by scrolling back.
-        clear = "\r\n" * state.rows + "\x1b[m\x1b[H\x1b[2J"
+        # The user finds what the terminal shows before the session by scrolling back.
+        clear = "\r\n" * state.rows if self._waiting is not None else "\x1b[?1049l"
+        clear += "\x1b[m\x1b[H\x1b[2J"
         self._user.show((clear + state.output).encode("utf-8", "replace"))
 
     def _fits(self, state: TerminalState) -> bool:
@@ -155,8 +177,12 @@ class FirstScreen:
     def attached(self, stream: Any) -> None:
         """Pass on; without positions there is nothing to do."""
         self._stream = stream
-        self._user.attached(stream)
-        if not getattr(stream, "is_resumable", False):
+        is_resumable = getattr(stream, "is_resumable", False)
+        self._user.attached(stream, greets=not is_resumable)
+        if is_resumable:
+            self._waiting = [self._user.greet]
+        else:
+            self._waiting = None
             self.cancel()
 
     def placed(self, mark: At) -> None:
@@ -167,15 +193,30 @@ class FirstScreen:
             self._hidden = max(0, min(self._hidden_until, self._offset) - offset)
         elif epoch:
             self._hidden_until = 0
-        elif self._read is None:
-            self._hidden_until = mark.end or 0
+        else:
+            self._first_placed(mark)
+        self._begin()
+
+    def _first_placed(self, mark: At) -> None:
+        self._past_until = mark.end or 0
+        if self._read is None:
+            self._hidden_until = self._past_until
         elif not self._offset and mark.end is not None and mark.end < SHORT_BYTES:
             self.cancel()
         elif self._reading is None:
             self._show()
         else:
-            self._timer = self._clock.callLater(WAIT_SECONDS, self.cancel)
-            self._stream.pause_output()
+            self._wait()
+
+    def _begin(self) -> None:
+        """Greet, and show the notices, once the user has the output of before the session."""
+        waiting = self._waiting
+        if waiting is None or not self._epoch or self._timer is not None:
+            return
+        if self._offset >= max(self._past_until, self._hidden_until):
+            self._waiting = None
+            for each in waiting:
+                each()
 
     def data_received(self, data: bytes) -> None:
         """Pass on what is not part of the state."""
@@ -186,6 +227,8 @@ class FirstScreen:
             self._user.remember(hidden)
         if data:
             self._user.data_received(data)
+        if self._waiting is not None:
+            self._begin()
 
     def skipped(self, count: int | None) -> None:
         """Pass on how much is missing behind the state."""
@@ -194,12 +237,18 @@ class FirstScreen:
             self._user.skipped(count if count is None else count - hidden)
 
     def attendance_changed(self, attendance: Attendance) -> None:
-        """Pass on."""
-        self._user.attendance_changed(attendance)
+        """Pass on, behind the output of before the session."""
+        self._show_behind(lambda: self._user.attendance_changed(attendance))
 
     def notice(self, notice: Notice) -> None:
-        """Pass on."""
-        self._user.notice(notice)
+        """Pass on, behind the output of before the session."""
+        self._show_behind(lambda: self._user.notice(notice))
+
+    def _show_behind(self, show: Callable[[], None]) -> None:
+        if self._waiting is None or len(self._waiting) > _MOST_WAITING:
+            show()
+        else:
+            self._waiting.append(show)
 
     def outage(self, reason: str) -> None:
         """Pass on."""

@@ -18,7 +18,8 @@ from typing import Any
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.status import GatewayTimeout
+from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS
+from twisted_exec.api.status import APIError, GatewayTimeout
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.dialog import Dialog, safe
 from twisted_exec.cli.console.escape import EscapeCommand
@@ -34,6 +35,9 @@ OFF_SECONDS = 90.0
 LOOK_SECONDS = 1.0
 
 NO_SERVER = "This console comes from a runtime, not from an API server, which knows other machines and power."
+
+WHEN_OFF = "Open consoles wait a minute for its next start, then they end."
+"""What users read before they switch a machine off; runtimes can set another time."""
 
 _RUNNING = "Running"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
@@ -69,6 +73,23 @@ class MachineAccess:
         patch = {"spec": {"power": power}}
         await client.patch(self.dialect.workload, self.name, patch, self.config.namespace)
 
+    async def may_switch(self, client: CommandClient) -> bool:
+        """Return whether the user may set the power, as far as the server says so."""
+        resource = self.dialect.workload
+        attributes = {
+            "namespace": self.config.namespace,
+            "verb": "patch",
+            "group": resource.group,
+            "resource": resource.plural,
+            "name": self.name,
+        }
+        review = {"spec": {"resourceAttributes": attributes}}
+        try:
+            answer = await client.create(SELFSUBJECTACCESSREVIEWS.resource, review)
+        except APIError:
+            return True  # the server decides when the user switches
+        return bool((answer.get("status") or {}).get("allowed", True))
+
     async def read(self, client: CommandClient) -> tuple[str, str]:
         """Return the state, and ``On`` or ``Off``."""
         machine = await client.get(self.dialect.workload, self.name, self.config.namespace)
@@ -82,10 +103,12 @@ class NextSession:
 
     :param machine: its name.
     :param reset: switch the machine off and on first.
+    :param stopped: why the server was stopped that is to be back first; empty if it was not.
     """
 
     machine: str
     reset: bool = False
+    stopped: str = ""
 
 
 async def act(
@@ -179,14 +202,20 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     async with access.client() as client:
         state, power = await access.read(client)
         dialog.tell(f"Machine {name} is {state}; its power is {power}.")
-        choice = await dialog.key(
-            "Power: o on, f off, r reset (off and on); any other key cancels: "
-        )
+        if not await access.may_switch(client):
+            dialog.tell(
+                "You may not switch it: ask your administrator for the verb patch on "
+                f"{access.dialect.workload.plural} in namespace {access.config.namespace}."
+            )
+            return None
         effects = {
-            "o": f"Switch {name} on?",
-            "f": f"Switch {name} off? Its sessions end unless it starts again soon.",
+            "f": f"Switch {name} off? {WHEN_OFF}",
             "r": f"Switch {name} off and on again? This console opens again after that.",
         }
+        offer = "f off, r reset (off and on)"
+        if power == "Off":
+            effects, offer = {"o": f"Switch {name} on?"}, "o on"
+        choice = await dialog.key(f"Power: {offer}; any other key cancels: ")
         if choice not in effects:
             dialog.tell("Nothing was switched.")
             return None

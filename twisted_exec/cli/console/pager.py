@@ -4,6 +4,7 @@ A view of many lines that fills the terminal, sans I/O: to scroll and to search.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from twisted_exec.cli.console.views import Key, fitted
@@ -13,6 +14,7 @@ KEYS = "arrows PgUp PgDn g G  / search  n N next  w save  q quit"
 
 _STEPS = {Key.UP: -1, "k": -1, Key.DOWN: 1, "j": 1, Key.ENTER: 1}
 _PAGES = {Key.PAGE_UP: -1, "b": -1, Key.PAGE_DOWN: 1, " ": 1, "f": 1}
+_REVERSED = "\x1b[7m\\g<0>\x1b[27m"
 _TOP, _BOTTOM = (Key.HOME, "g"), (Key.END, "G")
 
 
@@ -27,7 +29,7 @@ class Pager:
     def __init__(self, lines: Sequence[str], size: TerminalSize) -> None:
         self.message = ""
         self._lines = lines
-        self._sought, self._found = "", -1
+        self._text, self._sought, self._found = "", re.compile(""), -1
         self._size = size
         self._rows = self._wrap()
         self._top = self._last_top
@@ -64,14 +66,15 @@ class Pager:
             self._go_to(0 if key in _TOP else self._last_top)
         elif key in _STEPS or key in _PAGES:
             self._go_to(self._top + _STEPS.get(key, 0) + _PAGES.get(key, 0) * self._height)
-        elif key in ("n", "N") and self._sought:
+        elif key in ("n", "N") and self._text:
             self._seek(-1 if key == "n" else 1)
 
     def search(self, text: str) -> None:
         """Show the last line that has this text, in upper or lower case; ``n`` shows earlier ones."""
         self.message = ""
-        self._sought, self._found = text.casefold(), len(self._lines)
-        if self._sought:
+        self._sought, self._found = re.compile(re.escape(text), re.IGNORECASE), len(self._lines)
+        self._text = text
+        if text:
             self._seek(-1)
 
     def frame(self) -> str:
@@ -88,7 +91,9 @@ class Pager:
         return "".join(parts)
 
     def _styled(self, number: int, row: str) -> str:
-        return f"\x1b[1m{row}\x1b[m" if number == self._found else row
+        if number != self._found:
+            return row
+        return f"\x1b[1m{self._sought.sub(_REVERSED, row)}\x1b[m"
 
     def _status(self) -> str:
         if self.message:
@@ -101,13 +106,13 @@ class Pager:
     def _seek(self, step: int) -> None:
         number = self._found + step
         while 0 <= number < len(self._lines):
-            if self._sought in self._lines[number].casefold():
+            if self._sought.search(self._lines[number]):
                 self._found = number
                 self._go_to(self._row_of(number) - self._height // 2)
                 return
             number += step
         where = "earlier" if step < 0 else "later"
-        self.message = f'no {where} line has "{self._sought}"'
+        self.message = f'no {where} line has "{self._text}"'
 
     def _go_to(self, top: int) -> None:
         self._top = min(max(0, top), self._last_top)

@@ -55,6 +55,12 @@ if TYPE_CHECKING:
     from twisted_exec.wire.escape_sequences import QueryFilter
     from twisted_exec.wire.stream_options import StreamOptions
 
+AGAIN_SECONDS = 1.0
+"""Between two attempts to reach a server that was stopped."""
+_NOT_READY = (404, 409, 429)
+"""Answers of a server that has just started: it has no machine yet, or none that runs."""
+NOT_READY_SECONDS = 60.0
+
 _SILENT_SECONDS = 0.5
 """Connections that take longer get a line about their progress."""
 _UNCOLLECTED = 20_000
@@ -216,6 +222,7 @@ class ConsoleProgram:
 
     _script: Script | None = None
     _progress: ConnectingLine | None = None
+    _screen: FirstScreen | None = None
     _is_verified = False
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -234,9 +241,18 @@ class ConsoleProgram:
         return self.subject
 
     @property
-    def shows_banner(self) -> bool:
+    def full_place(self) -> str:
+        """Name of the machine, its namespace and its server, for the status."""
+        return self.place
+
+    @property
+    def shows_more(self) -> bool:
         """True unless the user wants the output alone."""
         return True
+
+    def again(self, why: str) -> NextSession | None:
+        """Return the session that follows when the server stops; ``None`` for none."""
+        return None
 
     def attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
@@ -278,8 +294,9 @@ class ConsoleProgram:
             outcomes: list[Outcome] = []
 
             def finished(outcome: Outcome) -> None:
+                newline = b"\r\n" * (outcome.next is not None and self._session.mid_line)
                 with suppress(OSError):  # a terminal that is gone or stuck
-                    os.write(sink, self._modes.undo())
+                    os.write(sink, self._modes.undo() + newline)
                 if outcome.next is None:
                     outcomes.append(outcome)
                     reactor.stop()
@@ -307,10 +324,12 @@ class ConsoleProgram:
 
     def _new_session(self) -> Deferred[Outcome]:
         """Create the next session; return its end."""
-        from twisted_exec.cli.console.session import ConsoleSession, UserTerminal
+        from twisted_exec.cli.console.display import UserTerminal
+        from twisted_exec.cli.console.session import ConsoleSession
         from twisted_exec.wire.terminal_modes import Modes
 
         self._modes, self._is_verified = (modes := Modes()), False
+        self._screen = None
         script, is_shown = self._script, os.isatty(1)
         self._session = ConsoleSession(
             the_reactor(),
@@ -319,12 +338,16 @@ class ConsoleProgram:
                 size=self._terminal.size if script is None else lambda: None,
                 say=self._say,
                 draw=self._draw if is_shown or os.isatty(2) else None,
-                greet=self._greet,
+                attached=self._end_progress,
+                greeting=self._greeting,
+                place=lambda: one_line(self.full_place),
                 watch=modes.feed if is_shown else lambda _: None,
                 full_screen=lambda: modes.full_screen,
                 query_filter=_query_filter if is_shown else None,
                 suspend=lambda: os.kill(os.getpid(), signal.SIGTSTP),
-                shows_banner=is_shown and script is None and self.shows_banner,
+                redraw=lambda: self._screen.redraw() if self._screen is not None else None,
+                again=self.again if is_shown and script is None else lambda _: None,
+                shows_more=is_shown and script is None and self.shows_more,
             ),
             escapes=self._options.escape,
             read_only=self._options.read_only,
@@ -443,14 +466,12 @@ class ConsoleProgram:
     def _refused(self, failure: Any) -> None:
         self._session.failed(self.explain(failure.value))
 
-    def _greet(self) -> None:
-        self._end_progress()
-        if self._script is not None:
-            return
-        if self._terminal.is_terminal and os.isatty(2) and not self._options.quiet:
-            escapes = self._options.escape
-            keys = f" {escapes}." if escapes is not None else ""
-            os.write(2, f"Connected to {self.subject}.{keys}\r\n".encode())
+    def _greeting(self) -> str:
+        if self._script is not None or not self._terminal.is_terminal:
+            return ""
+        escapes = self._options.escape
+        keys = f" {escapes}." if escapes is not None else ""
+        return f"Connected to {self.subject}.{keys}"
 
     def _inform(self, line: str) -> None:
         """Write a message about the connection, unless ``--quiet`` forbids it."""
@@ -467,8 +488,11 @@ class ConsoleProgram:
         if self._script is not None:
             mid_line = self._printed.mid_line
             self._printed.begin_line()
-        start = "\n" if mid_line and os.isatty(1) else ""
-        os.write(2, f"{start}{lines}\n".replace("\n", "\r\n").encode())
+        from twisted_exec.cli.console.display import framed
+
+        is_shown = os.isatty(1)
+        size = self._terminal.size() if is_shown else None
+        self._draw(framed(lines, size, mid_line=mid_line and is_shown))
 
 
 class _Console(ConsoleProgram):
@@ -480,7 +504,7 @@ class _Console(ConsoleProgram):
         self._hint = ""
         self._approved = False
         self._at: tuple[ClientConfig, Dialect, str] | None = None
-        self._is_reset = False
+        self._is_reset, self._stopped = False, ""
 
     @property
     def subject(self) -> str:
@@ -497,14 +521,29 @@ class _Console(ConsoleProgram):
         return f"{self.subject} at {self._config.server}"
 
     @property
+    def full_place(self) -> str:
+        """See :attr:`ConsoleProgram.full_place`."""
+        if self._options.space:
+            return self.place
+        return f"{self.subject} ({self._config.namespace}) at {self._config.server}"
+
+    @property
     def is_waiting(self) -> bool:
         """See :attr:`ConsoleProgram.is_waiting`."""
         return bool(self._options.request)
 
     @property
-    def shows_banner(self) -> bool:
-        """See :attr:`ConsoleProgram.shows_banner`."""
+    def shows_more(self) -> bool:
+        """See :attr:`ConsoleProgram.shows_more`."""
         return not self._options.raw and self._options.first_output != START
+
+    def again(self, why: str) -> NextSession | None:
+        """See :meth:`ConsoleProgram.again`."""
+        from twisted_exec.cli.console.menu import NextSession
+
+        if not self._terminal.is_terminal or self._options.timeout:
+            return None
+        return NextSession(str(self._options.name), stopped=why)
 
     def make_script(self, reactor: Any) -> Script | None:
         """See :meth:`ConsoleProgram.make_script`."""
@@ -548,7 +587,7 @@ class _Console(ConsoleProgram):
         """See :meth:`ConsoleProgram._follow`."""
         super()._follow(following)
         self._hint, self._approved = "", False
-        self._is_reset = following.reset
+        self._is_reset, self._stopped = following.reset, following.stopped
         if self._at is not None:
             self._options.among = [self._at[1]]
 
@@ -556,10 +595,16 @@ class _Console(ConsoleProgram):
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
         """See :meth:`ConsoleProgram.attempt`."""
-        if not self._is_reset:
+        if not self._is_reset and not self._stopped:
             return self._attempt(user, reactor, options)
         from twisted.internet.defer import Deferred
 
+        if self._stopped:
+            escapes = self._options.escape
+            leaves = f" ({escapes.how_to_leave})" if escapes is not None else ""
+            self._say(f"session ended: {one_line(self._stopped)}")
+            self._say(f"A new session opens when the server is back{leaves}.")
+            return Deferred.fromCoroutine(self._attempt_again(user, reactor, options))
         from twisted_exec.cli.console.menu import switch_on_again
 
         access = self.access()
@@ -572,9 +617,40 @@ class _Console(ConsoleProgram):
 
         return Deferred.fromCoroutine(switch_on_again(access)).addCallback(is_on)
 
+    async def _attempt_again(
+        self, user: ConsoleUser, reactor: Any, options: StreamOptions
+    ) -> ConsoleStream:
+        """Open the console when the server is back."""
+        from twisted.internet.task import deferLater
+
+        from twisted_exec.api.status import APIError
+        from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+
+        patience = NOT_READY_SECONDS
+        while True:
+            await deferLater(reactor, AGAIN_SECONDS)
+            try:
+                if not self._config.needs_plugin:
+                    self._config = config_of(
+                        self._options
+                    )  # a server may write another one at its start
+                stream = await self._attempt(user, reactor, options)
+            except KubeConfigError:
+                continue  # the file is there when the server is ready
+            except APIError as error:
+                if error.code < 500:
+                    patience -= AGAIN_SECONDS
+                    if error.code not in _NOT_READY or patience < 0:
+                        raise
+                continue
+            self._stopped = ""
+            return stream
+
     @property
     def step(self) -> str:
         """See :attr:`ConsoleProgram.step`."""
+        if self._stopped:
+            return "waiting for the server"
         return "switching it off and on" if self._is_reset else super().step
 
     def _attempt(
@@ -641,7 +717,8 @@ class _Console(ConsoleProgram):
         if not (terminal.is_terminal and os.isatty(1) and os.environ.get("TERM", "dumb") != "dumb"):
             return None
         read = state_reader(options.name, namespace, reactor, options.reason, agent)
-        return FirstScreen(user, reactor, terminal.size, read)
+        self._screen = FirstScreen(user, reactor, terminal.size, read)
+        return self._screen
 
     def _request(self, reactor: Any, options: StreamOptions) -> Deferred[None]:
         """Fire when another user has approved the use of the console."""

@@ -4,10 +4,18 @@ The last output of a session, as lines to read, to search and to save.
 
 from __future__ import annotations
 
+import re
+from itertools import cycle
+
 from twisted_exec.wire.escape_sequences import PlainLines
 
 LEAST_BYTES = 1 << 20
 """Output that is kept at least; at most twice as much."""
+_LONGEST_LINE = 512
+_COLOURS = re.compile(rb"(\x1b\[[\d;:]*m)")
+_CLEARED = re.compile(rb"\x1b\[H\x1b\[2?J(?:\x1b\[3J)?")
+_MOVES = re.compile(rb"\x1b\[[\d;]*[@-JLMPSTXdfr]|\x1b[78DEM]|\x08")
+"""Sequences of programs that draw a screen, or edit a line."""
 
 
 class Scrollback:
@@ -21,6 +29,23 @@ class Scrollback:
         self._output += output
         if len(self._output) > 2 * LEAST_BYTES:
             del self._output[:-LEAST_BYTES]
+
+    def last_line(self) -> bytes:
+        """
+        Return the line that the machine has not ended yet, such as a prompt, with its colours.
+
+        It is empty if it is too long for one, or if a program draws there.
+        """
+        line = bytes(self._output[self._output.rfind(b"\n") + 1 :])
+        line = _CLEARED.split(line)[-1]
+        if len(line) > _LONGEST_LINE or _MOVES.search(line):
+            return b""
+        plain = PlainLines()
+        parts = [
+            part if is_colour else plain.feed(part)
+            for is_colour, part in zip(cycle((False, True)), _COLOURS.split(line), strict=False)
+        ]
+        return b"".join(parts).rpartition(b"\n")[2]
 
     def lines(self) -> list[str]:
         """Return the lines, without escape sequences and control characters."""

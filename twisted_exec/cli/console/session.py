@@ -48,25 +48,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
-from zope.interface import implementer
 
 from twisted_exec.api.status import APIError
+from twisted_exec.cli.console.display import NO_TERMINAL, Display, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
-from twisted_exec.console.floor import RoleNotices, notice_text, understood
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.wire.control_messages import (
+    SHUTTING_DOWN,
     Break,
     Ending,
     Role,
-    TerminalSize,
     dropped_keys,
-    encode_notice,
 )
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
@@ -77,13 +74,14 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.cli.console.status import Outage
     from twisted_exec.streaming.remotecommand.client import ConsoleStream
-    from twisted_exec.wire.escape_sequences import QueryFilter
-    from twisted_exec.wire.resume import Attendance
+    from twisted_exec.wire.resume import Attendance, Notice
 
     Act = Callable[[EscapeCommand, Dialog, Scrollback], Coroutine[Any, Any, NextSession | None]]
     """Carries out a command of :data:`DIALOGS`."""
 
 QUIET_SECONDS = 1.0
+NO_ANSWER_SECONDS = 4.0
+"""A ping that waits longer is worth a line."""
 
 SCRIPT_SECONDS = 60.0
 """
@@ -101,6 +99,8 @@ NEVER_QUIET = (
 
 NOT_SENT = "the input was not sent"
 """Start of the message when a script's session ends and its input was discarded."""
+
+WHEN_BACK = "open the console again when the server is back"
 
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
@@ -137,33 +137,6 @@ class Outcome:
     next: NextSession | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class UserTerminal:
-    """
-    The user's terminal, as a session uses it.
-
-    :param size: its size now, ``None`` without a terminal.
-    :param say: prints messages of this program; the last line has no newline.
-    :param draw: writes what is neither output nor a message; ``None`` without a terminal.
-    :param greet: called when the stream is attached, before the first output.
-    :param watch: receives all output that is written.
-    :param full_screen: whether the output so far has switched to the other screen.
-    :param query_filter: see :class:`.Display`.
-    :param suspend: stops this program, as job control does.
-    :param shows_banner: show the machine's banner.
-    """
-
-    size: Callable[[], TerminalSize | None] = lambda: None
-    say: Callable[[str], None] = lambda _: None
-    draw: Callable[[bytes], None] | None = None
-    greet: Callable[[], None] = lambda: None
-    watch: Callable[[bytes], None] = lambda _: None
-    full_screen: Callable[[], bool] = lambda: False
-    query_filter: Callable[[], QueryFilter] | None = None
-    suspend: Callable[[], None] = lambda: None
-    shows_banner: bool = False
-
-
 class ConsoleSession:
     """
     Joins the user's input and output to the stream.
@@ -188,7 +161,7 @@ class ConsoleSession:
         clock: IReactorTime,
         *,
         interactive: bool,
-        terminal: UserTerminal = UserTerminal(),
+        terminal: UserTerminal = NO_TERMINAL,
         escapes: Escapes | None = None,
         read_only: bool = False,
         script: SessionScript | None = None,
@@ -214,6 +187,7 @@ class ConsoleSession:
             terminal=terminal,
             quiet=quiet,
             wrote=lambda: self._timers.restart("quiet"),
+            last_line=lambda: b"" if self._scrollback is None else self._scrollback.last_line(),
         )
         self._stream: MachineStream | None = None
         self._input: TypeAhead | None = None
@@ -221,6 +195,7 @@ class ConsoleSession:
         self._connecting: Deferred[Any] | None = None
         self._attached_at: float | None = None
         self._outage: Outage | None = None
+        self._is_silent = False  # the user knows that the server does not answer
         self._outcome: Outcome | None = None
         self._recordings = RecordingNews()
         self._act = act if interactive and terminal.draw is not None else None
@@ -255,24 +230,51 @@ class ConsoleSession:
 
     # The stream's events.
 
-    def attached(self, stream: MachineStream) -> None:
-        """Handle the attached stream."""
+    def attached(self, stream: MachineStream, *, greets: bool = True) -> None:
+        """
+        Handle the attached stream.
+
+        :param greets: greet the user now; otherwise :meth:`greet` does it later.
+        """
         if self._outcome is not None or self._input is None:
             stream.abort()
             return
         self._stream, self._connecting = stream, None
         self._attached_at = self._clock.seconds()
-        self._terminal.greet()
+        self._terminal.attached()
         if self._act is not None:
             # Imported here, because its patterns take a while and the connection is open by now.
             from twisted_exec.cli.console.scrollback import Scrollback
 
             self._scrollback = Scrollback()
-        if news := self._recordings.begun(getattr(stream, "recorded", "")):
-            self._tell_recorded(news)
+        if greets:
+            self.greet()
         self._display.open(stream)
         self.window_changed()
         self._input.open(stream)
+        if self._interactive and hasattr(stream, "overdue_seconds"):
+            self._listen()
+
+    def greet(self) -> None:
+        """Say that the session is open, how to leave it, and that it is recorded."""
+        if self._outcome is not None:
+            return
+        if greeting := self._terminal.greeting():
+            self._display.inform(greeting)
+        if news := self._recordings.begun(getattr(self._stream, "recorded", "")):
+            self._tell_recorded(news)
+
+    def _listen(self) -> None:
+        """Tell the user when the server does not answer, and when it answers again."""
+        seconds = getattr(self._stream, "overdue_seconds", 0.0)
+        if not self._is_silent and seconds >= NO_ANSWER_SECONDS:
+            self._is_silent = True
+            leaves = f" ({self._how_to_leave})" if self._how_to_leave else ""
+            self._display.inform(f"no answer from the server for {seconds:.0f} s{leaves}")
+        elif self._is_silent and not seconds:
+            self._is_silent = False
+            self._display.inform("the server answers again")
+        self._timers.after("listen", 1, self._listen)
 
     def data_received(self, data: bytes) -> None:
         """Handle output of the machine."""
@@ -296,7 +298,8 @@ class ConsoleSession:
             self._display.notice(notice)
 
     def attendance_changed(self, attendance: Attendance) -> None:
-        """Tell the user about recordings of the console that have begun or ended, also of other users."""
+        """Keep the writer, and tell the user about recordings that have begun or ended, also of other users."""
+        self._display.notices.attended(attendance)
         news = self._recordings.changed(attendance.recordings)
         if news and self._outcome is None:
             self._tell_recorded(news)
@@ -317,6 +320,7 @@ class ConsoleSession:
         from twisted_exec.cli.console.status import Outage
 
         self._timers.pause()
+        self._is_silent = False
         if self._script is not None:
             self._script.outage()
         self._outage = Outage(self._clock, reason, self._display.inform, self._how_to_leave)
@@ -362,9 +366,12 @@ class ConsoleSession:
 
     def ended(self, ending: Ending) -> None:
         """Handle the end of the session by the other side, with its reason."""
-        asked_for = self._input_over and ending.ok
-        line = "" if asked_for else f"session ended: {_told(ending)}"
-        self._end(Outcome(_exit_code(ending), line), in_haste=False)
+        line = "" if self._input_over and ending.ok else f"session ended: {_told(ending)}"
+        following = None
+        if ending.reason == SHUTTING_DOWN:
+            following = self._terminal.again(_told(ending))
+            line += f"; {WHEN_BACK}"
+        self._end(Outcome(_exit_code(ending), line, next=following), in_haste=False)
 
     def failed(self, line: str) -> None:
         """Handle a failed or broken session."""
@@ -380,6 +387,8 @@ class ConsoleSession:
 
     def typed(self, data: bytes) -> None:
         """Input was read."""
+        if self._display.uncover():
+            self._redraw()
         if self._dialog is not None:
             leave = self._escapes.leave if self._escapes is not None else None
             data, leaves = leave.feed(data) if leave is not None else (data, False)
@@ -413,15 +422,19 @@ class ConsoleSession:
             self._end(Outcome())
         elif typed is EscapeCommand.HELP:
             assert self._escapes is not None
-            self._display.tell("\n".join(self._escapes.help()))
+            self._tell_about(self._escapes.help())
         elif typed is EscapeCommand.STATUS:
-            self._display.tell("\n".join(self._status()))
+            self._tell_about(self._status())
         elif typed is EscapeCommand.SUSPEND:
             self._terminal.suspend()
         elif typed in DIALOGS:
             self._open_dialog(typed)
         else:
             self._wish(_WISHES[typed])
+
+    def _tell_about(self, lines: list[str]) -> None:
+        place = self._terminal.place()
+        self._display.tell("\n".join([place] * bool(place) + lines))
 
     def _open_dialog(self, command: EscapeCommand) -> None:
         if self._act is None or self._terminal.draw is None:
@@ -465,7 +478,12 @@ class ConsoleSession:
             self._redraw()
 
     def _redraw(self) -> None:
-        """Have the machine's program draw its screen again: it does so when the size changes."""
+        """
+        Have the screen drawn again: by the machine's program, which does so when the size changes, and by the server.
+
+        The size of an observer's terminal does not reach the machine, nor does any over a serial line.
+        """
+        self._terminal.redraw()
         size = self._terminal.size()
         if self._stream is not None and size is not None:
             self._stream.resize(replace(size, rows=max(1, size.rows - 1)))
@@ -614,177 +632,6 @@ def _exit_code(ending: Ending) -> int:
     if ending.exit_code is not None:
         return ending.exit_code
     return 0 if ending.ok else 1
-
-
-@implementer(IPushProducer)
-class Display:
-    """
-    Writes into the user's output, which paces the stream.
-
-    :param script: gets the notices; the user reads them without one.
-    :param terminal: ``query_filter`` returns what keeps it from answering earlier output; ``None`` if the
-        output is no terminal.
-    :param quiet: leave out messages about the connection, and notices that the user is the writer.
-    :param wrote: called before each write.
-    :ivar sink: the user's output; ``None`` before the start and after its end.
-    :ivar notices: the user's role and that of others, as far as notices name them.
-    :ivar is_paused: the user's output takes no more for now.
-    """
-
-    def __init__(
-        self,
-        *,
-        script: SessionScript | None,
-        terminal: UserTerminal,
-        quiet: bool,
-        wrote: Callable[[], None],
-    ) -> None:
-        self.sink: Sink | None = None
-        self.notices = RoleNotices()
-        self.is_paused = False
-        self._script, self._wrote = script, wrote
-        self._say, self._watch = terminal.say, terminal.watch
-        self._is_quiet, self._shows_banner = quiet, terminal.shows_banner
-        self._stream: Any = None
-        self._has_marks = False
-        self._make_filter = terminal.query_filter
-        self._filter: QueryFilter | None = None
-        self._last_byte = b""
-        self._held: list[Callable[[], None]] | None = None
-
-    @property
-    def mid_line(self) -> bool:
-        """True if the last output left the cursor inside a line."""
-        return self._last_byte not in (b"", b"\n")
-
-    def open(self, stream: MachineStream) -> None:
-        """Show the output of this stream; a resumable one has its notices beside the output."""
-        self._stream = stream
-        self._has_marks = getattr(stream, "is_resumable", False)
-        if self._has_marks and self._make_filter is not None:
-            self._filter = self._make_filter()
-        if self.sink is not None:
-            self.sink.registerProducer(self, True)
-
-    def hold(self) -> None:
-        """Write nothing until :meth:`release`: a dialog has the terminal."""
-        self._held = []
-        if self._stream is not None:
-            self._stream.pause_output()
-
-    def release(self, *, begins_line: bool) -> None:
-        """
-        Write what was held.
-
-        :param begins_line: the dialog left the cursor at the beginning of a line.
-        """
-        held, self._held = self._held or [], None
-        if begins_line:
-            self._last_byte = b"\n"
-        for write in held:
-            write()
-        if not self.is_paused:
-            self.resumeProducing()
-
-    def close(self) -> None:
-        """Flush and close the output; the stream is not paused any more."""
-        self._stream = None
-        if self.sink is not None:
-            self.sink.unregisterProducer()
-            self.sink.loseConnection()
-
-    # From the machine's side.
-
-    def output(self, data: bytes) -> None:
-        """Show output of the machine, with the server's notices in it unless they come as marks."""
-        if not self._has_marks:
-            self.notices.feed(data)
-            if text := notice_text(data):
-                self._show_notice(understood(Notice(text, kind=None)), data)
-                return
-        if self._filter is not None:
-            data = self._without_old_queries(self._filter, data)
-        self._watch(data)
-        self._write(data)
-
-    def _without_old_queries(self, query_filter: QueryFilter, data: bytes) -> bytes:
-        """
-        Return as many bytes; output from before the connection has no queries.
-
-        Machine's runtimes of earlier releases leave them in it.
-        """
-        # Output may lack its beginning, but it ends at the position.
-        live = min(max(0, self._stream.position.offset - self._stream.live_from), len(data))
-        harmless = query_filter.feed(data)  # all of it, because an outage may cut a query in two
-        return harmless[: len(data) - live] + data[len(data) - live :]
-
-    def notice(self, notice: Notice) -> None:
-        """Show a message of the server for the user, which is not part of the output."""
-        self.notices.read(notice)
-        self._show_notice(understood(notice), notice.output)
-
-    def skipped(self, count: int | None) -> None:
-        """Show that so many bytes of the output are missing; ``None`` for an unknown number."""
-        text = "output is missing here" if count is None else f"{count} bytes skipped"
-        if self._script is not None:
-            self._script.skipped(text)
-        else:
-            self._write(encode_notice(text))
-
-    def _show_notice(self, notice: Notice, data: bytes) -> None:
-        if self._is_quiet and notice.role is NoticeRole.WRITER:
-            return
-        if notice.kind is NoticeKind.BANNER:
-            if self._shows_banner:
-                self._write(b"\r\n" * self.mid_line + f"{notice.text}\r\n".encode())
-            return
-        if self._script is not None:
-            self._script.noticed(notice)
-        else:
-            self._write(data)
-
-    def _write(self, data: bytes) -> None:
-        if self._held is not None:
-            self._held.append(lambda: self._write(data))
-            if self._stream is not None:
-                self._stream.pause_output()  # another part of the program may have resumed it
-            return
-        self._last_byte = data[-1:]
-        self._wrote()
-        if self.sink is not None:
-            self.sink.write(data)
-
-    # From this program.
-
-    def tell(self, lines: str) -> None:
-        """Print a message that the user has asked for, or needs."""
-        if self._held is not None:
-            self._held.append(lambda: self.tell(lines))
-            return
-        self._say(lines)
-        self._last_byte = b"\n"
-
-    def inform(self, line: str) -> None:
-        """Print a message about the connection, unless ``--quiet`` forbids it."""
-        if not self._is_quiet:
-            self.tell(line)
-
-    # The user's output paces the stream through these.
-
-    def pauseProducing(self) -> None:
-        """The user's output takes no more for now."""
-        self.is_paused = True
-        if self._stream is not None:
-            self._stream.pause_output()
-
-    def resumeProducing(self) -> None:
-        """The user's output takes more."""
-        self.is_paused = False
-        if self._stream is not None and self._held is None:
-            self._stream.resume_output()
-
-    def stopProducing(self) -> None:
-        """The output is gone; the session hears of that otherwise."""
 
 
 @dataclass

@@ -41,8 +41,8 @@ def status(
     attendance = getattr(stream, "attendance", None)
     facts = {
         "session": getattr(stream, "session", ""),
-        "role": _role(notices, read_only),
-        "writer": _writer(attendance),
+        "role": "observer" if read_only or notices.is_observer else "writer",
+        "writer": _writer(notices, attendance),
         "viewers": str(attendance.viewers) if attendance is not None else "",
         "round trip": _round_trip(stream),
         "TCP": _tcp(getattr(stream, "transport", None)),
@@ -58,18 +58,12 @@ def status(
     return [outage or f"connected for {duration(seconds)}", *lines]
 
 
-def _role(notices: RoleNotices, read_only: bool) -> str:
-    if not (read_only or notices.is_observer):
-        return "writer"
-    if notices.writer == "nobody":
-        return "observer; this console has no writer"
-    return f"observer; the writer is {notices.writer}" if notices.writer else "observer"
-
-
-def _writer(attendance: Attendance | None) -> str:
-    if attendance is None or not attendance.writer:
-        return ""
-    return f"{display_name(attendance.writer)}, for {duration(attendance.seconds)}"
+def _writer(notices: RoleNotices, attendance: Attendance | None) -> str:
+    """Return the writer by the last message of the server, with the time if that message says it."""
+    name = notices.writer
+    if attendance is None or not attendance.writer or display_name(attendance.writer) != name:
+        return name
+    return f"{name}, for {duration(attendance.seconds)}"
 
 
 def _round_trip(stream: MachineStream) -> str:

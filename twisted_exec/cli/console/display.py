@@ -1,0 +1,298 @@
+"""
+What the user of a console sees: the machine's output, and notices and messages between it.
+
+A message begins a line of its own, and the machine's last line, such as its prompt, is drawn again behind it.  On
+the screen of a program that has switched to the other screen, a message covers the last rows until the next key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from twisted_exec.console.floor import RoleNotices, notice_text, understood
+from twisted_exec.wire.control_messages import TerminalSize, encode_notice, wrapped
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.console.interfaces import MachineStream, SessionScript, Sink
+    from twisted_exec.cli.console.menu import NextSession
+    from twisted_exec.wire.escape_sequences import QueryFilter
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserTerminal:
+    """
+    The user's terminal, as a session uses it.
+
+    :param size: its size now, ``None`` without a terminal.
+    :param say: prints messages of this program; the last line has no newline.
+    :param draw: writes what is neither output nor a message; ``None`` without a terminal.
+    :param attached: called when the stream is attached.
+    :param greeting: returns the greeting; empty for none.
+    :param place: returns the machine, its namespace and its server, for the status.
+    :param watch: receives all output that is written.
+    :param full_screen: whether the output so far has switched to the other screen.
+    :param query_filter: see :class:`.Display`.
+    :param suspend: stops this program, as job control does.
+    :param redraw: has the whole screen drawn again, if the server can render it.
+    :param again: returns the session that follows when the server stops, which gives a reason; ``None`` for none.
+    :param shows_more: show more than the output: the machine's banner, notices that are broken at blanks, and the
+        machine's last line again behind each message.
+    """
+
+    size: Callable[[], TerminalSize | None] = lambda: None
+    say: Callable[[str], None] = lambda _: None
+    draw: Callable[[bytes], None] | None = None
+    attached: Callable[[], None] = lambda: None
+    greeting: Callable[[], str] = lambda: ""
+    place: Callable[[], str] = lambda: ""
+    watch: Callable[[bytes], None] = lambda _: None
+    full_screen: Callable[[], bool] = lambda: False
+    query_filter: Callable[[], QueryFilter] | None = None
+    suspend: Callable[[], None] = lambda: None
+    redraw: Callable[[], None] = lambda: None
+    again: Callable[[str], NextSession | None] = lambda _: None
+    shows_more: bool = False
+
+
+NO_TERMINAL = UserTerminal()
+
+
+def framed(lines: str, size: TerminalSize | None, *, mid_line: bool) -> bytes:
+    """
+    Return what prints a message of this program between the machine's output.
+
+    :param lines: broken at blanks for the terminal; the last one has no newline.
+    :param size: of the terminal; ``None`` without one.
+    :param mid_line: the cursor is inside a line.
+    """
+    return "\r\n".join([*[""] * mid_line, *_rows(lines, size), ""]).encode("utf-8", "replace")
+
+
+def _rows(lines: str, size: TerminalSize | None) -> list[str]:
+    rows = lines.split("\n")
+    return rows if size is None else [row for line in rows for row in wrapped(line, size.columns)]
+
+
+@implementer(IPushProducer)
+class Display:
+    """
+    Writes into the user's output, which paces the stream.
+
+    :param script: gets the notices; the user reads them without one.
+    :param terminal: ``query_filter`` returns what keeps it from answering earlier output; ``None`` if the
+        output is no terminal.
+    :param quiet: leave out messages about the connection, and notices that the user is the writer.
+    :param wrote: called before each write.
+    :param last_line: returns the line that the machine has not ended yet.
+    :ivar sink: the user's output; ``None`` before the start and after its end.
+    :ivar notices: the user's role and that of others, as far as notices name them.
+    :ivar is_paused: the user's output takes no more for now.
+    """
+
+    def __init__(
+        self,
+        *,
+        script: SessionScript | None,
+        terminal: UserTerminal,
+        quiet: bool,
+        wrote: Callable[[], None],
+        last_line: Callable[[], bytes],
+    ) -> None:
+        self.sink: Sink | None = None
+        self.notices = RoleNotices()
+        self.is_paused = False
+        self._script, self._wrote, self._last_line = script, wrote, last_line
+        self._terminal, self._is_quiet = terminal, quiet
+        self._stream: Any = None
+        self._has_marks = False
+        self._filter: QueryFilter | None = None
+        self._last_byte = b""
+        self._held: list[Callable[[], None]] | None = None
+        self._line = b""  # the machine's last line, when a dialog began
+        self._covering: list[str] = []  # rows of messages over a program's screen
+
+    @property
+    def mid_line(self) -> bool:
+        """True if the last output left the cursor inside a line."""
+        return self._last_byte not in (b"", b"\n")
+
+    def open(self, stream: MachineStream) -> None:
+        """Show the output of this stream; a resumable one has its notices beside the output."""
+        self._stream = stream
+        self._has_marks = getattr(stream, "is_resumable", False)
+        if self._has_marks and self._terminal.query_filter is not None:
+            self._filter = self._terminal.query_filter()
+        if self.sink is not None:
+            self.sink.registerProducer(self, True)
+
+    def hold(self) -> None:
+        """Write nothing until :meth:`release`: a dialog has the terminal."""
+        self._held, self._line = [], self._last_line()
+        if self._stream is not None:
+            self._stream.pause_output()
+
+    def release(self, *, begins_line: bool) -> None:
+        """
+        Write what was held.
+
+        :param begins_line: the dialog left the cursor at the beginning of a line.
+        """
+        held, self._held = self._held or [], None
+        if begins_line and not self._covers and self._stream is not None:
+            self._between("", lambda: None, self._line)
+        elif begins_line:
+            self._last_byte = b"\n"
+        for write in held:
+            write()
+        if not self.is_paused:
+            self.resumeProducing()
+
+    def close(self) -> None:
+        """Flush and close the output; the stream is not paused any more."""
+        self._stream = None
+        if self.sink is not None:
+            self.sink.unregisterProducer()
+            self.sink.loseConnection()
+
+    # From the machine's side.
+
+    def output(self, data: bytes) -> None:
+        """Show output of the machine, with the server's notices in it unless they come as marks."""
+        if not self._has_marks:
+            self.notices.feed(data)
+            if text := notice_text(data):
+                self._show_notice(understood(Notice(text, kind=None)), data)
+                return
+        if self._filter is not None:
+            data = self._without_old_queries(self._filter, data)
+        self._terminal.watch(data)
+        self._write(data)
+
+    def _without_old_queries(self, query_filter: QueryFilter, data: bytes) -> bytes:
+        """
+        Return as many bytes; output from before the connection has no queries.
+
+        Machine's runtimes of earlier releases leave them in it.
+        """
+        # Output may lack its beginning, but it ends at the position.
+        live = min(max(0, self._stream.position.offset - self._stream.live_from), len(data))
+        harmless = query_filter.feed(data)  # all of it, because an outage may cut a query in two
+        return harmless[: len(data) - live] + data[len(data) - live :]
+
+    def notice(self, notice: Notice) -> None:
+        """Show a message of the server for the user, which is not part of the output."""
+        self.notices.read(notice)
+        self._show_notice(understood(notice), notice.output)
+
+    def skipped(self, count: int | None) -> None:
+        """Show that so many bytes of the output are missing; ``None`` for an unknown number."""
+        text = "output is missing here" if count is None else f"{count} bytes skipped"
+        if self._script is not None:
+            self._script.skipped(text)
+        else:
+            self._write(encode_notice(text))
+
+    def _show_notice(self, notice: Notice, data: bytes) -> None:
+        if self._is_quiet and notice.role is NoticeRole.WRITER:
+            return
+        is_banner = notice.kind is NoticeKind.BANNER
+        if self._terminal.shows_more:
+            text = notice.text if is_banner else f"[twisted-exec: {notice.text}]"
+            self._between(
+                text,
+                lambda: self._write(framed(text, self._terminal.size(), mid_line=self.mid_line)),
+                self._last_line(),
+            )
+        elif is_banner:
+            pass
+        elif self._script is not None:
+            self._script.noticed(notice)
+        else:
+            self._write(data)
+
+    def _between(self, text: str, show: Callable[[], None], line: bytes) -> None:
+        """
+        Show a message between the output.
+
+        :param show: prints the message on a screen of lines.
+        :param line: the machine's last line, such as a prompt, which is drawn again behind the message.
+        """
+        if self._held is not None:
+            self._held.append(lambda: self._between(text, show, line))
+            return
+        size, shows_more = self._terminal.size(), self._terminal.shows_more
+        if self._covers and size is not None:
+            self._cover(text, size)
+            return
+        if not (shows_more and self.mid_line):
+            line = b""
+        if line and size is not None and len(line) < size.columns:
+            self._write(b"\r%*s\r" % (len(line), b""))  # the line moves below the message
+            self._last_byte = b"\n"
+        show()
+        self._last_byte = b"\n"
+        if line:
+            self._write(line)
+
+    @property
+    def _covers(self) -> bool:
+        """True if messages cover a part of the screen, which a program has drawn."""
+        return self._terminal.shows_more and self._terminal.full_screen()
+
+    def _cover(self, text: str, size: TerminalSize) -> None:
+        """Draw a message over the last rows of a program's screen, below earlier messages."""
+        self._covering = [*self._covering, *_rows(text, size)][-size.rows :]
+        first, last_byte = size.rows - len(self._covering) + 1, self._last_byte
+        rows = (f"\x1b[{first + at};1H{row}\x1b[K" for at, row in enumerate(self._covering))
+        self._write(f"\x1b7\x1b(B\x1b[m\x1b[7m{''.join(rows)}\x1b8".encode("utf-8", "replace"))
+        self._last_byte = last_byte
+
+    def uncover(self) -> bool:
+        """Forget the messages over a program's screen; return whether there were any."""
+        was_covered, self._covering = bool(self._covering), []
+        return was_covered
+
+    def _write(self, data: bytes) -> None:
+        if self._held is not None:
+            self._held.append(lambda: self._write(data))
+            if self._stream is not None:
+                self._stream.pause_output()  # another part of the program may have resumed it
+            return
+        self._last_byte = data[-1:]
+        self._wrote()
+        if self.sink is not None:
+            self.sink.write(data)
+
+    # From this program.
+
+    def tell(self, lines: str) -> None:
+        """Print a message that the user has asked for, or needs."""
+        self._between(lines, lambda: self._terminal.say(lines), self._last_line())
+
+    def inform(self, line: str) -> None:
+        """Print a message about the connection, unless ``--quiet`` forbids it."""
+        if not self._is_quiet:
+            self.tell(line)
+
+    # The user's output paces the stream through these.
+
+    def pauseProducing(self) -> None:
+        """The user's output takes no more for now."""
+        self.is_paused = True
+        if self._stream is not None:
+            self._stream.pause_output()
+
+    def resumeProducing(self) -> None:
+        """The user's output takes more."""
+        self.is_paused = False
+        if self._stream is not None and self._held is None:
+            self._stream.resume_output()
+
+    def stopProducing(self) -> None:
+        """The output is gone; the session hears of that otherwise."""
