@@ -411,6 +411,7 @@ def wrapped(line: str, columns: int) -> list[str]:
         subsequent_indent=indent,
         replace_whitespace=False,
         break_on_hyphens=False,
+        break_long_words=False,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, succeed
 
+from twisted_exec.cli.console.display import framed
 from twisted_exec.cli.console.views import Key, first_key
 from twisted_exec.cli.messages import one_line
 from twisted_exec.wire.control_messages import TerminalSize
@@ -84,9 +85,8 @@ class Dialog:
 
     def tell(self, lines: str) -> None:
         """Print lines; the last one has no newline."""
-        start = "\n" if self.mid_line else ""
+        self._draw_bytes(framed(lines, self._size(), mid_line=self.mid_line))
         self.mid_line = False
-        self._draw(f"{start}{lines}\n".replace("\n", "\r\n"))
 
     async def key(self, question: str) -> str:
         """Print a question, and return the key that answers it; empty for a key with a name, and to cancel."""

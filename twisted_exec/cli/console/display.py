@@ -19,8 +19,7 @@ from twisted_exec.wire.control_messages import TerminalSize, encode_notice, wrap
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.interfaces import MachineStream, SessionScript, Sink
-    from twisted_exec.cli.console.menu import NextSession
+    from twisted_exec.cli.console.interfaces import MachineStream, NextSession, SessionScript, Sink
     from twisted_exec.wire.escape_sequences import QueryFilter
 
 

@@ -5,12 +5,28 @@ The parts around a :class:`~twisted_exec.cli.console.session.ConsoleSession`, as
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from twisted.internet.interfaces import IPushProducer
 
 from twisted_exec.wire.control_messages import Break, Role, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip
+
+
+@dataclass(frozen=True)
+class NextSession:
+    """
+    The session that follows this session in the same terminal.
+
+    :param machine: its name.
+    :param reset: switch the machine off and on first.
+    :param stopped: why the server was stopped that is to be back first; empty if it was not.
+    """
+
+    machine: str
+    reset: bool = False
+    stopped: str = ""
 
 
 class MachineStream(Protocol):

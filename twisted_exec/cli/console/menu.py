@@ -23,6 +23,7 @@ from twisted_exec.api.status import APIError, GatewayTimeout
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.dialog import Dialog, safe
 from twisted_exec.cli.console.escape import EscapeCommand
+from twisted_exec.cli.console.interfaces import NextSession
 from twisted_exec.cli.console.pager import Pager
 from twisted_exec.cli.console.scrollback import Scrollback
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -94,21 +95,6 @@ class MachineAccess:
         """Return the state, and ``On`` or ``Off``."""
         machine = await client.get(self.dialect.workload, self.name, self.config.namespace)
         return _state(machine), str(machine.get("spec", {}).get("power") or "On")
-
-
-@dataclass(frozen=True)
-class NextSession:
-    """
-    The session that follows this session in the same terminal.
-
-    :param machine: its name.
-    :param reset: switch the machine off and on first.
-    :param stopped: why the server was stopped that is to be back first; empty if it was not.
-    """
-
-    machine: str
-    reset: bool = False
-    stopped: str = ""
 
 
 async def act(

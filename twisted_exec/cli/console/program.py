@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.escape import EscapeCommand
     from twisted_exec.cli.console.first_screen import FirstScreen
-    from twisted_exec.cli.console.interfaces import Sink
-    from twisted_exec.cli.console.menu import MachineAccess, NextSession
+    from twisted_exec.cli.console.interfaces import NextSession, Sink
+    from twisted_exec.cli.console.menu import MachineAccess
     from twisted_exec.cli.console.script import Script
     from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.cli.console.session import Outcome
@@ -539,7 +539,7 @@ class _Console(ConsoleProgram):
 
     def again(self, why: str) -> NextSession | None:
         """See :meth:`ConsoleProgram.again`."""
-        from twisted_exec.cli.console.menu import NextSession
+        from twisted_exec.cli.console.interfaces import NextSession
 
         if not self._terminal.is_terminal or self._options.timeout:
             return None

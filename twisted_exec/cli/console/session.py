@@ -69,8 +69,13 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from twisted_exec.cli.console.dialog import Dialog
-    from twisted_exec.cli.console.interfaces import MachineStream, SessionScript, Sink, Source
-    from twisted_exec.cli.console.menu import NextSession
+    from twisted_exec.cli.console.interfaces import (
+        MachineStream,
+        NextSession,
+        SessionScript,
+        Sink,
+        Source,
+    )
     from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.cli.console.status import Outage
     from twisted_exec.streaming.remotecommand.client import ConsoleStream
