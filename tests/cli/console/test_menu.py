@@ -160,9 +160,7 @@ class ScrollbackTests(MenuCase):
         drawn = self.type(b"~W", path.encode() + b"\r")
         self.assertIn(f"is a file in {os.getcwd()}.\r\n", drawn)
         self.assertIn("Save 2 lines in [a-", drawn)
-        self.assertIn(f"Saved 2 lines in
-  {os.path.abspath(path)}.
-", drawn)
+        self.assertIn(f"Saved 2 lines in\r\n  {os.path.abspath(path)}.\r\n", drawn)
         with open(path, encoding="utf-8") as file:
             self.assertEqual(file.read(), "one\ntwo\n")
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)

@@ -425,7 +425,7 @@ export class Console {
   async switch() {
     const name = printable(this.place.name);
     const power = this.machine?.isOff ? "On" : "Off";
-    const question = `Power off ${name}? Its programs end. Its open consoles wait about a minute for it to start again.`;
+    const question = `Power off ${name}? Its programs end. Open consoles wait a minute for its next start, then they end.`;
     try {
       if (power === "On" || (await confirmed(question, "Power off"))) {
         await this.setPower(power);

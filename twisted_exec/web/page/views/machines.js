@@ -256,7 +256,7 @@ class MachineList extends ListView {
   async #switch(row) {
     const { api, machines, announce } = this.context;
     const name = printable(row.name);
-    const question = `Power off ${name}? Its programs end. Its open consoles wait about a minute for it to start again.`;
+    const question = `Power off ${name}? Its programs end. Open consoles wait a minute for its next start, then they end.`;
     if (!row.isOff && !(await confirmed(question, "Power off"))) return;
     try {
       const path = machines.path(row.namespace, machines.routeName(row.kind, row.name));
