@@ -580,7 +580,7 @@ class SharedConsole:
         """
         Create the attachment for one more user; it joins when its stream is up.
 
-        :param banner: lines that a user with a terminal reads before the output.
+        :param banner: lines that a user with a terminal reads at the beginning.
         """
         return Viewer(self, self._viewers, banner)
 

@@ -129,7 +129,7 @@ class Viewer:
 
     @property
     def banner(self) -> Sequence[str]:
-        """Lines to read before the output; none for a client that asked for no terminal."""
+        """Lines to read at the beginning; none for a client that asked for no terminal."""
         return self._banner if self._options is not None and self._options.tty else ()
 
     @property
