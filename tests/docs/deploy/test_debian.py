@@ -47,11 +47,31 @@ class RecipeTests(SynchronousTestCase):
             assert found is not None
             self.assertEqual(set(shlex.split(found[1])), names)
 
+    def test_purge(self) -> None:
+        """A purge removes the state of all units, and ends the machines of those that leave them running."""
+        script = self.read("twisted-exec-servers.postrm")
+        removed = re.search(r"for name in (.*); do\n +rm -rf ", script)
+        group = re.search(r"grep -lsE '(.*)' /proc", script)
+        assert removed is not None and group is not None
+        self.assertIn(group[1], self.read("twisted-exec-servers.prerm"))
+        units = [files.Unit(path) for path in files.SYSTEMD.glob("*.service")]
+        directories = {
+            directory.partition("/")[0]
+            for unit in units
+            for key in ("StateDirectory", "RuntimeDirectory")
+            for directory in unit.settings.get(key, [])
+        }
+        self.assertEqual(set(shlex.split(removed[1])), directories)
+        for unit in units:
+            ended = re.search(group[1], f"0::/system.slice/{unit.path.name}")
+            self.assertEqual(ended is not None, unit.one("KillMode") == "process", unit.path)
+
     def test_packages(self) -> None:
         """Scripts and lists belong to packages of ``control``, and the shell can read the scripts."""
         packages = set(re.findall(r"^Package: (.*)$", self.read("control"), re.M))
         for path in (files.DEPLOY / "debian").glob("twisted-exec-*"):
             self.assertIn(path.name.rpartition(".")[0], packages)
         shell = shutil.which("sh") or "sh"
-        for name in ("build.sh", *(f"{each}.postinst" for each in packages)):
-            subprocess.check_call([shell, "-n", files.DEPLOY / "debian" / name], timeout=180)
+        for path in (files.DEPLOY / "debian").iterdir():
+            if path.suffix in (".sh", ".postinst", ".prerm", ".postrm"):
+                subprocess.check_call([shell, "-n", path], timeout=180)
