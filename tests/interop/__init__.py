@@ -55,8 +55,9 @@ Web console
       with the configuration of ``docs/deploy/dex``, whose tokens expire while consoles are open.
 
 Container image
-    * ``image`` (runc, root, and IMAGE, the directory with the files of a built image; 2 min): programs of the
-      container image, without root's rights and with a read-only root.
+    * ``image`` (runc, root, and IMAGE, the directory with the files of a built image; 3 min): programs of the
+      container image, without root's rights and with a read-only root.  kubectl opens a console through an
+      API server, a poollet and a runtime of the image, with certificates that the image makes.
 
 Monitoring
     * ``monitoring`` (promtool, prometheus, nginx, curl; 1 min): the alert rules and the dashboard of
