@@ -94,10 +94,11 @@ Poollet and runtime
     * ``ironcore_poollet`` (INTEROP_PROGRAMS, kube-apiserver, go; 1 min): our poollet under ironcore's
       API server, with the permissions that ironcore ships.
 
-    * ``rollback`` (OLDER_RELEASE, Debian's qemu-system-x86 and u-boot-qemu; 1 min): the three programs of
-      an older release on our state, and ours again; then one of the three older beside two of ours. OLDER_RELEASE is a directory from ``pip install
-      --no-deps --target DIRECTORY`` of that release's wheel or commit, such as 107cc816 for 0.1.0, or several with colons
-      between them, of which this suite uses the first.
+    * ``rollback`` (OLDER_RELEASE, Debian's qemu-system-x86 and u-boot-qemu; 5 min): the three programs of
+      an older release on our state, and ours again; then one of the three older beside two of ours; then each
+      program in turn changes its release, and changes it back, while consoles are open.  OLDER_RELEASE is a
+      directory from ``pip install --no-deps --target DIRECTORY`` of that release's wheel or commit, such as
+      107cc816 for 0.1.0, or several with colons between them; the second of the three uses the first.
     * ``resume``, ``page_resume``, ``rejoin`` and ``killed_runtime`` (root for faults of the network, and Debian's
       qemu-system-x86 for the last; 1 min each, or ``MOMENTS``): consoles of ``kubectl console`` and of
       stock kubectls under load in both directions, whose connections and programs fail at random

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import random
 import sys
-from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
@@ -27,6 +26,7 @@ from tests.wire.terminal_model import answered
 from .faults import MOMENTS, SEED, Faults
 from .loaded_clients import BusyMachine, LoadedClient, calm, compare, start_busy
 from .lossy_network import LossyNetwork, missing
+from .rollback import can_resume
 
 _LOST_AFTER = "5s"
 _CABLES = ("near", "middle", "far")
@@ -53,7 +53,7 @@ class ResumeTests(TestCase):
             self.assertEqual(answered(harmless), [])
         self.writer = await self.client(machine, "ada", types=True)
         self.observer = await self.client(machine, "bob", types=False)
-        releases = ["", *filter(_resumes, needs.older_releases())]
+        releases = ["", *filter(can_resume, needs.older_releases())]
         self.terminals = {
             each: await self.client(asking, "bob", types=False, release=each) for each in releases
         }
@@ -111,8 +111,3 @@ class ResumeTests(TestCase):
         self.terminals[release] = await self.client(
             former.machine, "bob", types=False, release=release
         )
-
-
-def _resumes(release: str) -> bool:
-    """Return whether the client of an older release can resume sessions."""
-    return (Path(release) / "twisted_exec/wire/resume.py").exists()

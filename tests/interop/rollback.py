@@ -2,10 +2,15 @@
 Back to an older release and forward again on the same state, and programs of both releases together.
 
 First the older release runs in place of all three programs; objects and virtual machines must
-survive.  Then it runs in place of one of them, as in the middle of an upgrade.
+survive.  Then it runs in place of one of them, as in the middle of an upgrade.  Last, the programs change
+their release one after the other, while consoles are open.
 """
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Container, Sequence
+from pathlib import Path
 
 from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import TestCase
@@ -14,11 +19,19 @@ from tests import needs
 from tests.flows import kubectls, programs
 from tests.flows.consoles import watch
 from tests.flows.deployment import Deployment, gone, machine_class
-from tests.flows.programs import Program, twistd
+from tests.flows.programs import Program, script, terminal, twistd
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 
 MACHINES, SECRETS = kinds.MACHINES.resource, kinds.SECRETS.resource
+PROGRAMS = {"exec-apiserver": "api", "exec-runtime": "runtime", "exec-poollet": "poollet"}
+"""Attributes of a deployment by the plugin."""
+_REASONS = rb"is shutting down|open the console again"
+
+
+def can_resume(release: str) -> bool:
+    """Return whether the programs and the client of an older release can resume sessions."""
+    return (Path(release) / "twisted_exec/wire/resume.py").exists()
 
 
 class _Deployment(Deployment):
@@ -26,33 +39,51 @@ class _Deployment(Deployment):
     A deployment whose release can be changed between two starts.
 
     :ivar release: directory of the installed release to start; empty for this one.
-    :ivar older: the only plugin that is started of that release; empty for all.
+    :ivar older: the plugins that are started of that release.
     """
 
-    release = older = ""
+    release = ""
+    older: Container[str] = PROGRAMS
 
     def twistd(self, plugin: str, *options: str) -> Program:
-        is_older = self.release and self.older in ("", plugin)
+        is_older = self.release and plugin in self.older
         env = {"PYTHONPATH": self.release} if is_older else {}
         return twistd(plugin, *options, env=env, fork=False)
 
 
-class RollbackTests(TestCase):
-    """This release, the older one, and this one again."""
+class _MachineTestCase(TestCase):
+    """
+    A deployment with virtual machines.
 
-    timeout = 240
+    :ivar place: the deployment.
+    :ivar marks: what was typed at consoles; each once.
+    """
+
     skip = needs.older_release()
+    place: _Deployment
 
-    async def up(self, release: str) -> None:
-        """Start all programs of a release, and wait until the virtual machine runs."""
-        self.place.release = release
-        await self.place.start_api()
-        await self.place.start_runtime("--keep-machines")
-        await self.place.start_poollet()
+    def setUp(self) -> None:
+        self.marks: list[bytes] = []
 
-    async def down(self) -> None:
-        for program in (self.place.poollet, self.place.runtime, self.place.api):
-            await program.stop()
+    def deployment(self) -> _Deployment:
+        """Return a deployment that is stopped in the end."""
+        place = _Deployment(self.mktemp(), unix_streams=True)
+        self.addCleanup(place.stop)
+        return place
+
+    async def up(self) -> None:
+        """Start all programs."""
+        for plugin in PROGRAMS:
+            await self.start(plugin)
+
+    async def start(self, plugin: str) -> None:
+        """Start a program, and wait until it is ready."""
+        if plugin == "exec-apiserver":
+            await self.place.start_api()
+        elif plugin == "exec-runtime":
+            await self.place.start_runtime("--keep-machines")
+        else:
+            await self.place.start_poollet()
 
     async def machine(self, name: str) -> Object:
         return await self.place.client.get(MACHINES, name, "default")
@@ -74,12 +105,28 @@ class RollbackTests(TestCase):
             asking.stop()
         await screen.leave()
 
+
+class RollbackTests(_MachineTestCase):
+    """This release, the older one, and this one again."""
+
+    timeout = 480
+
+    async def run_release(self, release: str) -> None:
+        """Let all programs be of a release; empty for this one."""
+        if hasattr(self.place, "api"):
+            for plugin in ("exec-poollet", "exec-runtime", "exec-apiserver"):
+                await getattr(self.place, PROGRAMS[plugin]).stop()
+        self.place.release = release
+        await self.up()
+
     async def test_there_and_back(self) -> None:
         """Objects of both releases are there in the other; virtual machines go on running."""
-        self.marks: list[bytes] = []
-        self.place = _Deployment(self.mktemp(), unix_streams=True)
-        self.addCleanup(self.place.stop)
-        await self.up("")
+        for release in needs.older_releases():
+            self.place = self.deployment()
+            await self.there_and_back(release)
+
+    async def there_and_back(self, release: str) -> None:
+        await self.run_release("")
         client = self.place.client
         await client.create(self.place.dialect.workload_class, machine_class("vm", "128Mi"))
         secret = {"metadata": {"name": "password"}, "stringData": {"password": "x"}}
@@ -87,18 +134,16 @@ class RollbackTests(TestCase):
         await self.place.create_machine("newer", "vm")
         await self.check_console("newer")
         first = (await self.machine("newer"))["status"]["machineID"]
-        await self.down()
 
-        await self.up(needs.older_releases()[0])
+        await self.run_release(release)
         await self.check_console("newer")
         self.assertEqual((await self.machine("newer"))["status"]["machineID"], first)
         await self.place.create_machine("older", "vm")
         labels = {"metadata": {"labels": {"written-by": "older"}}}
         await self.place.client.patch(MACHINES, "newer", labels, "default")
         second = (await self.machine("older"))["status"]["machineID"]
-        await self.down()
 
-        await self.up("")
+        await self.run_release("")
         for name, expected in (("newer", first), ("older", second)):
             await self.check_console(name)
             self.assertEqual((await self.machine(name))["status"]["machineID"], expected)
@@ -124,7 +169,7 @@ class MixedTests(TestCase):
         """
         place = self.place = _Deployment(self.mktemp(), unix_streams=True)
         self.addCleanup(place.stop)
-        place.release, place.older = needs.older_releases()[0], older
+        place.release, place.older = needs.older_releases()[0], [older]
         await place.start()
         await place.create_machine("sh", "shell")
         screen = await watch(place.admin, "sh")
@@ -202,3 +247,64 @@ class MixedTests(TestCase):
     async def test_runtime(self) -> None:
         """An older runtime behind a poollet and API server of this release."""
         await self.check("exec-runtime")
+
+
+class OpenConsoleTests(_MachineTestCase):
+    """Consoles that are open while the three programs change their release, one after the other, and change it back."""
+
+    timeout = 1200
+    skip = needs.older_release() or needs.kubectl()
+
+    async def test_restarts(self) -> None:
+        """A console goes on if both releases can resume it; otherwise it ends with the reason."""
+        for release in needs.older_releases():
+            place = self.place = self.deployment()
+            place.release = release
+            await self.up()
+            await place.client.create(place.dialect.workload_class, machine_class("vm", "128Mi"))
+            await place.create_machine("vm", "vm")
+            machine = (await self.machine("vm"))["status"]["machineID"]
+            await self.check_console("vm")
+            self.consoles = {name: await self.open(name) for name in ("this", "older", "stock")}
+            older = set(PROGRAMS)
+            for plugin in (*PROGRAMS, *PROGRAMS):
+                older ^= {plugin}
+                place.older = frozenset(older)
+                resumes = can_resume(release) and plugin != "exec-runtime"
+                await self.restart(plugin, ["this", "older"] if resumes else [])
+            self.assertEqual((await self.machine("vm"))["status"]["machineID"], machine)
+
+    async def restart(self, plugin: str, goes_on: Sequence[str]) -> None:
+        """
+        Restart a program, of the release that is to run now.
+
+        :param goes_on: names of the consoles that must go on; others may end, and are opened again.
+        """
+        starts = {name: len(console.output) for name, console in self.consoles.items()}
+        await getattr(self.place, PROGRAMS[plugin]).stop()
+        await self.start(plugin)
+        await self.check_console("vm")
+        for name, console in self.consoles.items():
+            try:
+                await console.until(rb"\r\n%b\r\n" % self.marks[-1], start=starts[name])
+            except AssertionError:
+                self.assertNotIn(name, goes_on, plugin)
+                self.assertEqual(console.exit_code, 1)
+                self.assertRegex(console.output[starts[name] :], _REASONS)
+                self.consoles[name] = await self.open(name)
+
+    async def open(self, name: str) -> Program:
+        """Open the console with the client of this or the older release, or with a stock kubectl."""
+        env = {"KUBECONFIG": str(Path(self.place.admin).resolve()), "TERM": "dumb"}
+        if name == "stock":
+            argv = [kubectls.found()["kubectl"], "attach", "-it", "vm"]
+        elif name == "older":
+            # The script of a release imports what that release has.
+            env["PYTHONPATH"] = release = self.place.release
+            argv = [sys.executable, f"{release}/bin/kubectl-console", "vm"]
+        else:
+            argv = [script("kubectl-console"), "vm"]
+        console = terminal(argv, columns=80, rows=24, **env)
+        self.addCleanup(console.stop)
+        await console.until(rb"=> ")
+        return console
