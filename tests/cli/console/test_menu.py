@@ -158,9 +158,10 @@ class ScrollbackTests(MenuCase):
         self.session.data_received(b"\x1b[31mone\x1b[m\r\ntwo")
         path = os.path.join(self.directory, "log")
         drawn = self.type(b"~W", path.encode() + b"\r")
-        self.assertIn(f"is a file in {os.getcwd()}.\r\n", drawn)
+        words = " ".join(drawn.split())  # messages are broken at blanks
+        self.assertIn(f"is a file in {os.getcwd()}.", words)
         self.assertIn("Save 2 lines in [a-", drawn)
-        self.assertIn(f"Saved 2 lines in\r\n  {os.path.abspath(path)}.\r\n", drawn)
+        self.assertIn(f"Saved 2 lines in {os.path.abspath(path)}.", words)
         with open(path, encoding="utf-8") as file:
             self.assertEqual(file.read(), "one\ntwo\n")
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)

@@ -633,17 +633,25 @@ class TerminalTests(TerminalCase):
         self.assertIn(b"$ \r\nsession ended: MachineDeleted: machine gone\r\n", process.stdout)
 
     async def test_stopped_server(self) -> None:
-        """If the server stops, a new session opens in the same terminal as soon as it is back."""
+        """
+        If the server stops, a new session opens in the same terminal as soon as it is back.  It does not
+        get the keys that were typed before.
+        """
         attachment = self.serve(EchoAttachment(b"one$ "))
         process = self.start_on_terminal()
         await process.until(rb"one\$ ")
-        self.serve(EchoAttachment(b"two$ "))
+        del self.consoles.machines["default/vm"]
         attachment.transport.end(Ending(SHUTTING_DOWN, "bye"))
         await process.until(
             rb"one\$ \r\nsession ended: ShuttingDown: bye\r\n"
             rb"A new session opens when the server is back \(Ctrl-\] leaves\)\.\r\n"
         )
+        process.type(b"reboot\r~s")
+        await process.until(rb"not connected yet")
+        self.serve(EchoAttachment(b"two$ "))
+        await process.until(rb"7 keys typed while the server was stopped were discarded")
         await process.until(rb"Connected to vm\..*\r\ntwo\$ ")
+        self.assertNotIn(b"reboot", process.stdout)
         process.type(b"\x1d")
         await self.ends_so(process, 0)
 

@@ -626,14 +626,15 @@ class _Console(ConsoleProgram):
         from twisted_exec.api.status import APIError
         from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
-        patience = NOT_READY_SECONDS
+        patience, discarded = NOT_READY_SECONDS, 0
         while True:
             await deferLater(reactor, AGAIN_SECONDS)
+            # The machine may be at another prompt when the server is back.
+            discarded += self._session.discard_input()
             try:
                 if not self._config.needs_plugin:
-                    self._config = config_of(
-                        self._options
-                    )  # a server may write another one at its start
+                    # A server may write another one at its start.
+                    self._config = config_of(self._options)
                 stream = await self._attempt(user, reactor, options)
             except KubeConfigError:
                 continue  # the file is there when the server is ready
@@ -644,6 +645,8 @@ class _Console(ConsoleProgram):
                         raise
                 continue
             self._stopped = ""
+            if discarded:
+                self._say(f"{discarded} keys typed while the server was stopped were discarded")
             return stream
 
     @property

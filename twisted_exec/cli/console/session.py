@@ -228,6 +228,10 @@ class ConsoleSession:
         """Set the connection attempt, which is cancelled if the session ends first."""
         self._connecting = attempt
 
+    def discard_input(self) -> int:
+        """Drop the input that waits for the stream; return how many bytes of keys it had."""
+        return self._input.discard() if self._input is not None else 0
+
     @property
     def mid_line(self) -> bool:
         """True if the last output left the cursor inside a line."""

@@ -57,6 +57,11 @@ class TypeAhead:
         if self._bytes >= TYPE_AHEAD_BYTES and self._source is not None:
             self._source.pauseProducing()
 
+    def discard(self) -> int:
+        """Drop the input that waits; return how many bytes of keys it had."""
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        return sum(len(each) for each in waiting if isinstance(each, bytes))
+
     def close(self) -> None:
         """Read no more input, and drop what waits."""
         source, self._source, self._stream = self._source, None, None
