@@ -204,8 +204,9 @@ class SharedLine:
         factory = Factory.forProtocol(lambda: _Link(self, self._clock))
         factory.noisy = False
         assert self._endpoint is not None
-        opening: Deferred[Any] = self._endpoint.connect(factory)
-        return await opening.addTimeout(self._timing.open_seconds, self._clock)
+        return await self._endpoint.connect(factory).addTimeout(
+            self._timing.open_seconds, self._clock
+        )
 
     def window_changed(self, size: TerminalSize) -> None:
         self._size = size
