@@ -6,8 +6,8 @@ object serves to check types, to find unknown fields and drop them, and to set d
 Kubernetes does for custom resources.  The supported keywords are those that the kinds here need:
 ``type``, ``properties``, ``additionalProperties``, ``items``, ``required``, ``enum``, ``default``,
 ``minimum``, ``maximum``, ``minLength``, ``maxLength``, ``maxItems``, ``maxProperties``,
-``pattern``, ``format: date-time``, ``x-kubernetes-int-or-string``, and those that control merging:
-``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and ``x-kubernetes-map-type`` (see
+``pattern``, ``format: date-time``, ``x-kubernetes-int-or-string``,
+``x-kubernetes-preserve-unknown-fields``, and those that control merging: ``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and ``x-kubernetes-map-type`` (see
 :mod:`twisted_exec.api.fieldset`), and ``x-kubernetes-patch-strategy`` with
 ``x-kubernetes-patch-merge-key`` (see :mod:`twisted_exec.api.patch`).
 """

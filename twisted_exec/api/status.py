@@ -1,7 +1,7 @@
 """
 API errors, with all the content of a Kubernetes ``Status``.
 
-Every refusal in every program is one of these, and each hop renders them in one place.  The
+Programs refuse requests with these errors.  The
 mapping of codes to reasons is that of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``.
 """
 

@@ -96,8 +96,7 @@ class IAuthenticator(Interface):
     """
     Finds the user of a request by one kind of credential.
 
-    The same credentials are authenticated again at each review of a session, about every ten
-    seconds.
+    The same credentials are authenticated again at each review of a session.
     """
 
     credential_headers = Attribute(

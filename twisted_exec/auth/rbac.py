@@ -7,9 +7,9 @@ moment, and answers without looking at them again.  Source:
 cluster roles: here they are aggregated when the policy is built, so their ``rules`` are never out
 of date.  :mod:`twisted_exec.auth.rules` matches rules.
 
-The default roles and bindings are Kubernetes' own under their names, those of each dialect's poollets,
-and one for the API server that forwards users to poollets.  Only ``system:masters`` can open a console
-until ``edit`` or ``admin`` is bound.
+The default roles are Kubernetes' own under their names, those of each dialect's poollets, that of the
+API server that forwards users to poollets, and those for consoles.  No default binding gives a user
+rights at consoles: at first only ``system:masters`` can open a console.
 
 In Kubernetes ``view`` includes the logs of Pods.  Here it excludes the logs of machines: a
 container logs what its program chose to write, a console logs what its users saw and much of what

@@ -1,3 +1,3 @@
 """
-A console line and its viewers: shared console, journal, floor and log.
+A console line and its viewers: shared console, floor, input, output and log.
 """

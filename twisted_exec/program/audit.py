@@ -276,7 +276,7 @@ class Trail:
     """
     Writes the records of one hop.
 
-    :param hop: ``apiserver``, ``poollet`` or ``runtime``.
+    :param hop: name of the hop in its records, such as ``apiserver``.
     :param clock: measures the duration of sessions.
     :param now: the time of day, timezone-aware, for the records only.
     """

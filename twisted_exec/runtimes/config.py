@@ -16,7 +16,7 @@ The configuration file of ``exec-runtime``: the machine classes of this host.
       capabilities: {cpu: "1", memory: 128Mi}
       quantity: 10
       journal: {days: 7, size: 16Mi}
-      answer_queries: false    # default: true for serial lines
+      answer_queries: false    # default: true for lines without a size
 
 Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; the start of the
 runtime checks whether the host *has* everything that a class needs.

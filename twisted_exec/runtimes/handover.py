@@ -664,8 +664,8 @@ class BridgeRoutes(SocketRoutes):
 
     A frozen process refuses them: it has handed the sessions over, and the next process has them.
 
-    The socket is in the private directory of the runtime, so only processes of the same account
-    reach it.  A request names a session, and has the key that resumes it
+    The socket is in the private directory of the runtime, so only processes of the same account, and
+    root's, reach it.  A request names a session, and has the key that resumes it
     (:mod:`twisted_exec.wire.resume`).
     """
 

@@ -1,3 +1,3 @@
 """
-Program: all programs on one host, with a PKI of their own.
+Program: API server, poollet and machine runtime in one process, with a PKI of their own.
 """

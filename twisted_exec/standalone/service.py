@@ -290,7 +290,7 @@ class Settings:
 
 class Standalone(AsyncService):
     """
-    All programs in one process.
+    API server, poollet and runtime in one process, with a Space Manager if that is wanted.
 
     It provides :class:`IHandsOver`, unless its store cannot be handed over, or a parent process waits
     for its end.

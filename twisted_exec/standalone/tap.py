@@ -1,5 +1,5 @@
 """
-``twistd exec-standalone``: all programs on one host, with two demo machines.
+``twistd exec-standalone``: API server, poollet and machine runtime in one process, with demo machines.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
 """
-Twisted adapters that carry a console: upgrade, splice, WebSocket, proxy.
+Twisted adapters that carry consoles and texts: HTTP, remote commands, and proxies for both.
 """

@@ -1,9 +1,9 @@
 """
 gRPC calls as Deferreds.
 
-grpcio has its own threads; they meet the reactor in one place, the done callback of a call's
-future. Channels open with the first call: services are created before the daemon forks.  Import
-this module before ``grpc``.
+grpcio has its own threads; their results come to the reactor's thread by ``callFromThread``.
+Channels open with the first call: services are created before the daemon forks.  Import this module
+before ``grpc``.
 """
 
 from __future__ import annotations

@@ -169,8 +169,7 @@ class Location:
     :param refusal: converts a refusal by the backend, also 401, into the user's error.
         ``None`` passes it on, except that 401 becomes 502: the backend does not know this server.
     :param terms: what the session is held to here; the next hop must confirm it.
-    :param resumes: the next hop may resume sessions (:mod:`twisted_exec.wire.resume`) and rejoin
-        streams (:mod:`twisted_exec.wire.resume`).
+    :param resumes: the next hop may resume sessions and rejoin streams (:mod:`twisted_exec.wire.resume`).
     :param log: the options of the log at this location; the relay adds them to the path as its query.
         ``None`` if the path is complete.
     :param unknown_path: the user's error if the backend does not serve the path of a text at all: it

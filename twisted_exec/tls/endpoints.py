@@ -1,5 +1,5 @@
 """
-Verified endpoints, used by all programs to listen and to connect.
+Verified endpoints, to listen and to connect.
 
 A client endpoint here differs from Twisted's ``wrapClientTLS``: its ``connect()`` fires
 only after the handshake is complete and the peer's certificate is accepted, and fails

@@ -15,13 +15,14 @@ whichever SPDY stream they belong to.  Each ends with a sync flush, so that it c
 frame has arrived.
 
 A kilobyte can inflate to a megabyte, so every number is checked against a limit before it is used.
-Neither direction keeps zlib's state for a console: outgoing blocks are *stored*, and the few incoming
-ones are kept.
+Neither direction keeps zlib's state for a console, because it is large.  Outgoing blocks are not
+compressed (*stored* blocks of RFC 1951).  The few incoming ones are kept as they arrived, and are
+decompressed again when another block follows.
 
-Both ends know a compression dictionary before the first header block.  zlib finds repetitions in it,
-so that even the first block is short.  It is part of the protocol, byte for byte: SPDY Protocol,
-Draft 3, section 2.6.10.1, where it is a table of bytes.  As text it is a list of words in the form of
-a header block (a length of four bytes, then the word), followed by common values.
+Both ends know a compression dictionary before the first header block.  A peer that compresses refers
+to its words, so that even its first block is short.  The dictionary is part of the protocol, byte for
+byte: SPDY Protocol, Draft 3, section 2.6.10.1, where it is a table of bytes.  As text it is a list of
+words in the form of a header block (a length of four bytes, then the word), followed by common values.
 
 Sources: SPDY Protocol, Draft 3, section 2, and 2.6.10 for header blocks;
 ``github.com/moby/spdystream``, ``spdy/{types,read,write}.go`` (and CVE-2026-35469 for what its

@@ -1,5 +1,5 @@
 """
-Events that the API server records for its own controllers: scheduler and signer.
+Events that the API server itself records, such as those of its scheduler.
 
 A repeated Event increases the count of the first.  Failing to record one is no error: the message
 goes to the log instead.

@@ -1,8 +1,8 @@
 """
 Controllers that run on one of the servers that share a store.
 
-Each server runs the followers of its own state (RBAC rules, restrictions, session reviews, session
-objects, Pods).  Controllers that write on their own, such as the scheduler, the signer and the
+Each server follows the store for its own state, such as RBAC rules, restrictions and the objects of
+its sessions.  Controllers that write on their own, such as the scheduler, the signer and the
 expiry of Events, would repeat each other's work.  So they run only on the leader, which
 :mod:`twisted_exec.kube.leases` elects with a Lease in the store itself.
 

@@ -1,3 +1,3 @@
 """
-Identity and permissions: credentials, service accounts, signers, stored RBAC and reviews.
+Identity and permissions: credentials, service accounts, stored RBAC and reviews.
 """

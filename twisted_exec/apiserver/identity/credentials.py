@@ -2,7 +2,7 @@
 Authentication of an API server's users: client certificates always, and the configured tokens.
 
 Each kind of token has an :class:`~twisted_exec.auth.tokens.ITokenAuthenticator` in
-:mod:`twisted_exec.auth`; this module puts them in order, and is the only one that knows them all.
+:mod:`twisted_exec.auth`; this module puts them in order.
 """
 
 from __future__ import annotations

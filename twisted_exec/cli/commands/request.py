@@ -1,5 +1,5 @@
 """
-``twisted-exec request``: list, approve and deny ConsoleRequests.
+``twisted-exec request``: list, show, approve and deny ConsoleRequests.
 
 ``kubectl console --request`` creates them.
 """

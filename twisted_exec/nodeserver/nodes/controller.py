@@ -6,7 +6,7 @@ starts and stops them.  It deletes a Node once no leaf has had it for a minute; 
 Nodes by annotation, not by a name that it would have to guess.
 
 Only the leader runs it.  When it stops, Nodes stay: the next leader renews their Leases; without
-one the root's node lifecycle controller marks them Unknown after 40 seconds.
+one, the root's node lifecycle controller marks them Unknown after its grace period.
 """
 
 from __future__ import annotations

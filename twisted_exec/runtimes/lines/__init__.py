@@ -1,3 +1,3 @@
 """
-Drivers for existing lines: serial devices, sockets, console servers, IPMI, SSH, other programs.
+Drivers for existing lines, such as serial devices, console servers and libvirt domains.
 """

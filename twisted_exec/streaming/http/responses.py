@@ -1,7 +1,7 @@
 """
 HTTP responses: a dispatcher, the forms of a response, and outcomes for clients and audit.
 
-Every refusal of every program is rendered here, as a JSON ``Status``.
+:func:`respond_status` renders a refusal as a JSON ``Status``.
 
 :func:`outcome` returns the result of a request that never became a stream.
 """

@@ -1,5 +1,5 @@
 """
-The HTTP server of every program, with limits for its connections, requests and buffers.
+The HTTP server of the programs, with limits for its connections, requests and buffers.
 
 :class:`Site` limits the number of connections, and the memory that slow clients take together.
 

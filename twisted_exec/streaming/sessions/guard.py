@@ -6,8 +6,8 @@ token expires, a role binding is deleted, or the machine goes away.  The guard e
 
 * The gate puts what allowed the session (credentials, user, permission) into ``context.evidence``,
   and the session keeps that until it is over.  Nothing else remembers it.
-* The guard passes each session and its evidence to the hop's :class:`ISessionReviewer`, every few
-  seconds (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
+* The guard passes each session and its evidence to the hop's :class:`ISessionReviewer`, periodically
+  (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
 * At the end of a session's credentials, as far as the evidence knows it, the guard ends the
   session.
 * While there are sessions, the guard looks at the files of users (tokens, CAs) and takes a replaced
@@ -17,7 +17,7 @@ token expires, a role binding is deleted, or the machine goes away.  The guard e
 A review that cannot get an answer ends nothing.  Each hop decides for itself, so no hop trusts another's
 guard.
 
-Two other rules end sessions: :class:`Idleness` ends those without traffic, and :func:`linger` those
+Two other rules of this module end sessions: :class:`Idleness` ends those without traffic, and :func:`linger` those
 of a process whose place a successor has taken.
 """
 
