@@ -62,8 +62,8 @@ class NodePodVerbs(Verbs):
     Verbs on Pods of Nodes.
 
     Deleting a Pod that is bound to a Node only marks it, with a deadline; the object goes when its
-    kubelet deletes it with a grace period of 0.  A Pod without a Node goes at once.  A Binding,
-    made once (:class:`Bindings`), sets the Node.
+    kubelet deletes it with a grace period of 0.  A Pod without a Node, or that has completed, goes
+    at once.  A Binding, made once (:class:`Bindings`), sets the Node.
 
     Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
     ``pkg/registry/core/pod/storage/storage.go`` (``BindingREST``) and

@@ -1,5 +1,5 @@
 """
-Signers of CertificateSigningRequests: which exist, and what each allows, without I/O.
+Signers of CertificateSigningRequests: which exist, and what each allows.
 
 A signer answers two questions.  For every request: does it have the *shape* that this signer signs?
 Other shapes are never signed, even when approved.  For a pending request: may the server approve it

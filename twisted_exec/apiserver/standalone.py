@@ -56,7 +56,7 @@ class StandaloneControlPlane:
     :param node_pods: serve Pods of Nodes; excludes ``pods_view``.
     :param authorities: CAs for CertificateSigningRequests, by the signer's name.
     :param signing_seconds: longest lifetime of the certificates.
-    :param own_names: this server's names, which no poollet gets automatically.
+    :param own_names: this server's names, which no certificate gets without a person's approval.
     """
 
     _log = Logger()

@@ -1,8 +1,8 @@
 """
 Authentication by bearer tokens: of files, of ServiceAccounts, and of future poollets.
 
-Known tokens are looked up by their SHA-256, so that the timing of a look-up reveals nothing about
-existing tokens; no token is kept in memory or logged.
+Tokens of a file are kept and looked up as their SHA-256, so that the timing of a look-up reveals nothing
+about existing tokens.  No token is logged.
 
 The token of a ServiceAccount is a JWT with Kubernetes' claims, so programs that verify its tokens can
 verify ours.  Nothing is stored about it.  It is valid while its signature is by one of our keys, it

@@ -138,7 +138,7 @@ class Dialler:
     :param runtime_ca: path of the CA of runtimes behind ``https``; empty refuses such URLs.
     :param trusted_uids: owners of UNIX sockets that may be used, besides root and our own user.
     :param runtime: the gRPC target of the runtime; empty for a runtime in this process.
-    :param allowed: hosts that URLs may point to, besides this host and the runtime's.
+    :param allowed: hosts that ``https`` URLs may point to, besides the runtime's.
     :raises TargetError: ``runtime`` is not a valid target.
     :ivar spares: connections to runtimes behind ``https`` for the next openings.
     """

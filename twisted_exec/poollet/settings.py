@@ -59,7 +59,7 @@ class Settings:
     :param trusted_uids: owners of UNIX sockets that may be dialled, besides root and our own user.
     :param runtime: gRPC target of the runtime, which limits its exec URLs; empty for a runtime in
         this process.
-    :param exec_allowed: hosts that exec URLs may point to, besides this host and the runtime's.
+    :param exec_allowed: hosts that exec URLs with ``https`` may point to, besides the runtime's.
     :param certificate_directory: directory of a certificate that the API server signs, instead of
         ``certificate`` and ``key``.
     :param signer: signerName of that certificate.

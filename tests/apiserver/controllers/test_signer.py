@@ -381,7 +381,7 @@ class SignerTests(SigningTestCase):
         self.certificate()
 
     def test_removed(self) -> None:
-        """Requests go an hour after they were decided, and a day after they were made."""
+        """Decided requests go an hour after they were made, all others after a day."""
         self.make()
         self.clock.advance(3601)
         self.clock.advance(60)

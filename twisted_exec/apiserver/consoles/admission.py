@@ -72,13 +72,13 @@ class RequestRights(StoreFollower):
     Admission of ConsoleRequests.
 
     A request is for its creator, and for the machine that has the name at that moment.
-    An approver is another person: not the user of the request, and not a user who impersonates
-    either of the two.  Neither of them is a ServiceAccount, because users who edit a namespace can
-    create tokens for its ServiceAccounts, and so could be both.  An approver may ``drive`` the
-    console of the machine.
+    An approver is another person: neither the user of the request, nor a user who created it by
+    impersonation, nor a user whom one of these impersonates.  ServiceAccounts neither create nor approve
+    requests, because users who edit a namespace can create tokens for several of them.  An approver may
+    ``drive`` the console of the machine.
 
-    The name of a deleted request cannot be used for a day: an approver might read one request and
-    approve another.
+    The name of a deleted request cannot be used for a day, as long as the server has not been restarted:
+    an approver might read one request and approve another.
 
     :param authorizer: decides whether an approver may ``drive``.
     :param now: seconds since the epoch.

@@ -2,8 +2,8 @@
 The poollets of an API server: addresses, TLS, and the user's identity in request headers.
 
 The poollet trusts these headers because of our forwarding certificate.  We trust a poollet if its
-certificate names both the dialled address and the machine's pool: no poollet can take the place of
-another poollet, whatever addresses a pool reports.
+certificate names the dialled address and, by default, the machine's pool.  Then no poollet can take the
+place of another poollet, whatever addresses a pool reports.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 The ConsoleRecordings that sessions need: those that are open, and new ones.
 
-Sessions at one machine share a recording.  The server notes each opened session in it. The
-controller ends recordings without sessions, but not at the same moment: both writes depend on the
+Sessions at one machine that need the same input share a recording.  The server notes in it that
+sessions are opened. The controller ends recordings without sessions, but not at the same moment: both writes depend on the
 version of the object.
 """
 

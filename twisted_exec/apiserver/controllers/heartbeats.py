@@ -7,7 +7,7 @@ of the pool's machines, and the pool's Ready condition, to Unknown.  The poollet
 is back.  Machines without conditions, of other projects' poollets, are left alone: these poollets
 would correct nothing.
 
-As in ironcore's pool controller: 50 s without a change of the pool's conditions or its lease.
+As in ironcore's pool controller: 50 s without a change of the pool's Ready condition or of its Lease.
 """
 
 from __future__ import annotations

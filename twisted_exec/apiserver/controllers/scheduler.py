@@ -19,7 +19,7 @@ then the pool with the most room wins.
 Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool: a
 poollet's report lags behind, and without the cap a hundred machines created at once would all get
 the same last place.  Poollets of onmetal-api v0.1 report only class names; among their pools the
-one with the fewest machines wins.
+pool with the fewest machines of the class wins.
 
 Follows ironcore's ``internal/controllers/compute/scheduler`` and ``api/common/v1alpha1``; honouring
 ``PreferNoSchedule`` is an addition.

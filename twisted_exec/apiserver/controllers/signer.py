@@ -6,8 +6,7 @@ controller looks at all requests.  The signer named in a request
 (:mod:`twisted_exec.apiserver.signers`) decides; this controller acts.  Several servers
 over one store may run it at once: the slower one fails on the resourceVersion and looks again.
 
-Requests are deleted one hour after a decision and one day after their creation, as by Kubernetes'
-controller.
+Decided requests are deleted an hour after their creation, all others after a day.
 
 :class:`SigningRights` is the admission of such requests: it checks permissions to approve and to
 sign.

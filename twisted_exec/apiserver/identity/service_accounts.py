@@ -9,8 +9,7 @@ Sources: ``pkg/registry/core/serviceaccount/storage/token.go`` and
 ``pkg/serviceaccount/openidmetadata.go`` of Kubernetes.
 
 :class:`TokenInvalidation` detects deleted credentials: ServiceAccounts, tokens, and the objects
-that tokens are bound to.  Sessions opened with such a credential are reviewed at once instead of in
-the next round.
+that tokens are bound to.  Then sessions are reviewed at once instead of in the next round.
 """
 
 from __future__ import annotations
@@ -209,7 +208,7 @@ class IssuerDocuments:
     Clients need the role ``system:service-account-issuer-discovery``.  Without an https URL as
     issuer nothing is served: clients could not discover it.
 
-    :param jwks_uri: external URL of the keys; by default below the issuer.
+    :param jwks_uri: external URL of the keys; by default a path on the issuer's host.
     """
 
     def __init__(self, gate: Gate, issuer: TokenIssuer, jwks_uri: str = "") -> None:

@@ -88,8 +88,8 @@ async def check_limit(storage: IStorage, user: User, label: str) -> None:
     listing = await storage.list(CERTIFICATESIGNINGREQUESTS.resource)
     if sum(is_requested_by(each, user) for each in listing.items) >= LIMIT_REQUESTS:
         raise TooManyRequests(
-            f"{label} has {LIMIT_REQUESTS} certificate signing requests already: they go an hour "
-            "after they were decided"
+            f"{label} has {LIMIT_REQUESTS} certificate signing requests already: those that were "
+            "decided go an hour after their creation"
         )
 
 
@@ -117,9 +117,9 @@ class NodeRestriction:
     """
     Limits each node server to its own Node.
 
-    A node server may read and write its own Node (but not its taints, its ownerReferences, nor its
-    labels of ``kubernetes.io``, which others decide on), its Lease in ``kube-node-lease``, Events
-    about its Node, and its own certificate signing requests.
+    A node server may read and write its own Node, its Lease in ``kube-node-lease``, Events about its
+    Node, and its own certificate signing requests.  Of an existing Node it may not change taints,
+    ownerReferences and most labels of ``kubernetes.io``: others decide on these.
 
     A user is a node server if its name is ``system:node:NAME`` and it is in the group
     ``system:nodes``.  A member of that group with another name may read and write nothing.
@@ -311,12 +311,12 @@ class PoolRestriction:
     """
     Limits each poollet of one dialect to its own pool.
 
-    A poollet may read its own pool and the Machines that are bound to it.  It may write the pool, and of
-    a Machine only status, finalizers and annotations.  Of Secrets, Volumes, NetworkInterfaces, Networks and
-    Prefixes it sees what these Machines need
-    (:mod:`twisted_exec.apiserver.restriction.pool_graph`), and it may claim Volumes and
-    NetworkInterfaces for them and release them.  It reads single DeletedConsoles of Machines that
-    were bound to it.  It sees and creates its own CertificateSigningRequests.  It sees the
+    A poollet may read its own pool and the Machines that are bound to it.  It may write the pool, the
+    pool's Lease, Events about what it may see, and of a Machine only status, finalizers and annotations.
+    Of Secrets, Volumes, NetworkInterfaces, Networks and Prefixes it sees what these Machines need
+    (:mod:`twisted_exec.apiserver.restriction.pool_graph`).  It may claim Volumes and NetworkInterfaces for
+    them and release them, and report the status of NetworkInterfaces.  It reads single DeletedConsoles of
+    Machines that were bound to it.  It sees and creates its own CertificateSigningRequests.  It sees the
     ConsoleAlerts of its Machines' namespaces, and writes its own entry of their status.  It sees
     the ConsoleRecordings of its pool, and writes their status.  It opens no consoles.
 

@@ -67,8 +67,7 @@ class PoolGraph(StoreFollower):
     The graph of one dialect's machines.
 
     :param store: started before this service.
-    :ivar resources: a poollet sees the objects of these that its machines need; of the dialect's
-        other kinds it sees everything.
+    :ivar resources: of these a poollet sees only the objects that its machines need.
     """
 
     _log = Logger()

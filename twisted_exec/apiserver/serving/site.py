@@ -1,12 +1,12 @@
 """
 Documents about the server itself: discovery, versions, OpenAPI, metrics and health.
 
-The health endpoints (``/healthz``, ``/livez`` and ``/readyz``) are open to anyone and return one
-word.  For authenticated users they list the checks (``?verbose``), skip some (``?exclude=NAME``),
-or run a single one (``/readyz/NAME``), as in kube-apiserver:
-``k8s.io/apiserver/pkg/server/healthz``.
+The health endpoints (``/healthz``, ``/livez`` and ``/readyz``) are open to anyone, and say in a few
+words whether the checks passed, without those that the client excludes (``?exclude=NAME``).  For
+authenticated users they list the checks (``?verbose``), and for users with the permission they run a
+single check (``/readyz/NAME``), as in kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
 
-A stopping server is not ready at once, so that load balancers move on; it stays live to the end.
+``/readyz`` fails as soon as the server stops, so that load balancers move on; ``/livez`` passes to the end.
 """
 
 from __future__ import annotations

@@ -220,10 +220,10 @@ class QemuRun:
     """
     One virtual machine.
 
-    QEMU listens on two UNIX sockets in the machine's private directory: the serial port and QMP.
-    It starts with a stopped processor, so the guest prints nothing before the serial port is
-    connected; ``cont`` is the last command of the start.  For an adopted machine only the sockets
-    are reopened.
+    QEMU listens on UNIX sockets in the machine's private directory: for QMP, and for the serial port
+    unless that is a file (:class:`SerialConnection`).  It starts with a stopped processor, so the guest
+    prints nothing before the serial port is connected; ``cont`` is the last command of the start.  For
+    an adopted machine only the connections are made again.
 
     :param adopted: the processes of a machine that runs already.
     """
