@@ -59,7 +59,7 @@ class WriteOrigin:
     The origin of one write.
 
     :param manager: name of the program; empty if unknown.
-    :param subresource: ``status``, or empty.
+    :param subresource: that is written, such as ``status``; empty for the object itself.
     :param now: seconds since the epoch.
     """
 

@@ -30,7 +30,7 @@ class Change:
     :param operation: ``create``, ``update`` or ``delete``.
     :param new: the object to be stored; ``None`` for a delete.
     :param old: the stored object; ``None`` for a create.
-    :param subresource: ``status``, or empty.
+    :param subresource: that is written, such as ``status`` or ``approval``; empty for the object itself.
     :param dry_run: nothing will be stored.
     :param options: the client's options, such as ``fieldManager``.
     :param warnings: warnings for the client; admission may add to them.

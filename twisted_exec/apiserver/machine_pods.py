@@ -7,7 +7,7 @@ named after its pool, with one container: the console.  Fields without an equiva
 or have the least meaningful value where clients require one (``restartCount``, ``imageID``,
 ``exitCode`` of a ``terminated`` state).
 
-A Machine on a silent pool has phase Unknown: its workload may still be running.
+A running Machine on a silent pool has phase Unknown: its workload may still be running.
 
 :class:`PodsAuthorizer` decides requests for a Pod as requests for its machine.  :class:`PodStorage`
 serves the machines of another store as Pods, read-only.

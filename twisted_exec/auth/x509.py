@@ -8,7 +8,7 @@ the request.  Source: ``k8s.io/apiserver/pkg/authentication/request/x509``.
 A trusted proxy names its user in request headers.  ``X-Remote-User`` counts only when the connection's
 certificate is from the *forwarding* CA, which signs nothing else, and has one of the names that the
 operator listed.  An empty list would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is
-refused.  Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
+refused unless the caller allows it.  Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
 """
 
 from __future__ import annotations
@@ -292,7 +292,8 @@ class HeaderNames:
     """
     The headers in which proxies name the user.
 
-    Several headers of a kind are tried in order.  Header names are case-insensitive.
+    Several headers for the name or the UID are tried in order; all headers for groups and extra fields
+    count.  Header names are case-insensitive.
     """
 
     user: tuple[str, ...] = ("X-Remote-User",)

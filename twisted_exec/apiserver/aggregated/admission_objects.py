@@ -1,5 +1,5 @@
 """
-Copies of the host's admission objects: configurations, policies, and labels of namespaces.
+Copies of the host's objects that admission needs: webhook configurations, policies and namespaces.
 
 Each kind is listed once and then watched.  Before the first complete list the server does not know
 the webhooks. Requests then wait for a while and fail: admission is never skipped.
@@ -192,7 +192,7 @@ class FollowedKind(Service):
 
 class HostNamespaces:
     """
-    Labels of the host's namespaces.
+    The host's namespaces, and their labels.
 
     :param followed: copy of the namespaces.
     """

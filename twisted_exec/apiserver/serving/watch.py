@@ -10,7 +10,7 @@ A change may concern thousands of watches, each with a long selector.  So watche
 turns of the reactor, by user (:class:`WatchTurns`).  Equal selectors are compared once with each
 change, and its lines are encoded once
 (:class:`~twisted_exec.apiserver.serving.bodies.SharedEvent`).  A watch sends
-a change at once unless others wait; in a burst it sends all that wait for its turn in one write.
+a change at once unless others wait; in a burst one write has many changes.
 
 Start and errors are those of ``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList,
 except that a future version is refused at once: in this store waiting would not help.
