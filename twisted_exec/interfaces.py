@@ -16,12 +16,12 @@ interface                      implementation or purpose
 :class:`IStorage`              ``storage.sqlite``, ``storage.etcd``, ``storage.memory``
 :class:`IHandsOverStorage`     ``storage.sqlite``
 :class:`IPoollet`              ``poollet.service.Poollet``
-:class:`IMachineRuntime`       ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
-:class:`IMachineLogs`          console output, stored by the same two
-:class:`IConsoleAlerts`        patterns in console output, searched by the same two
-:class:`IConsoleRecordings`    recordings of consoles, made by the same two
+:class:`IMachineRuntime`       ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient`` ...
+:class:`IMachineLogs`          logs of consoles: a runtime may provide it, too
+:class:`IConsoleAlerts`        patterns in console output: a runtime may provide it, too
+:class:`IConsoleRecordings`    recordings of consoles: a runtime may provide it, too
 :class:`IDriverMaker`          reads one machine class of the configuration: ``runtimes.drivers``
-:class:`IMachineDriver`        runs the machines of one class: ``runtimes.pty``, ``runtimes.qemu``
+:class:`IMachineDriver`        runs the machines of one class: ``runtimes.pty``, ``runtimes.qemu`` ...
 :class:`IHardware`             a driver whose machines have disks and network interfaces:
 ``runtimes.qemu``
 :class:`IRestartPolicy`        a driver that may restart machines: ``runtimes.pty``
@@ -29,13 +29,13 @@ interface                      implementation or purpose
 :class:`IRunsHostProcesses`    marks a driver whose machines are processes of the host: ``runtimes.pty``
 :class:`IConsole`              a machine's console line
 :class:`ILineTransport`        the transport of a line, as ``console.shared_console`` uses it
-:class:`IConsoleRecorder`      records what a console's users type, and refuses unrecorded ones
+:class:`IConsoleRecorder`      records what a console's users type
 :class:`IRecoveringTransport`  a transport that says why its line is lost for a while
 :class:`ISharedLineTransport`  the transport of a line that is reopened after a loss
 :class:`IBreakable`            a console line that can send BREAK
 :class:`IRun`                  a machine that is powered on, and its line
 :class:`IShutdown`             a run that can ask its machine to shut down
-:class:`IHotPlug`              a run whose disks can be changed while it is on
+:class:`IHotPlug`              a run whose volumes can be changed while it is on
 :class:`IJournalWriter`        a run that writes boots into the machine's journal itself
 :class:`IReleasable`           a run that can be left to itself when the runtime stops
 :class:`IReopenable`           a run of a line that can be closed, and opened again
@@ -43,7 +43,7 @@ interface                      implementation or purpose
 :class:`IOperable`             an attachment with BREAK and roles: ``console.viewer.Viewer``
 :class:`IResumableAttachment`  an attachment that can outlive its stream
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
-:class:`IEchoTransport`        a stream that counts how fast the machine answers input
+:class:`IEchoTransport`        a stream that learns how fast the machine answers input
 :class:`IMarkTransport`        the stream to a user who can resume the session
 :class:`IRecordedProtocol`     a protocol at a console's endpoint that tells about recordings
 :class:`IResumableProtocol`    a protocol at a console's endpoint that handles losses itself
@@ -67,7 +67,7 @@ interface                      implementation or purpose
 :class:`IHostLocal`            a provider whose physical spaces run on the manager's host
 :class:`IProviders`            the providers of a space manager:
 ``spacemanager.registry``
-:class:`IProviderView`         one provider and its last report:
+:class:`IProviderView`         one provider and its last list:
 ``spacemanager.views``
 :class:`ISpaces`               the Spaces of a manager: ``spacemanager.spaces.loop``
 :class:`ISpaceClient`          API servers by the names of Spaces: ``spaces.client``

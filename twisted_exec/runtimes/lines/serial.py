@@ -135,7 +135,7 @@ class DeviceLock:
     """
     The lock file of one device.
 
-    While a device is open it has a lock file in the form of UUCP: ``/run/lock/LCK..ttyUSB0``
+    While a device is open it has a lock file in the form of UUCP, if the runtime may create one: ``/run/lock/LCK..ttyUSB0``
     contains the process id of the owner.  ser2net, minicom and picocom use these files; not all of
     them check the kernel's locks.
 
