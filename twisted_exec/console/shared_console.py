@@ -598,7 +598,7 @@ class SharedConsole:
 
     def open(self) -> Deferred[None]:
         """
-        Open the line; call once for each, and again after :meth:`suspend`.
+        Open the line; call this once for each line, and again after :meth:`suspend`.
 
         :return: fires when the line is open; fails as the console's ``connect`` does, after
             the viewers of a first line were ended, or with :class:`LineEnded` if the console is over

@@ -30,7 +30,7 @@ class OpenAPI:
     """
     The documents of one server, rendered when a client first requests them.
 
-    Most servers are never asked for version 2, which takes longer than the rest of the start.
+    Version 2 takes longer than the rest of the start, so no start waits for it.
     """
 
     def __init__(self, registry: KindRegistry) -> None:

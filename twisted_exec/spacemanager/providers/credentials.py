@@ -55,7 +55,7 @@ class KubeconfigVerdicts:
         return info
 
     def applied(self, infos: Iterable[SpaceInfo]) -> Sequence[SpaceInfo]:
-        """Apply the verdicts to a complete, sorted list, and forget spaces that are not in it."""
+        """Apply the verdicts to a complete list, and sort it; forget spaces that are not in it."""
         by_name = {info.physical: self._of(info) for info in infos}
         for physical in self._refused.keys() - by_name.keys():
             del self._refused[physical]

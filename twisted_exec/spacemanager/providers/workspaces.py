@@ -5,10 +5,10 @@ A Workspace is an object in its parent workspace, and URLs contain the path of t
 ``/clusters/<parent>/apis/tenancy.kcp.io/v1alpha1/workspaces``.  :class:`InWorkspace` adds that path
 to a resource, so that one client serves all workspaces.
 
-The keys of the provider's Secret are those of KubeStellar: the manager uses ``kubeconfig``, while
-``incluster`` and ``external`` describe the same server from a viewpoint.  ``kubeconfig`` also
-serves for the viewpoint without a key of its own.  KubeStellar requires one of the two keys; here
-``kubeconfig`` is sufficient, and is then for the viewpoint External.
+The keys of the provider's Secret are those of KubeStellar, and :data:`PARENTS_KEY`.  The manager
+uses ``kubeconfig``, while ``incluster`` and ``external`` describe the same server from a viewpoint.
+``kubeconfig`` also serves for the viewpoint without a key of its own.  KubeStellar requires one of
+the two keys; here ``kubeconfig`` is sufficient, and is then for the viewpoint External.
 
 Only the servers of the viewpoints are used: their users never see the credentials in the Secret.
 
@@ -58,7 +58,7 @@ _GOING = ("Terminating", "Deleting")
 CONTENT_DELETED = "WorkspaceContentDeleted"
 """
 Condition that tells what still has to be deleted in a workspace.  kcp deletes the content first,
-which takes ten seconds or more; until then the Workspace keeps its phase and blocks its name.
+and until that is done the Workspace keeps its phase and blocks its name.
 """
 _HELP = {
     UNAVAILABLE: "kcp cannot serve the workspace at the moment; see its conditions",

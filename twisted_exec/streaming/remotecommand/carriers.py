@@ -100,7 +100,7 @@ DEFAULT_LIMITS = StreamLimits()
 
 
 class ServerUser(CarrierUser, Typing):
-    """Callbacks of a client's carrier, which this end writes to."""
+    """Callbacks of a :class:`ServerCarrier`, which the user gets to write to."""
 
     def use(self, carrier: ServerCarrier) -> None:
         """Set the carrier; called once, first of all."""
@@ -205,7 +205,7 @@ def _accept_spdy(
 
 def prepare(way: str, clock: IReactorTime) -> None:
     """
-    Do what :func:`over` does once per process, such as the import of autobahn: a tenth of a client's start.
+    Do what :func:`over` does once per process, such as the import of autobahn.
 
     :param way: as of :func:`over`.
     """

@@ -343,7 +343,8 @@ def connect(
     :param must_record: open no console that is not recorded.
     :return: fires with the attached stream; fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's, or 502 and 504 if it cannot be
-        reached or speaks none of ``protocols``.  Cancelling closes the connection.
+        reached or speaks none of ``protocols``, or 501 if it does not record the session and
+        ``must_record`` is set.  Cancelling closes the connection.
     """
 
     async def open_console() -> ConsoleClient:

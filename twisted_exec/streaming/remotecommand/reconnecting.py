@@ -31,7 +31,7 @@ JITTER = 0.2
 """The longest random part of a wait, as a share of it."""
 
 ATTEMPT_SECONDS = 10.0
-"""Time limit of the first attempt."""
+"""Time limit of an attempt, until one was too slow."""
 CONNECT_SECONDS = 8.0
 """
 Time limit of the connection in each attempt.
@@ -41,7 +41,7 @@ connect sends less and less.
 """
 LATER_ATTEMPT_SECONDS = 20.0
 """
-Time limit of an attempt after one that was too slow.
+Time limit of the attempts after one that was too slow.
 
 A server to which many clients return at once works for all of them, and might otherwise finish none.
 """

@@ -503,7 +503,8 @@ class UserInput:
     Keys and requests are *pieces*: each byte of the keys, each BREAK, each role request, and the
     end of input.  A piece is settled when the attachment has it, or when it was discarded for good.
 
-    Of many sizes in one turn of the reactor the attachment gets the first and the last.
+    Of many sizes in one turn of the reactor the attachment gets the first, the last, and those that
+    keys or requests follow directly.
 
     :param takes_input: whether input passes now.
     :param tell: shows a notice to the user.

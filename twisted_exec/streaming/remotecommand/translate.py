@@ -1,10 +1,10 @@
 """
-Bridge between a frontend and a backend connection that speak different protocols.
+Bridge between a frontend and a backend connection, which may speak different protocols.
 
-A middle hop passes a stream on without decoding it, except when the next hop refuses the client's
-protocol: a real ironcore runtime and a kubelet know SPDY and WebSocket version 4, kubectl from 1.30
-on opens version 5.  Then the hop tries the next one with another protocol, and decodes and encodes
-both streams here, as kube-apiserver's ``StreamTranslator`` does
+A middle hop passes a stream on without decoding it, except when it records the stream, or when the
+next hop refuses the client's protocol: a real ironcore runtime and a kubelet know SPDY and WebSocket
+version 4, kubectl from 1.30 on opens version 5.  Then the hop makes its own offers to the next one,
+and decodes and encodes both streams here, as kube-apiserver's ``StreamTranslator`` does
 (``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``): input and its end, sizes, output, errors,
 and the status.
 
@@ -86,7 +86,8 @@ async def translate(
         for, or a terminal's if it does not say.
     :param confirm: decides for the last time before the client is answered.
     :return: whether it succeeded; if not, nothing was answered.
-    :raises APIError: the next hop refuses the request itself, or cannot be reached.
+    :raises APIError: the next hop refuses the request itself or cannot be reached, or the stream
+        cannot be recorded.
     :raises ConnectionDone: the client has left.
     """
     try:
@@ -122,7 +123,7 @@ def requested_channels(options: StreamOptions) -> frozenset[Channel]:
 
 class Translation:
     """
-    A session whose two connections speak different protocols.
+    A session whose two connections may speak different protocols.
 
     :param session: its id.
     :param terms: returns the terms that the next hop has confirmed.
