@@ -1,8 +1,8 @@
 """
 The directories of journals, and the file ``run`` beside them.
 
-A directory is named like the key of its journal.  It has the segments of the journal, and a mark once
-the machine is deleted; both are removed later.
+A directory is named like the key of its journal.  It has the files of the journal (:mod:`.files`), and
+once the machine is deleted, a mark and the facts about the machine.
 
 The file ``run`` tells whether the last run of the program lost output in a power cut.  Each start has a
 number.  A run without a clean stop, before the last boot of the kernel, ended by a power cut:

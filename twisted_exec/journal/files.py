@@ -104,7 +104,7 @@ class JournalFiles:
     :ivar has_new_names: the directory has names that are not forced to the disk.
     :ivar pending: full segments that are not sealed yet, by first offset.
     :raises OSError: the directory cannot be read.
-    :raises Refused: the directory is a symbolic link, or of another user.
+    :raises ForeignFile: the directory is a symbolic link, open to others, or of another user.
     :raises NewerFormat: a segment is of a later release.
     """
 
@@ -598,7 +598,7 @@ def _make(layer: Any, path: str) -> None:
 
 
 def _check(layer: Any, path: str) -> None:
-    """:raises Refused: it is a symbolic link, not a directory, open to others, or not ours."""
+    """:raises ForeignFile: it is a symbolic link, not a directory, open to others, or not ours."""
     entry = layer.lstat(path)
     if not stat.S_ISDIR(entry.st_mode):
         raise ForeignFile(errno.ENOTDIR, "it is not a directory", path)

@@ -605,7 +605,7 @@ def opened(layer: Any, path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
     Open a file of a journal for a block of code.
 
     :param layer: the module ``os``, or a stand-in for it.
-    :raises Refused: it is a symbolic link, not a file, or belongs to another user.
+    :raises ForeignFile: it is a symbolic link, not a file, or belongs to another user.
     """
     descriptor = open_file(layer, path, flags)
     try:

@@ -599,7 +599,7 @@ class JournalStore:
 
 
 class _Place:
-    """One journal of a store; see :class:`.journal.Disk`."""
+    """One journal of a store; see :class:`.JournalDisk`."""
 
     __slots__ = ("_key", "_store", "journal", "quiet_passes", "retention", "thread")
 

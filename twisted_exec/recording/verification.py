@@ -2,7 +2,7 @@
 Verification of recordings, whose blocks are read from a file in constant memory.
 
 Each link covers all text before it, so a byte that is changed, missing or repeated changes every
-later link; and the last line is a signed head with the last link.
+later link.  A signed head has the newest link, so it proves all blocks before it.
 """
 
 from __future__ import annotations

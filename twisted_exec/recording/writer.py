@@ -89,7 +89,7 @@ class RecordingWriter:
     """
     Writes one recording.
 
-    Each method returns text to append to the file.  The times of output and events are nanoseconds
+    The methods that write return text to append to the file.  The times of output and events are nanoseconds
     since the epoch and never decrease.
 
     :param columns: of the terminal at the beginning.

@@ -326,7 +326,7 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
 
 
 _SETTLE_SECONDS = 5.0
-"""Longest wait of a new process for its machines; they are adopted within milliseconds."""
+"""Longest wait of a new process until its machines are adopted."""
 
 
 class RuntimeHandOver:

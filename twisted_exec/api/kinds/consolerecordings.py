@@ -2,9 +2,9 @@
 Console recordings: what a machine's console printed, as evidence, and a user's wish for one.
 
 A recording is a range of what the console printed, with the input of users.  Users create
-recordings, and the server does so for sessions under a ConsolePolicy with ``recording``.  The runtime
-of the machine makes the recording, and reports its newest signed head, which is stored in the status:
-on another host than the recording itself.
+recordings, and the server does so for sessions that a ConsolePolicy or their users want recorded.
+The runtime of the machine makes the recording, and reports its newest signed head, which is stored in
+the status: apart from the recording itself.
 
 A user may wish that a session be recorded: the client sends the query key ``record`` in the request
 that opens the session, and its value says how much input is recorded.

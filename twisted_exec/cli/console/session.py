@@ -11,8 +11,11 @@ input ended, the machine fell quiet    none                        0
 the session was ended from the other   ``session ended: REASON``   the process's code
 side                                                               if one ended, else
                                                                    0 for success or 1
-with ``linger_seconds``, input was     ``the input was not sent:   1
-discarded at the machine's side        REASON``
+this side waited for silence, and      ``the input was not sent:   1
+input was discarded meanwhile          REASON``
+or the machine ended meanwhile         ``the machine ended:        1
+                                       REASON``
+input from a terminal ended            none                        1
 the connection was lost for good       says so                     1
 after a loss, a script's input may not says so                     1
 have reached the machine

@@ -287,7 +287,7 @@ class StateFile:
         """
         Read the file; it need not exist.
 
-        :raises StateError: it is not a state file, or cannot be read or written.
+        :raises PositionsError: it is not a state file, or cannot be read or written.
         """
         try:
             with open(self.path, encoding="utf-8") as file:
@@ -323,7 +323,7 @@ class StateFile:
         """
         Replace the file; may be called in a thread.
 
-        :raises StateError: it cannot be written.
+        :raises PositionsError: it cannot be written.
         """
         new = f"{self.path}.new"
         try:

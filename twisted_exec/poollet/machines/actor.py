@@ -100,7 +100,7 @@ class ActionRunner:
         Carry out one action.
 
         :raises Gone: the Machine no longer exists.
-        :raises Refused: the runtime refused, or an object that the Machine refers to cannot be
+        :raises RefusedAction: the runtime refused, or an object that the Machine refers to cannot be
             claimed.
         :raises APIError: the API server refused or failed.
         """

@@ -108,7 +108,7 @@ class ProviderWatches:
 
 class Hints:
     """
-    Watches of objects of several kinds, for one watcher.
+    Watches of objects of several kinds.
 
     The initial objects cause no individual hints, only one hint for all of them.
 

@@ -2,10 +2,10 @@
 Provider ``kind``: clusters that the ``kind`` program creates.
 
 ``kind get clusters`` decides which clusters exist, and runs for every request.  Kubeconfigs take
-three times as long, so they are fetched for single requests, and cached while the cluster accepts
-them.  kind lists clusters long before they are usable, so the provider probes their API servers,
-which also tell the identity of a cluster.  kind has no notifications: the list of names is polled
-every few seconds for hints (:class:`NamePoller`).
+longer, so they are fetched for single requests, and cached while the cluster accepts them.  kind
+lists clusters long before they are usable, so the provider probes their API servers, which also tell
+the identity of a cluster.  kind has no notifications: the list of names is polled for hints
+(:class:`NamePoller`).
 
 An independent run of kind creates a cluster
 (:class:`~twisted_exec.spacemanager.providers.kind_clusters.KindCli`), so ``create`` ends when that

@@ -9,7 +9,7 @@ Everything is checked after changes and regularly, so missed events do not matte
 timers for regular checks.  :class:`SpaceIndex` finds Spaces in memory, by provider and by physical
 space.
 
-Discovery creates Spaces for physical spaces, and deletes the Secrets of deleted Spaces.
+Discovery creates Spaces for physical spaces.  The objects of deleted Spaces are deleted here, too.
 """
 
 from __future__ import annotations

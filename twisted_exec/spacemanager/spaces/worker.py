@@ -68,7 +68,7 @@ Record = Callable[[Object, str, str, str], None]
 
 
 def pauses(rng: random.Random | None = None) -> Backoff:
-    """Maximum interval for polling a change under way."""
+    """Return the growing intervals for polling a change under way."""
     return Backoff(SOON_SECONDS, LONGEST_LOOK_SECONDS, rng)
 
 

@@ -8,8 +8,8 @@ A read that must see other servers' writes (:class:`Reads`) gets the revision of
 (:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits until that is visible here.  All reads that
 arrive during one such request share the next one.
 
-A write (:class:`Writes`) is one transaction.  It puts the object and the marker, provided that the
-object is unchanged since its writer read it and the prefix is still ours.
+A write (:class:`Writes`) is one transaction.  It puts or deletes the object, and puts the marker,
+provided that the object is unchanged since its writer read it and the prefix is still ours.
 """
 
 from __future__ import annotations
