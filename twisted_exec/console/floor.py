@@ -1,11 +1,11 @@
 """
 The floor: the right to type at a console.
 
-One *user* has the floor at a time.  All sessions of that user that asked for input are *writers*;
-every other viewer is an *observer*, whose input is discarded.  The floor belongs to a user, not to
-a session, so a second terminal or a script of the same user may type, and a connection that died
-unnoticed does not lock the user out.  Observers do not count: a console with any number of
-observers and no writer has a free floor.
+One *user* has the floor at a time, with one session or several as *writers*.  Every other viewer is
+an *observer*, whose input is discarded.  The floor belongs to a user, not to a session, so a second
+terminal or a script of the same user may type, and a connection that died unnoticed does not lock the
+user out.  Observers do not count: a console with any number of observers and no writer has a free
+floor.
 
 A role changes only by an explicit act:
 

@@ -2,10 +2,9 @@
 Evaluation of ConsolePolicies, without I/O.
 
 All policies that select a machine apply together: the session gets the strictest of their terms.
-If a session is refused, the message names each policy that refuses it, and what the user can do.
+If a session is refused, the message names policies that refuse it, and what the user can do.
 
-:func:`demand_of` states which recording a session needs, by the ConsolePolicies of a machine or by
-the wish of a user.
+:func:`demand_of` states which recording a session needs by the ConsolePolicies of a machine.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def attachments(
     """
     Return which disks and network interfaces of a running machine to attach, detach or change.
 
-    Detachments come first; volumes lack their credentials.
+    Volumes come before interfaces, and of both the detachments first.  Volumes lack their credentials.
 
     Pure.  A part stays attached while its object cannot be looked up: only parts that the Machine
     no longer names, or names with another object, are detached.

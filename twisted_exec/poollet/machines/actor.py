@@ -39,7 +39,6 @@ FAILURES: dict[type[Action], str] = {
     Attachment: "AttachFailed",
 }
 """Reasons of Events when an action fails."""
-"""Event reasons for refusals of the runtime."""
 
 
 class Gone(Exception):
@@ -118,7 +117,7 @@ class ActionRunner:
             raise RefusedAction.because(refused, FAILURES[type(action)]) from None
 
     async def _patch_other(self, action: PatchObject) -> Done:
-        """Claim or release an object.  A conflict is ignored: the next plan sees who was faster."""
+        """Claim or release an object.  A conflict is passed on: the next plan sees who was faster."""
         try:
             await self.client.patch(action.resource, action.name, action.patch, action.namespace)
         except APIError as refused:

@@ -1,7 +1,8 @@
 """
 The address of a bucket, and the credentials for it.
 
-Both come from the URL in ``--recording-store``:
+The URL in ``--recording-store`` has the address, and may name a file of credentials; without such a
+file they come from the environment:
 ``s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=...&style=...&ca=...&credentials=...``
 """
 

@@ -78,7 +78,7 @@ STREAM_SOCKET = "stream.sock"
 _MAX_BODY_BYTES = 64 << 10
 
 REJOIN_SECONDS = 30
-"""How long a stream waits for a hop that dies: a poollet restarts in less."""
+"""How long a stream waits when a hop before the runtime is lost."""
 
 RESUME_SECONDS = 60
 """How long a session waits for its user after the loss of a connection."""
