@@ -16,12 +16,12 @@ ConditionValue = tuple[str, str, str]
 """Status, reason and message of a condition."""
 
 CONSOLE_IN_USE = "ConsoleInUse"
-CONSOLE_OUTPUT = "ConsoleOutput"
-"""Its message is the last line that a machine has printed, where the runtime's operator allows it."""
 """
 Condition of a machine while sessions of its console are open: True if one of them is a writer.  It
 names sessions, not users, because more people may read machines than sessions.
 """
+CONSOLE_OUTPUT = "ConsoleOutput"
+"""Its message is the last line that a machine has printed, where the runtime's operator allows it."""
 _WRITERS = "the writers are the sessions "
 _MAX_WRITERS = 12
 

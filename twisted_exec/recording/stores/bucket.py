@@ -1,9 +1,9 @@
 """
 The address of a bucket, and the credentials for it.
 
-The URL in ``--recording-store`` has the address, and may name a file of credentials; without such a
-file they come from the environment:
+The address is the URL in ``--recording-store``:
 ``s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=...&style=...&ca=...&credentials=...``
+The credentials are in the file that the URL names, or else in the environment.
 """
 
 from __future__ import annotations

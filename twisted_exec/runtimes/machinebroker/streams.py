@@ -71,10 +71,10 @@ from twisted_exec.wire.channel import TERMINAL
 
 HOP = "broker"
 ANSWER_SECONDS = 4.0
-"""Less than the 5 s of the API server in front, so that it gets an error instead of a timeout."""
+"""Less than an API server in front waits, so that it gets an error instead of a timeout."""
 
 SCREEN_SECONDS = 9.0
-"""How long the target may take for a screen: less than the 10 s of a poollet in front of this broker."""
+"""How long the target may take for a screen: less than a poollet in front of this broker waits."""
 
 _DONE = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
