@@ -289,8 +289,7 @@ USER_AGENT = "twisted-exec"
 
 IDLE_CONNECTIONS = 32
 """
-Kept for later requests: as many as the guard of sessions uses at once, because a handshake costs more
-than a request.
+Kept for later requests, because a handshake costs more than a request.
 """
 
 # Shorter than the idle timeout of known servers (kube-apiserver 90 s and more, ours

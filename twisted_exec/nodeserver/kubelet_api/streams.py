@@ -4,8 +4,8 @@ Streams, logs and ``/run``: routed to the Pod in its leaf.
 Exec, attach and port-forward go to the same subresource of the Pod in its leaf.  Its API server
 accepts the same upgrades as a kubelet.  So the handshake is forwarded and the bytes are spliced:
 protocol, end of input, terminal sizes, exit codes and pings pass unseen between the root's client
-and the leaf.  Only if the leaf lacks the client's protocol are the bytes decoded
-(:mod:`twisted_exec.streaming.remotecommand.translate`).
+and the leaf.  Only if the leaf lacks the client's protocol, or the session is recorded, are the bytes
+decoded (:mod:`twisted_exec.streaming.remotecommand.translate`).
 
 The log of a container (``/containerLogs``) goes to ``pods/log`` (:class:`PodLogLocator`), and ``/run``
 to ``pods/exec`` of the leaf's API server (:func:`run_routes`).
@@ -160,7 +160,6 @@ ALL_STREAMS = "All"
 STREAMS = (ALL_STREAMS, "Stdout", "Stderr")
 
 
-"""Timeout for a log that is not followed: a leaf's API server asks its kubelet, which opens files."""
 
 
 def options_of(args: Args, pod: str) -> LogOptions:
