@@ -270,7 +270,7 @@ USERS_SHARE = 1
 
 
 class ServerPart(Protocol):
-    """A service beside the server: the registry, the Pods of the root, the node controller."""
+    """A service beside the server, such as the registry of leaves."""
 
     def start(self) -> object:
         """Start; the server does not wait for it."""

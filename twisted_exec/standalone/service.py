@@ -339,7 +339,7 @@ class Standalone(AsyncService):
     # Starting.
 
     async def start(self) -> None:
-        """See :meth:`AsyncService.start`: both machines exist, and the shell runs."""
+        """See :meth:`AsyncService.start`: the demo machines exist, and a shell among them runs."""
         self._state.open()
         self._open = True
         self._state.belong_to(self.settings.dialect.name)

@@ -160,8 +160,6 @@ ALL_STREAMS = "All"
 STREAMS = (ALL_STREAMS, "Stdout", "Stderr")
 
 
-
-
 def options_of(args: Args, pod: str) -> LogOptions:
     """
     Return the log options of a request to a kubelet.
