@@ -258,7 +258,7 @@ class History:
         """
         Make a change visible to readers and watchers.
 
-        :return: the number of watches that got it.
+        :return: the number of watches of the table.
         """
         if event.type == DELETED:
             self._drop(table, key_of(event.obj))

@@ -4,11 +4,11 @@ Limits of what objects use, per namespace and in total.
 The size of an object is that of its JSON.  Three rules keep users from locking out the system:
 
 * Leases, Events, ConsoleSessions, ConsoleRecordings, DeletedConsoles and CertificateSigningRequests
-  have budgets of their own in each namespace, half as large as the budget of all other kinds, and outside the
-  total.
+  have budgets of their own in each namespace and among the cluster-scoped objects.  Each is half as
+  large as the budget of all other kinds, and outside the total.
 * The total does not apply to cluster-scoped objects and to namespaces ``kube-...``.
 * Updates that add little, such as a status, may exceed the budget of the namespace by a tenth, and
-  do not count against the total.
+  are allowed however large the total is.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class SQLiteStorage(HistoryStorage):
 
     @property
     def exclusive(self) -> bool:
-        """See :attr:`IStorage.exclusive`: the record is locked, by this process or its successor."""
+        """See :attr:`IStorage.exclusive`: until a successor uses the store, too."""
         return self._successor is None
 
     def startService(self) -> None:
@@ -372,7 +372,7 @@ class SQLiteStorage(HistoryStorage):
         """
         Make one write visible to readers, watchers and its writer.
 
-        :return: the number of watches that got it.
+        :return: the number of watches of its table; 0 if nothing has changed.
         """
         if write.error is not None:
             write.done.errback(write.error)

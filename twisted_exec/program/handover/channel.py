@@ -139,7 +139,7 @@ def receive(end: socket.socket) -> tuple[Message, list[int]]:
 
 class Lingering:
     """
-    Channels to the earlier processes, the predecessor first.
+    Channels to the earlier processes, the oldest first.
 
     A process passes them on to its successor, so that the newest process can stop all others.
     """

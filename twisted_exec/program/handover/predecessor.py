@@ -4,7 +4,7 @@ The predecessor of this process: the new process's side of a hand-over.
 The predecessor waits until this process has read its options and made its service, and then sends
 its listening sockets and the state of its service.  It goes on at once if this process fails.
 
-Every twistd on the host imports this module, so it must not import anything heavy.
+It is imported before the other modules of the program, so it must not import anything heavy.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ state and the listening sockets move.  If the successor hangs or takes too long 
 it is killed, and this process goes on; otherwise this process serves its sessions until they end,
 and exits.
 
-The time limits tell a slow successor from a successor that hangs.  On a busy host a start takes ten
+The time limits tell a slow successor from a successor that hangs.  On a busy host a start takes many
 times as long as usual, so a fixed limit gives up successors that would have become ready.  But while
 the program is frozen, new connections and writes wait for the successor, so one that hangs must be
 given up soon.  The kernel knows the difference, also for releases that send no message meanwhile.

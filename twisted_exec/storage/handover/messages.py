@@ -63,7 +63,7 @@ class Hello:
 @dataclass(frozen=True)
 class Request:
     """
-    A write or a probe of the predecessor.
+    A write of the predecessor, a probe, or a wait for the current version.
 
     :param number: of the answer, unique within the connection.
     :param change: as :class:`~twisted_exec.storage.writer.Write` has it.
