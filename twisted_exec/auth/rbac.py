@@ -16,22 +16,22 @@ container logs what its program chose to write, a console logs what its users sa
 they typed. A user who may open the console sees that anyway, so ``edit`` includes them.  Secrets,
 as in Kubernetes, are in ``edit`` and not in ``view``.
 
-``edit`` includes Spaces, like machines.  Their providers, which refer to Secrets of any namespace,
-need ``system:masters``.
+``edit`` includes Spaces, like machines.  Only ``system:masters`` can write their providers, which
+refer to Secrets of any namespace.
 
 The list of console sessions, with users and their addresses, is in ``edit``, which can open
 consoles too.  Ending other users' sessions is in ``admin``.
 
 ``console-observer`` may look on at consoles, ``edit`` may type, ``admin`` may take over from others.
 
-ConsoleAlerts are in ``edit``, which includes logs: their Events show the lines that match.
+Writing ConsoleAlerts is in ``edit``, which includes logs: their Events show the lines that match.
 
 ConsolePolicies restrict ``edit`` and ``admin``, so neither can change them, as neither can change a
 ResourceQuota in Kubernetes: that needs ``console-policy-editor``.  ``edit`` creates ConsoleRequests;
 ``admin`` and ``console-approver`` approve those of other users.
 
 ``edit`` creates and ends ConsoleRecordings, and sees that they are there.  Their content has what other
-users typed, so it needs ``console-recording-reader``, which is in ``admin``; ``admin`` deletes them as well.
+users typed, so it needs ``console-recording-reader`` or ``admin``; ``admin`` deletes them as well.
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ _SPACES, _INVENTORY = ("space.kubestellar.io",), ("multicluster.x-k8s.io",)
 CONSOLE_APPROVER = "console-approver"
 CONSOLE_OBSERVER = "console-observer"
 PERMISSION_WATCHER = "console-permission-watcher"
-"""The role of hops that watch roles and bindings; bound to none of them: who may do what is not theirs."""
+"""The role of hops that watch roles and bindings.  No default binding gives it to anyone."""
 CONSOLE_POLICY_EDITOR = "console-policy-editor"
 CONSOLE_RECORDING_READER = "console-recording-reader"
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")

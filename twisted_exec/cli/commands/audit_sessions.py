@@ -252,7 +252,7 @@ def _before(session: AuditedSession, since: datetime | None) -> bool:
 
 
 LONGEST_LINE_BYTES = 1 << 20
-"""The longest record with two bodies has less than 200 KiB."""
+"""Longer lines count as damaged."""
 
 _LARGEST = 1 << 60
 _NAMED = 5

@@ -548,7 +548,7 @@ def of_refusal(message: str, code: int) -> tuple[str, str]:
     """
     Return the part that refused a console, as a check's name, and the remedy.
 
-    The remedy of ``machine`` is :func:`power_on`.
+    The remedy of ``machine`` is empty: it is the command of :func:`power_on`.
 
     :param code: of the answer; 0 without one.
     """

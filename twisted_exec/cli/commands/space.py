@@ -2,17 +2,15 @@
 ``twisted-exec space``: access to a Space's API server, for programs that read kubeconfigs.
 
 Credentials of Spaces are rotated while they are in use.  So a kubeconfig of ``space kubeconfig``
-contains none: its exec plugin is ``exec-credential``, which reads the Space's Secret with the
-user's own rights.
+contains none without ``--static``: its exec plugin is ``exec-credential``, which reads the Space's
+Secret with the user's own rights.
 
 After a request to rotate credentials, the Space Manager copies the annotation to
 ``status.rotated``, also if it cannot rotate them, and explains that in an Event.  So this program
 compares the Secrets.
 
-A kubeconfig may have the Space's credentials or a credential plugin,
-``twisted-exec space exec-credential``.  The plugin must find the cluster that has the Space, but
-when it runs, ``$KUBECONFIG`` may be the kubeconfig of the Space.  So the plugin's entry contains
-all options that select the cluster.
+The plugin must find the cluster that has the Space, but when it runs, ``$KUBECONFIG`` may be the
+kubeconfig of the Space.  So the plugin's entry contains all options that select the cluster.
 
 Source of the plugin: ``k8s.io/client-go/pkg/apis/clientauthentication``, and
 ``plugin/pkg/client/auth/exec`` for when client-go runs it: at the first request, after
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 SETTLE_SECONDS = 3.0
-"""Time limit for the Secrets after the status, and for an Event after them."""
+"""How long after the status the Secrets may change, and the Event may come."""
 CANNOT = "CannotRotate"
 NO_PROVIDER = "NoProvider"
 """Reason of a condition without the SpaceProviderDesc: nothing will answer a request."""

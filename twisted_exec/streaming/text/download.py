@@ -2,8 +2,8 @@
 Client for long-lived texts: a plain GET whose body is read as it arrives.
 
 It works as the client of an upgrade (:mod:`~twisted_exec.streaming.http.upgrade_client`), with the
-same limits, and closes on any unexpected response: only 200 is expected, and ``text/plain`` if
-there is a type.  The body is delivered at the receiver's pace: a paused download holds one read,
+same limits, and closes on any unexpected response: a text has the status 200, and, except with
+:data:`ANY_DOWNLOADS`, the type ``text/plain``.  The body is delivered at the receiver's pace: a paused download holds one read,
 and the sender waits.
 """
 
@@ -192,7 +192,7 @@ ANY_DOWNLOADS = _AnyFactory()
 
 def is_text(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """
-    Return whether a response is a text and has no other type.
+    Return whether a response has the status 200 and the type ``text/plain``.
 
     :param headers: names in lower case.
     """

@@ -308,6 +308,8 @@ class _Http(H2Connection):
 @implementer(IPushProducer)
 class SharedConnection(TwistedProtocol):
     """
+    An HTTP/2 connection, whose streams are texts.
+
     :param gone: called once when it takes no further request: it was lost, or received GOAWAY.
     :ivar ready: fires after the peer's SETTINGS, fails if the connection is lost before.
     """
@@ -564,7 +566,7 @@ READY_SECONDS = 3.0
 
 
 class SharedDownloads:
-    """The connections of one program; make an endpoint for each request."""
+    """The connections of one program; each request needs an :meth:`endpoint`."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
