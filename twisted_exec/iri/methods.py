@@ -1,8 +1,8 @@
 """
 Conventions of the gRPC client and server: errors, metadata and deadlines.
 
-Errors are gRPC status codes, by ``google.rpc.Code``'s mapping to HTTP; ``RESOURCE_EXHAUSTED`` and
-``UNAVAILABLE`` have ``retry-after`` (seconds) in their trailing metadata.  gRPC's sixteen codes
+Errors are gRPC status codes, by ``google.rpc.Code``'s mapping to HTTP; those that say when to try
+again have ``retry-after`` (seconds) in their trailing metadata.  gRPC's sixteen codes
 cannot express all API errors, so programs of this project also send the code, reason and details of
 the ``Status`` as binary metadata.  Exec, Log and Recording carry their user as binary metadata, too. Other
 programs ignore this metadata.
@@ -201,7 +201,7 @@ def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
 
 
 def exec_metadata(**facts: str) -> Metadata:
-    """Return the metadata of an Exec or a Log; empty facts are left out."""
+    """Return the metadata of a call that returns a URL; empty facts are left out."""
     return tuple((_EXEC_KEYS[name], text.encode()) for name, text in facts.items() if text)
 
 

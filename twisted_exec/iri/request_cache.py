@@ -99,7 +99,7 @@ def grant_from(values: Mapping[str, Any]) -> Grant:
 
 class TokenReservation:
     """
-    One upgrade's hold on a token: call :meth:`commit` or :meth:`release`, once.
+    One upgrade's hold on a token, until :meth:`commit` or :meth:`release`.
 
     :ivar digest: names the token without revealing it.
     """

@@ -119,7 +119,7 @@ class MutualTLS:
 
 class ReloadingTLS:
     """
-    The contents of such files, as they last fitted together.
+    The contents of the files of :class:`MutualTLS`, as they last fitted together.
 
     Certificate and key cannot be replaced atomically, and grpcio would use a mismatched pair and
     fail every handshake.  So the last good pair stays in use, and the problem is logged once.

@@ -3,7 +3,7 @@ A small certificate authority, and the directory of certificates that it issues 
 
 The authority issues only what the programs need: server certificates for DNS names and IP
 addresses, client certificates with a user (common name) and groups (organizations), as Kubernetes
-reads them, and certificates that sign recordings.  All keys are P-256, all texts PEM; keys are handed
+reads them, and certificates that sign recordings.  New keys are P-256, all texts PEM; keys are handed
 out as PEM only, and their files are private.
 
 The directory (:class:`PKI`) has three authorities and their certificates, under fixed names:

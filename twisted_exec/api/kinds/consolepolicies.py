@@ -148,7 +148,7 @@ def time_zone(name: str) -> tzinfo:
 
 
 def hours_problems(windows: Sequence[Mapping[str, Any]], field: str) -> Iterator[Cause]:
-    """Yield the problems of ``hours`` that fit the schema."""
+    """Yield the problems of ``hours``, which fit the schema."""
     for at, each in enumerate(windows):
         here = f"{field}[{at}]"
         wrong = [key for key in ("from", "to") if not _TIME.fullmatch(each[key])]

@@ -5,7 +5,7 @@ The command is for operators of runtimes; it is the counterpart of ``irictl-mach
 ``orictl-machine`` of ironcore and onmetal, for all revisions of the interface.  The user needs
 access to the runtime's socket, or a certificate for it.
 
-Twisted and gRPC are imported only if there is a request to send.
+gRPC is imported only if there is a request to send.
 
 Without ``--address`` the runtime is found as by the command lines of ironcore and onmetal: by
 environment variables, then by the sockets of known programs.  Both imply a revision, which
