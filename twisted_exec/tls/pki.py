@@ -425,7 +425,7 @@ class PKI:
 
     Every ``issue`` method writes a certificate and a key (mode 0600) and
     returns their paths; it raises :class:`TLSConfigError` when they exist and
-    ``replace`` is false.  The certificates are valid from ``now`` on, by default the present.
+    ``replace`` is false.  The certificates are valid from the present on, or from ``now``.
     """
 
     def __init__(self, directory: str) -> None:

@@ -109,7 +109,7 @@ class IssuerLogin:
     Serves ``/console/oidc/``.
 
     :param client: the page, as its issuers know it.
-    :param issuers: returns the configured issuers; those of whose audiences the client is one are
+    :param issuers: returns the configured issuers; those with the client among their audiences are
         offered.
     :param allowed_origins: as of :class:`~twisted_exec.auth.gate.GatePolicy`.
     """

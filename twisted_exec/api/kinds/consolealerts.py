@@ -1,7 +1,7 @@
 """
 Console alerts: patterns to look for in what machines print, and the shipped sets of patterns.
 
-Machine runtimes search the output; poollets pass the alerts on, and post an Event for each match.
+Machine runtimes search the output; poollets pass the alerts on, and post Events about matches.
 Each poollet reports what it does in an entry of its own in ``status.pools``.
 
 All texts of the shipped sets are literal, so that the sets work everywhere.  Several entries may have

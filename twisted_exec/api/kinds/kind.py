@@ -102,7 +102,8 @@ class Kind:
     """
     A kind: its names, its schema, its rules.
 
-    The functions are called with objects that fit the schema.
+    The functions are called with objects that fit the schema; ``prepare`` and the ``carry_``
+    functions also with objects that do not fit yet.
 
     :param schema: the object's properties besides ``apiVersion``, ``kind`` and
         ``metadata``.

@@ -95,7 +95,7 @@ class StyledText:
     """
     A part of a row with a style.
 
-    :param column: the first tile, from 0.
+    :param column: its first column, from 0.
     :param style: the sequence that sets it.
     """
 
@@ -106,7 +106,7 @@ class StyledText:
 
     @classmethod
     def parse(cls, run: Mapping[str, Any]) -> StyledText:
-        """:raises ValueError: a colour is none."""
+        """:raises ValueError: a colour is malformed."""
         parameters = [str(number) for name, number in _ATTRIBUTES.items() if run.get(name) is True]
         for name, number in (("foreground", 38), ("background", 48)):
             if name in run:
