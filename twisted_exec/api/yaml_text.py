@@ -2,7 +2,7 @@
 Limited reading of YAML, and writing in the layout of ``kubectl get -o yaml``.
 
 PyYAML would write a whole document within one call into C, and so keep the reactor waiting, or take
-six times as long.  Only JSON data is written, so little of YAML is needed: block collections, plain
+several times as long.  Only JSON data is written, so little of YAML is needed: block collections, plain
 words, and double-quoted text, whose escapes are those of JSON.
 """
 

@@ -63,7 +63,7 @@ from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Callers, Link
 from twisted_exec.tls.pem import validity_problem
 
 MOST_MACHINES = 20_000
-"""Limit of machines in one list; ten times what a poollet is designed for."""
+"""Limit of machines in one list."""
 
 MOST_EVENTS = 100_000
 MOST_CLASSES = 2_000

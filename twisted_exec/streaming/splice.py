@@ -265,7 +265,8 @@ class Splice:
     :param on_end: called once, when both connections are lost, with the reason for audit:
         ``client closed``, ``backend lost``, or the argument of :meth:`cut`.
     :param drain_seconds: time limit for the surviving connection to receive what was sent to it.
-    :param leave_seconds: the same for the machine's, after the user left; ``None``: no less.
+    :param leave_seconds: the same for the machine's connection after the user has left; ``None`` for
+        ``drain_seconds``.
     """
 
     def __init__(

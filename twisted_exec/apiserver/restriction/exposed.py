@@ -112,11 +112,11 @@ def _exposed_only(resource: Resource) -> Decision:
 @implementer(IRulesAuthorizer)
 class ExposedAuthorizer(StoreFollower):
     """
-    Allows members of the group to read exposed machines; another authorizer decides about the rest.
+    Allows members of the group :data:`~twisted_exec.api.users.EXPOSED` to read exposed machines.
 
-    :param authorizer: the other one.
+    :param authorizer: decides about the rest.
     :param storage: of the machines; started before this service.
-    :ivar changed: called when a machine is exposed no longer.
+    :ivar changed: called when a machine is no longer exposed.
     """
 
     def __init__(
