@@ -16,9 +16,6 @@ class IAuditSink(Interface):
         """
         Write one record.
 
-        :param event: JSON-ready.  Keys: ``time`` (RFC 3339, UTC), ``hop``
-            (``apiserver``, ``poollet``, ``runtime``), ``event`` (``start`` or
-            ``end``), ``session``, ``user``, ``namespace``, ``machine``, ``uid``,
-            ``pool``, ``caller``, ``address``, ``declared_reason``; an end also ``bytes_to_machine``,
-            ``bytes_to_user``, ``seconds``, ``reason`` and, for a refusal, ``code``.
+        :param event: JSON-ready.  Keys of every record: ``time`` (RFC 3339, UTC), ``hop`` (such as
+            ``apiserver``) and ``event`` (such as ``start`` and ``end`` of a session).
         """

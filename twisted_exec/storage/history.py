@@ -1,8 +1,8 @@
 """
 The part of a store in memory: all objects, the latest changes, the watchers.
 
-Every store has one, whatever it persists to.  So reads never touch a disk, and a watch
-starts by replaying remembered changes.  The changes are bounded: a request for older
+Every store that keeps the objects itself has one, whatever it persists to.  So reads never touch a
+disk, and a watch starts by replaying remembered changes.  The changes are bounded: a request for older
 ones fails with ``Expired``, and the client lists again.
 
 Objects are stored with their JSON (:mod:`twisted_exec.api.encoded`), which the disk,

@@ -278,8 +278,8 @@ def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
     Return the pressure conditions of the Node.
 
     A pressure is True only if it is True on all nodes: Pods can still run on any other.  A pressure
-    that no node reports is False: the root's node lifecycle controller would otherwise set it to
-    Unknown after a while, and nothing would reset it.
+    that no node reports is False (NetworkUnavailable is left out): the root's node lifecycle
+    controller would otherwise set it to Unknown after a while, and nothing would reset it.
     """
     conditions: dict[str, ConditionValue] = {}
     for type in PRESSURES:
