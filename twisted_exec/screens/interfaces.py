@@ -23,7 +23,7 @@ class IScreen(Interface):
     """
     A terminal emulator.
 
-    It runs in a process of its own, because its input comes from an untrusted machine.
+    Its input comes from an untrusted machine, so servers run it in other processes.
     """
 
     def feed(text: str) -> None:
