@@ -1,8 +1,8 @@
 """
 The input of one session: whether it reaches the machine, and what its user reads if it does not.
 
-Input is discarded while the session is an observer, while a ConsolePolicy misses people or a recording,
-while the line is lost, and while it may be older than the machine's start.
+The input of observers is discarded.  A writer's is discarded while a ConsolePolicy misses people or a
+recording, during an outage of the line, and if it may be older than the machine's start.
 The user reads the reason once, and again when it has changed.
 """
 
