@@ -1,5 +1,5 @@
 """
-What the user of a console sees: the machine's output, and notices and messages between it.
+The display of a console: the machine's output, and notices and messages between it.
 
 A message begins a line of its own, and the machine's last line, such as its prompt, is drawn again behind it.  On
 the screen of a program that has switched to the other screen, a message covers the last rows until the next key.
@@ -39,7 +39,7 @@ class UserTerminal:
     :param query_filter: see :class:`.Display`.
     :param suspend: stops this program, as job control does.
     :param redraw: has the whole screen drawn again, if the server can render it.
-    :param again: returns the session that follows when the server stops, which gives a reason; ``None`` for none.
+    :param again: gets the server's reason for its stop; returns the session that follows, or ``None``.
     :param shows_more: show more than the output: the machine's banner, notices that are broken at blanks, and the
         machine's last line again behind each message.
     """

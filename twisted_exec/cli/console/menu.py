@@ -38,7 +38,7 @@ LOOK_SECONDS = 1.0
 NO_SERVER = "This console comes from a runtime, not from an API server, which knows other machines and power."
 
 WHEN_OFF = "Open consoles wait a minute for its next start, then they end."
-"""What users read before they switch a machine off; runtimes can set another time."""
+"""Users read this before they switch a machine off; runtimes can set another time."""
 
 _RUNNING = "Running"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")

@@ -633,7 +633,7 @@ class _Console(ConsoleProgram):
             discarded += self._session.discard_input()
             try:
                 if not self._config.needs_plugin:
-                    # A server may write another one at its start.
+                    # A server may write a new file at its start.
                     self._config = config_of(self._options)
                 stream = await self._attempt(user, reactor, options)
             except KubeConfigError:
