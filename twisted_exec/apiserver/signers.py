@@ -471,8 +471,8 @@ class PoolletClient:
     Signs client certificates of poollets.
 
     The signer is ``kubernetes.io/kube-apiserver-client``.  The first certificate is requested by a
-    user with ``create`` on ``certificatesigningrequests/machinepoolclient``; later the poollet
-    renews its own.
+    user with ``create`` on ``certificatesigningrequests/machinepoolclient`` (in the dialect ``spheric``:
+    ``fleetclient``); later the poollet renews its own.
     """
 
     def __init__(self, dialects: Sequence[Dialect], authorizer: IAuthorizer) -> None:

@@ -3,8 +3,8 @@ Documents about the server itself: discovery, versions, OpenAPI, metrics and hea
 
 The health endpoints (``/healthz``, ``/livez`` and ``/readyz``) are open to anyone, and say in a few
 words whether the checks passed, without those that the client excludes (``?exclude=NAME``).  For
-authenticated users they list the checks (``?verbose``), and for users with the permission they run a
-single check (``/readyz/NAME``), as in kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
+authenticated users they list the checks (``?verbose``), and users with the permission get the result
+of a single check (``/readyz/NAME``), in the form of kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
 
 ``/readyz`` fails as soon as the server stops, so that load balancers move on; ``/livez`` passes to the end.
 """

@@ -76,11 +76,11 @@ _STEP_SECONDS = TURN_SECONDS / 8
 
 class WatchTurns:
     """
-    Turns of all watches of a server together: half of the time is others'.
+    Turns of all watches of a server together; half of the time is left to the server's other work.
 
-    A watch goes on at once if none waits and the turn has time left.  Of those that wait, the users
-    do one step each in rotation: a user with long selectors delays others by one step for each of
-    theirs.
+    A watch goes on at once if none waits and the turn has time left.  The users of those
+    that wait do one step each in rotation.  So a user with long selectors delays another user's step
+    by one step at most.
     """
 
     _log = Logger()

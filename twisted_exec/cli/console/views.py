@@ -1,5 +1,7 @@
 """
 Keys and rows of a fixed width, for views that fill the user's terminal.
+
+Source of the keys of a terminal: xterm's ``ctlseqs``.
 """
 
 from __future__ import annotations

@@ -423,7 +423,7 @@ class Positions:
     """
     Remembers where the pieces of a machine's output begin.
 
-    Output is printed in order.  So the last bytes of all are those that wait, and their number
+    Output is printed in order, so the bytes that are not printed yet are the last ones.  Their number
     determines where the log has to continue.
 
     :param start: where the output begins.

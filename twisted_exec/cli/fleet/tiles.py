@@ -6,10 +6,8 @@ The tiles, sans I/O: selected and marked machines, keys, places, and the drawing
 that draw one.
 
 A screen's text comes from a machine.  So each row is cut to its tile, and each character that a
-terminal does not simply show is replaced.  Each row begins with its place: if the terminal gives a
+terminal does not simply show is replaced or left out.  Each row begins with its place: if the terminal gives a
 character another width, only that row is wrong.
-
-Source of the keys of a terminal: xterm's ``ctlseqs``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Disks of QEMU machines: qcow2 files per machine, backed by shared images, and hot plugging.
 
-A volume names an image in the class's directory of images.  The image's suffix determines its
+A volume may name an image in the class's directory of images.  The image's suffix determines its
 format.  A qcow2 image that refers to other files is refused.
 
 Source: QEMU, ``docs/tools/qemu-img.rst``, and its ``docs/system/security.rst``.
