@@ -152,8 +152,8 @@ class Recorder:
         :param about: the whole object that it is about.
         :param type: ``Normal`` or ``Warning``.
         :param reason: one word in CamelCase.
-        :param at: time in seconds since the epoch; now by default.  Times before the retention
-            period of Events are ignored.
+        :param at: time in seconds since the epoch; now by default.  An Event from before
+            the retention period of Events is not recorded.
         """
         uid, now = about["metadata"]["uid"], self._now()
         at = now if at is None else min(max(at, 0.0), now)

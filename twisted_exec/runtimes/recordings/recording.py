@@ -169,8 +169,8 @@ class RecordingFiles:
 
     The facts about each recording are in one small file, and its signed heads in another.
 
-    The file with the facts is replaced as a whole.  Heads are appended, and one counts from when
-    its line is complete: a process that is killed meanwhile signs another head later.
+    The file with the facts is replaced as a whole.  Heads are appended.  A head is valid once its
+    line is complete: if a process is killed while it writes the line, another head is signed later.
 
     :param layer: the module ``os``, or a stand-in.
     :ivar unreadable: the recordings whose files were damaged, removed or exchanged, by UID; with the reason.

@@ -420,13 +420,13 @@ class NotifyingAttachment:
 
 class KeptStream:
     """
-    One stream of a kept session, for which it is the attachment.
+    The attachment of one stream of a kept session.
 
-    It passes on calls as long as it is the session's present stream.  It provides the interfaces of
-    the session's attachment.
+    It passes calls on to the session's attachment as long as its stream is the session's present
+    stream, and provides the same interfaces.
 
-    :param keys: the keys that resume the session until the user sends something over this stream,
-        by their digest, each with the session id of its stream.
+    :param keys: the keys that resume the session until the user sends something over this stream:
+        the session id of the stream that got the key, by the key's digest.
     :param key: the digest of this stream's key.
     :param settled: settled pieces of input before this stream; ``None`` if unknown.
     :param live: ends the stream.
