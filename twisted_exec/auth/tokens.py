@@ -537,7 +537,7 @@ def user_of(
     secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
 ) -> User | None:
     """
-    The user of a token, if both parts are right.
+    Return the user of a token; ``None`` if a part is wrong, or the token is not valid for authentication now.
 
     :param secret: the Secret named by the id.
     """

@@ -340,7 +340,7 @@ class Selected:
 class PoolRules:
     """
     :param by_id: the alert and the pattern, by the pattern's id in the message.
-    :param alerts: alerts that select machines, by UID.
+    :param alerts: alerts that select machines, or whose selectors were too many to compare, by UID.
     """
 
     request: pb.SetAlertsRequest = field(default_factory=pb.SetAlertsRequest)

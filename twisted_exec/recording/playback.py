@@ -36,11 +36,11 @@ class PlayedFrame:
 @dataclass(frozen=True)
 class BlockStart:
     """
-    The beginning of a block with output.
+    The beginning of the output and the events of a block.
 
     :param position: in the file.
     :param time: of the newest event before, in milliseconds since the epoch.
-    :param offset: of the first byte of output.
+    :param offset: of its first byte of output; if it has none, of the next output.
     """
 
     position: int
@@ -142,7 +142,7 @@ def _at(line: bytes, position: int) -> BlockStart:
 
 
 def first_block(file: BinaryIO) -> BlockStart | None:
-    """Return the first block with output; ``None`` if there is none."""
+    """Return the first block with output or events; ``None`` if there is none."""
     return block_from(file, 0)
 
 

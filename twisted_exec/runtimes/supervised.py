@@ -1,7 +1,8 @@
 """
 The machines of a runtime: each has a record, a supervisor, a journal and directories.
 
-A machine that can outlive the runtime is written to disk whenever its record changes.
+A machine that can outlive the runtime is written to disk whenever its metadata or
+its spec changes, not with each change of its state.
 """
 
 from __future__ import annotations

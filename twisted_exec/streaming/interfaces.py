@@ -487,9 +487,9 @@ class IMarkTransport(IAttachmentTransport):
 
     def ask() -> None:
         """
-        Ask the client for an answer.  Everything that it has sent before its answer has then arrived.
+        Ask the client for an answer; :meth:`IResumableAttachment.answered` follows when it arrives.
 
-        :meth:`IResumableAttachment.answered` follows.
+        Everything that the client sent before its answer has arrived by then.
         """
 
 

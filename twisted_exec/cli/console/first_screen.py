@@ -76,7 +76,9 @@ def state_reader(name: str, namespace: str, reactor: Any, reason: str, agent: st
 
 class FirstScreen:
     """
-    The user of a session's stream, in front of another user.
+    Gets the events of a session's stream and passes them on to the session.
+
+    It shows the console's screen in place of the output before the session.
 
     :param size: returns the size of the user's terminal.
     :param read: ``None`` shows nothing of the output before the session.

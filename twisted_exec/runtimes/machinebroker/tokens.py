@@ -5,7 +5,7 @@ A token is a random nonce and an AES-256-GCM ciphertext (NIST SP 800-38D) of a g
 without the key it can be neither created nor changed nor read.  Outstanding tokens need no memory,
 so no client can exhaust a table of them.
 
-Replicas share only the knowledge of used tokens.  A replica *claims* a token before it connects to
+Besides the key, replicas share only the knowledge of used tokens.  A replica *claims* a token before it connects to
 the next hop, and returns the claim if that refuses, so a probe or a failed upgrade does not use the
 token up.  A ledger stores the claims: in memory for a single broker, in the target cluster for
 several replicas.
