@@ -8,7 +8,7 @@ from typing import Any
 from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, Pong, masked
 from tests.streaming.remotecommand.test_resumable import EPOCH, KEY, ResumableCase
 from twisted_exec.streaming.interfaces import COMPLETED, Ending
-from twisted_exec.streaming.remotecommand.resumable import PageServer, Resumption
+from twisted_exec.streaming.remotecommand.resumable import GIVEN_UP, PageServer, Resumption
 from twisted_exec.testing.console import RecordingProducer
 from twisted_exec.wire.resume import Position, Resumable
 from twisted_exec.wire.session_terms import Terms
@@ -127,14 +127,22 @@ class CreditTests(PageCase):
 class EndTests(PageCase):
     """A page that goes away may be back in a moment."""
 
-    def test_reload(self) -> None:
-        """The browser closes with 1001: no Close is sent back, and the user is away."""
+    def lose(self, code: int) -> None:
+        """Close a connection, without the end of its session."""
         peer = self.open()
         peer.events()
-        peer.say(CloseConnection(1001))
+        peer.say(CloseConnection(code))
         self.assertEqual([each for each in self.attachment.events if each != "heard"], ["away"])
         self.assertEqual(self.attachment.detached_with, [])
         self.assertEqual(peer.events(), [])
+
+    def test_reload(self) -> None:
+        """The browser closes with 1001: no Close is sent back, and the user is away."""
+        self.lose(1001)
+
+    def test_given_up(self) -> None:
+        """A connection that was silent too long is closed with 4001, which may arrive late: it is lost, too."""
+        self.lose(GIVEN_UP)
 
     def test_leave(self) -> None:
         """A page that leaves the session says so, with 1000."""

@@ -47,6 +47,9 @@ from twisted_exec.wire.resume import (
     parse_report,
 )
 
+GIVEN_UP = 4001
+"""With this code a page closes a connection whose session goes on over another one."""
+
 _ACK_PIECES = 4 << 10
 _ACK_SECONDS = 1.0
 _BURST_SECONDS = 0.05
@@ -361,12 +364,13 @@ class PageServer(ResumableServer):
 
     def close_received(self, code: int | None = None) -> None:
         """
-        Treat the end of the page as a loss: it may be a reload.
+        Treat the end of the page, and of a connection that the page gives up, as a loss.
 
-        Browsers then close each WebSocket with 1001 (RFC 6455, section 7.4.1), and no page can prevent
-        it; a page that leaves its session says 1000.  Without an answer all hops see a loss as well.
+        Browsers close each WebSocket of a page that is loaded again with 1001 (RFC 6455, section 7.4.1),
+        and no page can prevent it; a page that leaves its session says 1000.  Without an answer all hops
+        see a loss as well.
         """
-        if code == GOING_AWAY and not self._ending:
+        if code in (GOING_AWAY, GIVEN_UP) and not self._ending:
             self._carrier.abort()
         else:
             super().close_received(code)

@@ -32,6 +32,8 @@ import { SessionState } from "./resume.js";
 const KEEP_MILLISECONDS = 250;
 const NORMAL_CLOSURE = 1000;
 const GOING_AWAY = 1001;
+/** The session goes on over another connection: a server that was silent may read this Close later. */
+const GIVEN_UP = 4001;
 /** Reason of an end: the program of the page's own computer has stopped. */
 export const STOPPED = "WebConsoleStopped";
 const UNREACHABLE =
@@ -230,7 +232,7 @@ export class ConsoleSession {
   }
 
   /** Let go of the present connection. */
-  #drop(code) {
+  #drop(code = GIVEN_UP) {
     const connection = this.#connection;
     this.#connection = null;
     this.#liveness.stop();
