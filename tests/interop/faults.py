@@ -111,16 +111,21 @@ class Faults:
         """Wait for a random time."""
         await deferLater(reactor, self._choice.uniform(0, most), lambda: None)
 
-    async def stop(self, program: str) -> None:
-        """Stop a program for a while."""
+    async def stop(self, program: str, seconds: float | None = None) -> None:
+        """Stop a program for a while; see :meth:`stop_for_a_while`."""
         process = getattr(self._deployment, program).transport
-        await self.stop_for_a_while(lambda number: os.kill(process.pid, number))
+        await self.stop_for_a_while(lambda number: os.kill(process.pid, number), seconds)
 
-    async def stop_for_a_while(self, send: Callable[[int], None]) -> None:
-        """Stop a process, and let it go on after a random time."""
+    async def stop_for_a_while(
+        self, send: Callable[[int], None], seconds: float | None = None
+    ) -> None:
+        """Stop a process, and let it go on after a time, by default a random one."""
         send(signal.SIGSTOP)
         try:
-            await self.wait(_LONGEST_STOP_SECONDS)
+            if seconds is None:
+                await self.wait(_LONGEST_STOP_SECONDS)
+            else:
+                await deferLater(reactor, seconds)
         finally:
             send(signal.SIGCONT)
 

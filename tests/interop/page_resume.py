@@ -25,6 +25,8 @@ from .lossy_network import LossyNetwork, missing
 
 _CLIENT = Path(__file__).with_name("page_client.mjs")
 _CABLES = ("near", "middle", "far")
+_SILENT_SECONDS = 25.0
+"""Longer than a page waits for a server: it gives the connection up, and the server reads its Close later."""
 _EXEC = (
     "wss://127.0.0.1:{port}/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{machine}"
     "/exec?stdin=true&stdout=true&tty=true"
@@ -62,6 +64,8 @@ class PageResumeTests(TestCase):
 
         faults.add("reload page", 24, reload)
         self.addCleanup(faults.report)
+        await faults.stop("api", _SILENT_SECONDS)
+        await calm([page])
         print(f"\n{MOMENTS} moments, SEED={SEED}")
         for _ in range(MOMENTS):
             page.rest()
