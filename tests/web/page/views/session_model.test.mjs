@@ -25,11 +25,11 @@ test("a session says who is connected, how, and who is away", () => {
     spec: { user: "ada", caller: "proxy", machine: "vm-1", mode: "TakeOver" },
     status: { role: "Writer", resumable: true, awaySince: "2026-11-20T08:10:00Z" },
   });
-  assert.deepEqual([row.mode, row.types, row.caller], ["taking over", "yes", "proxy"]);
-  assert.equal(connectionOf({ ...row, awayFor: "12s" }), "lost 12s ago, can resume");
+  assert.deepEqual([row.mode, row.types, row.caller], ["Taking over", "Yes", "proxy"]);
+  assert.equal(connectionOf({ ...row, awayFor: "12s" }), "Lost 12s ago, can resume");
   const bare = sessionRow(object("y"));
   assert.deepEqual([bare.user, bare.types, bare.away, bare.toMachine], ["", "", "", 0]);
-  assert.equal(connectionOf(bare), "connected");
+  assert.equal(connectionOf(bare), "Connected");
 });
 
 test("the page knows its own sessions by what it keeps for a reload", () => {

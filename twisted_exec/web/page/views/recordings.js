@@ -100,7 +100,7 @@ class Recordings extends ListView {
       { title: "Length", cell: (row) => row.length },
       { title: "Output", cell: (row) => [size(row.bytes), h("div", { class: "dim" }, `input: ${printable(row.input)}`)] },
       { title: "Users", cell: (row) => row.users.join(", ") },
-      { title: "Why", cell: (row) => [row.policies.length > 0 && h("div", {}, `policy ${printable(row.policies.join(", "))}`), printable(row.reason)], class: "wide" },
+      { title: "Reason", cell: (row) => [row.policies.length > 0 && h("div", {}, `policy ${printable(row.policies.join(", "))}`), printable(row.reason)], class: "wide" },
       {
         title: "",
         cell: (row) => row.isOpen && row.mayEnd && button("End", () => this.#end(row), { "data-action": "end", "aria-label": `End the recording ${printable(row.name)}` }),

@@ -5,8 +5,8 @@
 /** Marks the sessions of this page. */
 export const THIS_PAGE = "this page";
 
-const MODES = { Drive: "typing", TakeOver: "taking over", Watch: "observing" };
-const ROLES = { Writer: "yes", Observer: "no" };
+const MODES = { Drive: "Typing", TakeOver: "Taking over", Watch: "Observing" };
+const ROLES = { Writer: "Yes", Observer: "No" };
 
 /**
  * One session as a row.
@@ -66,7 +66,7 @@ function compare(first, second) {
  * @returns {string}
  */
 export function connectionOf(row) {
-  const state = row.away ? ["lost", row.awayFor, row.awayFor && "ago"].filter(Boolean).join(" ") : "connected";
+  const state = row.away ? ["Lost", row.awayFor, row.awayFor && "ago"].filter(Boolean).join(" ") : "Connected";
   return row.isResumable ? `${state}, can resume` : state;
 }
 

@@ -69,7 +69,7 @@ class Sessions extends ListView {
       { title: "Machine", cell: (row) => h("a", { href: this.machineLink(row) }, printable(row.machine)) },
       { title: "Namespace", cell: (row) => row.namespace },
       { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`), row.isOwn && h("span", { class: "dim" }, ` (${THIS_PAGE})`)] },
-      { title: "Types", cell: (row) => row.types || "unknown" },
+      { title: "Types", cell: (row) => row.types || "Unknown" },
       { title: "Asked for", cell: (row) => row.mode },
       { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age) },
       { title: "Connection", cell: (row) => badge(connectionOf(row), row.away ? "waiting" : "good") },
