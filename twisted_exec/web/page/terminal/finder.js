@@ -15,7 +15,7 @@ export function resultText(index, count) {
  * @returns {(index: number, count: number) => void}
  */
 export function buildFinder(form, owner) {
-  const input = h("input", { type: "search", "aria-label": "Text to find", spellcheck: "false", autocomplete: "off" });
+  const input = h("input", { type: "search", "aria-label": "Text to find", placeholder: "Find", spellcheck: "false", autocomplete: "off" });
   const result = h("span", { class: "dim", role: "status" });
   const find = (options) => {
     if (input.value) owner.screen?.find(input.value, options);
