@@ -135,7 +135,7 @@ export function tellWaiting(element, { cluster }) {
 /**
  * What is shown instead of no rows: a sentence, and what the user can do.
  *
- * @param {string} sentence
+ * @param {string | (string | Node)[]} sentence
  * @param {string | false} [label] of the action.
  * @param {string | (() => void)} [action] an address or what the button does.
  * @returns {HTMLElement}

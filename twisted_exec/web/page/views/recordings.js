@@ -76,7 +76,8 @@ class Recordings extends ListView {
       age: age(row.begin, now),
       length: duration((row.end ? Date.parse(row.end) : now) - Date.parse(row.begin)),
     }));
-    const none = `There are no recordings: kubectl console ${printable(this.machine?.name ?? "NAME")} --record makes one.`;
+    const command = h("code", {}, `kubectl console ${printable(this.machine?.name ?? "NAME")} --record`);
+    const none = ["There are no recordings: ", command, " makes one."];
     const empty = all.length ? "No recording matches the filter." : emptyState(none, !this.machine && "Choose a machine", "#/machines");
     this.table.update(rows, this.emptyOf(this.#rows, empty));
     this.count.textContent = this.#rows ? countOf(rows.length, all.length, "recording") : "";
