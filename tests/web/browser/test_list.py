@@ -225,7 +225,7 @@ class EmptyTests(FleetTestCase):
             ("machines", "There are no machines yet"),
             ("sessions", "No console is open.[^]*Choose a machine"),
             ("recordings", "There are no recordings[^]*Choose a machine"),
-            ("alerts", "All consoles are healthy[^]*No alert has matched[^]*There are no alerts"),
+            ("alerts", "No alert looks at what machines print[^]*Copy the command"),
             ("consoles", "No console is open.[^]*Choose a machine"),
         ):
             await user.open(view)
