@@ -114,7 +114,10 @@ class OptionsTests(SynchronousTestCase):
 
     def test_bad_kubeconfig(self) -> None:
         """A kubeconfig that cannot be used is one line."""
-        for name, told in (("--context=three", 'no context "three"'), ("--kubeconfig=/x", "/x: ")):
+        for name, told in (
+            ("--context=three", 'no context "three"'),
+            ("--kubeconfig=/x", "/x does not exist"),
+        ):
             with self.assertRaises(SystemExit) as caught:
                 makeService(self.parsed(self.words(name)))
             line = str(caught.exception.code)

@@ -1,10 +1,11 @@
 """
 The web console in a real browser for longer than CI has time: many reloads under load, many tabs, a line of
-100 MB, and a computer that sleeps.
+100 MB, a computer that sleeps, and a server that stands still.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -26,6 +27,8 @@ SLEEP_SECONDS = 75.0
 """Longer than servers and pages wait for an answer; the session is kept for a minute behind that."""
 BYTES_PER_SECOND = 4000
 """Of the machine of a user who sleeps: what it prints meanwhile is kept."""
+GIVEN_UP_SECONDS = 8.0
+"""After the page has given a connection up: it makes some attempts, which the server sees later."""
 TABS = 50
 SHOWN_BYTES = 10_000
 """More output is visible after what came before it."""
@@ -143,4 +146,27 @@ class SleepTests(WebTestCase):
         await user.type_line("typed")
         await self.end_output(user)
         self.assertEqual(self.deployment.typed, b"typed\r")
+        self.check_faults()
+
+
+class SilentServerTests(WebTestCase):
+    """A server that stands still for longer than the page waits for it."""
+
+    async def test_silent(self) -> None:
+        """
+        The session goes on and the machine gets each key once, although the server reads the Close of
+        the connection that the page gave up.
+        """
+        await self.deployment.create_machine("vm-1", "shell")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        api = self.deployment.api.transport.pid
+        os.kill(api, signal.SIGSTOP)
+        await ada.page.type("echo silent-$((6*7))\n")
+        await ada.until_page("wait to be sent after the reconnection")
+        await deferLater(reactor, GIVEN_UP_SECONDS)
+        os.kill(api, signal.SIGCONT)
+        await ada.until_page("vm-1: reconnected")
+        text = await ada.until_terminal("silent-42")
+        self.assertEqual(text.count("silent-42"), 1)
         self.check_faults()

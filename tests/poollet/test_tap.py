@@ -151,7 +151,7 @@ class TapTests(SynchronousTestCase):
             ("--machine-runtime-ca-file=/ca", "go together"),
             ("--machine-runtime-endpoint=unix:relative", "must be absolute"),
             ("--machine-runtime-endpoint=dns:///host:1", "mutual TLS"),
-            ("--kubeconfig=/nonexistent/config", "/nonexistent/config: No such file"),
+            ("--kubeconfig=/nonexistent/config", "/nonexistent/config does not exist"),
             ("--context=other", 'no context "other"'),
             ("--no-such-option", "no-such-option"),
         ):

@@ -755,10 +755,8 @@ class SocketTests(PlacesTestCase):
         await self.start(front, back)
         self.user.transport.pauseProducing()
         producer = Endless(self.backend.transport)
-        for _ in range(500):
-            await self.turn()
+        await self.until(lambda: producer.paused)
         splice = self.relay.splices[0]
-        self.assertTrue(producer.paused)
         self.assertLess(queued(splice.user.transport), 256 << 10)
         passed = splice.bytes_to_user
         for _ in range(50):

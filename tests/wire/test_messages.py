@@ -36,6 +36,7 @@ from twisted_exec.wire.control_messages import (
     encode_size,
     encode_status,
     encode_wish,
+    wrapped,
     wrapped_notice,
 )
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
@@ -316,6 +317,7 @@ class NoticeTests(SynchronousTestCase):
         """For a terminal, a long message is broken at blanks; it reads back as it was."""
         short = encode_notice("ada has left")
         self.assertEqual(wrapped_notice(short), short)
+        self.assertEqual(wrapped("  short", 78), ["  short"])
         text = "the writer of this console is ada; you are an observer (~f or --force takes over)"
         notice = wrapped_notice(encode_notice(text))
         rows = notice.decode().split("\r\n")

@@ -393,7 +393,7 @@ class DeletedTests(LogCase):
     async def test_deleted(self) -> None:
         """It is read by the machine's name, also after a restart of the runtime."""
         code, told = await self.deleted()
-        self.assertEqual(code, 2)
+        self.assertEqual(code, 1)
         self.assertIn('there is no console of a deleted machine "sh"', told)
         await self.say("first")
         await self.deployment.client.delete(MACHINES, "sh", "default")
