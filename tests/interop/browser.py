@@ -160,6 +160,7 @@ class SilentServerTests(WebTestCase):
         await self.deployment.create_machine("vm-1", "shell")
         ada = await self.user()
         await self.open_terminal(ada)
+        await ada.echo("typed")
         api = self.deployment.api.transport.pid
         os.kill(api, signal.SIGSTOP)
         await ada.page.type("echo silent-$((6*7))\n")
