@@ -412,9 +412,18 @@ class RoleNotices:
         elif notice.role is NoticeRole.WRITER:
             self.writer = ""
 
-    def attended(self, attendance: Attendance) -> None:
-        """Handle the sessions at the console, which name the writer after each change."""
-        self.writer = display_name(attendance.writer) if attendance.writer else "nobody"
+    def attended(self, attendance: Attendance) -> str:
+        """
+        Handle the sessions at the console, which name the writer after each change.
+
+        :return: a line for an observer who knows of an earlier writer; empty if the writer is the same, or
+            unknown before, or nobody.
+        """
+        before, self.writer = self.writer, display_name(attendance.writer or "nobody")
+        if not before or self.writer in (before, "nobody"):
+            return ""
+        line = f"{self.writer} is the writer of this console now"
+        return line if before == "nobody" else f"{line} (before: {before})"
 
 
 def understood(notice: Notice) -> Notice:

@@ -173,6 +173,51 @@ class StatusTests(OutageCase):
         self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.WRITER))
         self.assertFalse([each for each in self.status() if "  writer  " in each])
 
+    def test_new_writer(self) -> None:
+        """An observer reads who the new writer is, unless a notice has said it."""
+        self.begin(shows_more=True)
+        self.attach()
+        notices = {
+            name: Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER, name)
+            for name in ("ada", "eve", "")
+        }
+        for message, lines in (
+            (notices["ada"], []),
+            (Attendance(3, "ada"), []),
+            (Attendance(3, "bob\x1b"), ["bob? is the writer of this console now (before: ada)"]),
+            (Attendance(4, "bob\x1b"), []),
+            (notices["eve"], []),
+            (Attendance(4, "eve"), []),
+            (notices[""], []),
+            (Attendance(4), []),
+            (Attendance(4, "ada"), ["ada is the writer of this console now"]),
+            (Notice("x", NoticeKind.ROLE, NoticeRole.WRITER), []),
+            (Attendance(4, "ann"), []),
+            (notices["ada"], []),
+            (Attendance(4, "ada"), []),
+        ):
+            self.said.clear()
+            if isinstance(message, Notice):
+                self.session.notice(message)
+            else:
+                self.session.attendance_changed(message)
+            self.assertEqual(self.said, lines, message)
+
+    def test_new_writer_read_only(self) -> None:
+        """An observer by choice reads it, too; with ``--quiet``, in a pipe or a script nobody does."""
+        line = "bob is the writer of this console now (before: ada)"
+        for settings, said in (
+            ({"shows_more": True}, [line]),
+            ({"shows_more": True, "quiet": True}, []),
+            ({"shows_more": True, "interactive": False}, []),
+            ({"shows_more": False}, []),
+        ):
+            self.begin(read_only=True, **settings)
+            self.attach()
+            for writer in ("ada", "bob"):
+                self.session.attendance_changed(Attendance(3, writer))
+            self.assertEqual(self.said, said, settings)
+
     def test_place(self) -> None:
         """The status and the help begin with the machine, its namespace and its server."""
         self.begin(place=lambda: "vm (default) at https://server")

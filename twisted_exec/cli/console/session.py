@@ -310,10 +310,21 @@ class ConsoleSession:
             self._display.notice(notice)
 
     def attendance_changed(self, attendance: Attendance) -> None:
-        """Keep the writer, and tell the user about recordings that have begun or ended, also of other users."""
-        self._display.notices.attended(attendance)
+        """
+        Keep the writer, and tell the user about recordings that have begun or ended, also of other users.
+
+        An observer at a terminal also reads who the new writer is, unless a notice has said it: the floor
+        tells only the writers that lose it.
+        """
+        notices = self._display.notices
+        writer = notices.attended(attendance)
         news = self._recordings.changed(attendance.recordings)
-        if news and self._outcome is None:
+        if self._outcome is not None:
+            return
+        is_observer = self._read_only or notices.is_observer
+        if writer and is_observer and self._interactive and self._terminal.shows_more:
+            self._display.inform(writer)
+        if news:
             self._tell_recorded(news)
 
     def _inform_recorded(self, news: str) -> None:
