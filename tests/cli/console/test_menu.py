@@ -251,10 +251,15 @@ class MachinesTests(MenuCase):
         self.assertEqual((stream.sent, "leave" in stream.told), (b"ls\r", False))
 
     def test_many(self) -> None:
-        """A long list is cut, and says so."""
-        self.client.machines = {f"m-{number}": "Running" for number in range(60)}
-        self.open()
-        self.assertIn("and 10 more: type a part of the name", self.type(b"~L"))
+        """A list that is longer than the terminal is cut, and says so."""
+        for count, more in ((4, ""), (5, "and 2 more: type a part of the name")):
+            self.client.machines = {f"m-{number}": "Running" for number in range(count)}
+            self.open()
+            shown = self.type(b"~L").partition("Machines in")[2]
+            rows = shown.split("\r\n")[1:-1]
+            self.assertEqual(len(rows), 4, rows)
+            self.assertEqual("more" in rows[-1], bool(more))
+            self.assertIn(more, rows[-1])
 
     def test_no_server(self) -> None:
         """A console from a runtime knows no machines."""

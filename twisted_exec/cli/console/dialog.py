@@ -56,6 +56,11 @@ class Dialog:
         self._keys: list[Key | str] = []
         self._waiting: Deferred[Key | str | None] | None = None
 
+    @property
+    def rows(self) -> int:
+        """How many rows the terminal has."""
+        return (self._size() or _USUAL).rows
+
     def typed(self, data: bytes) -> bool:
         """
         Handle keys; they wait until they are read.

@@ -42,7 +42,6 @@ WHEN_OFF = "Open consoles wait a minute for its next start, then they end."
 
 _RUNNING = "Running"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
-_MOST_NAMES = 50
 
 
 @dataclass(frozen=True)
@@ -159,18 +158,21 @@ async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     states = {safe(each["metadata"]["name"]): _state(each) for each in listed["items"]}
     shown = sorted(states)
     while True:
-        width = max((len(name) for name in shown[:_MOST_NAMES]), default=0)
+        names = shown[: dialog.rows - 2]  # between the heading and the question
+        if len(shown) > len(names):
+            names = shown[: max(1, dialog.rows - 3)]
+        width = max(map(len, names), default=0)
         rows = [
             f"  {number:>2}  {name:<{width}}  {states[name]}{'  (this one)' * (name == access.name)}"
-            for number, name in enumerate(shown[:_MOST_NAMES], 1)
+            for number, name in enumerate(names, 1)
         ]
-        if len(shown) > _MOST_NAMES:
-            rows.append(f"  and {len(shown) - _MOST_NAMES} more: type a part of the name")
+        if len(shown) > len(names):
+            rows.append(f"  and {len(shown) - len(names)} more: type a part of the name")
         dialog.tell("\n".join([f"Machines in namespace {namespace}:", *rows]))
         text = await dialog.line("Switch to (number or name; Enter stays here): ")
         if not text:
             return None
-        if text.isascii() and text.isdigit() and 0 < int(text[:9]) <= len(shown[:_MOST_NAMES]):
+        if text.isascii() and text.isdigit() and 0 < int(text[:9]) <= len(names):
             text = shown[int(text) - 1] if text not in states else text
         matches = [text] if text in states else [name for name in sorted(states) if text in name]
         if len(matches) == 1:
