@@ -9,6 +9,9 @@ import { examine } from "../../../twisted_exec/web/page/terminal/paste.js";
 import { install } from "./dom.mjs";
 
 install();
+const views = new EventTarget();
+globalThis.addEventListener = views.addEventListener.bind(views);
+const changeView = () => views.dispatchEvent(new Event("hashchange"));
 
 function question(text) {
   const answer = confirmPaste("vm-1", examine(text));
@@ -48,6 +51,18 @@ test("what cannot be undone is done by its button alone", async () => {
   const escaped = confirmed("End it?", "End");
   document.body.lastChild.close(); // as the Escape key does
   assert.equal(await escaped, false);
+});
+
+test("another view closes a question without an answer, but not one that the page needs", async () => {
+  const { answer, dialog } = question("ls");
+  changeView();
+  assert.equal(await answer, null);
+  assert.deepEqual([dialog.open, document.body.children], [false, []]);
+  const login = insist("Log in", () => []);
+  changeView();
+  assert.equal(document.body.lastChild.open, true);
+  document.body.lastChild.remove();
+  assert.ok(login);
 });
 
 test("a dialog that the page needs an answer to stays open", async () => {

@@ -5,7 +5,7 @@ import { button, fill, h } from "./dom.js";
 let numbers = 0;
 
 /**
- * Open a dialog that the user may leave without an answer.
+ * Open a dialog that the user may leave without an answer; another view, as after the browser's Back, closes it.
  *
  * @param {string} title
  * @param {(close: (answer: any) => void, dialog: HTMLDialogElement) => any} build returns its content
@@ -26,6 +26,7 @@ function open(title, build, stays) {
     let answer = null;
     let isAnswered = false;
     const dialog = h("dialog", { "aria-labelledby": id });
+    const closed = new AbortController();
     const close = (value) => {
       answer = value;
       isAnswered = true;
@@ -39,9 +40,11 @@ function open(title, build, stays) {
         dialog.showModal();
         return;
       }
+      closed.abort();
       dialog.remove();
       resolve(answer);
     });
+    if (!stays) addEventListener("hashchange", () => close(null), { signal: closed.signal });
     document.body.append(dialog);
     dialog.showModal();
   });
