@@ -4,12 +4,31 @@ The view of a console on a phone, whose keyboard leaves little of the window.
 
 from __future__ import annotations
 
+from typing import Any
+
+from twisted_exec.api import kinds
+
 from .base import WebTestCase
 from .layout import faults_of
+from .steps import VM
+from .user import User
 
+RECORDINGS = kinds.CONSOLERECORDINGS.resource
+BANNER = "Production: ask ops before a reboot, and write the number of the ticket here.\nLine 2"
 MOST_BAR_PIXELS = 125
 _IS_COMPACT = """!['#bar', '.tab-bar', '.console-head .parts'].some((each) => document.querySelector(each).checkVisibility()) &&
     ['.console-head h2', '.key-bar', '.status-line .badge'].every((each) => document.querySelector(each).checkVisibility())"""
+# The state, whether the console is recorded, and the part of the banner's last line that is seen, in lines.
+_NEWS = """(() => {
+    const role = document.querySelector('.status-line .role-text');
+    const word = getComputedStyle(role, '::after').content.replaceAll('"', '');
+    const isWhole = role.checkVisibility() && role.scrollWidth <= role.clientWidth + 1;
+    const dot = document.querySelector('.recorded');
+    const isRecorded = dot.checkVisibility() && getComputedStyle(dot, '::before').width !== '0px';
+    const banner = document.querySelector('.banner');
+    const lines = banner.clientHeight / parseFloat(getComputedStyle(banner).lineHeight);
+    return {state: isWhole && (word === 'none' ? role.innerText : word), isRecorded, lines: Math.round(lines * 20) / 20};
+})()"""
 _BARS = "innerHeight - document.querySelector('.terminal-box').getBoundingClientRect().height"
 
 
@@ -23,6 +42,7 @@ class PhoneTests(WebTestCase):
         """
         await self.deployment.create_machine("vm-1", "shell")
         ada = await self.user()
+        await ada.open("machines")
         await self.open_terminal(ada)
         await ada.page.set_touch()
         for width, height in ((390, 500), (844, 390)):
@@ -36,6 +56,53 @@ class PhoneTests(WebTestCase):
             self.assertEqual(await faults_of(ada.page, taps=True), [], width)
             await ada.click_text("dialog button", "Close")
             await ada.until_terminal_focus()
+            await ada.open_commands()
+            await ada.page.evaluate("history.back()")
+            await ada.page.until("!document.querySelector('dialog[open]')")
+            await ada.open(VM)
+        await ada.focus_terminal()
         await ada.page.evaluate("document.activeElement.blur()")
         await ada.page.until("document.querySelector('#bar').checkVisibility()")
         self.check_faults()
+
+    async def test_news_in_low_window(self) -> None:
+        """
+        There, and in half of a desktop, too, the user sees who types and that the console is recorded,
+        and whole lines of the machine's banner; where the window is narrow, with one word and two dots.
+        """
+        await self.deployment.create_machine("vm-1", "shell")
+        client = self.deployment.client
+        annotations = {"metadata": {"annotations": {"console.twisted-exec.dev/banner": BANNER}}}
+        await client.patch(kinds.MACHINES.resource, "vm-1", annotations, "default")
+        body = {
+            "apiVersion": RECORDINGS.api_version,
+            "kind": RECORDINGS.kind,
+            "metadata": {"name": "seen"},
+            "spec": {"machine": "vm-1", "input": "masked"},
+        }
+        await client.create(RECORDINGS, body, "default")
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await bob.open(f"{VM}?mode=observe")
+        for user, long, short in ((ada, "You can type", "Typing"), (bob, "Observing", "Observing")):
+            await user.until_page("Recorded")
+            await user.until_page(long)
+            await user.page.resize(900, 700)
+            news = await user.page.evaluate(_NEWS)
+            self.assertTrue(news["isRecorded"] and news["state"].startswith(long), news)
+            await user.page.set_touch()
+            await self.check_news(user, 844, 390, long)
+            await self.check_news(user, 390, 500, short)
+        self.check_faults()
+
+    async def check_news(self, user: User[Any], width: int, height: int, state: str) -> None:
+        await user.page.resize(width, height)
+        await user.focus_terminal()
+        await user.page.until(_IS_COMPACT)
+        news = await user.page.evaluate(_NEWS)
+        with open(f"{self.mktemp()}-{width}.png", "wb") as picture:
+            picture.write(await user.page.screenshot())
+        self.assertEqual(await faults_of(user.page, taps=True), [])
+        self.assertTrue(news["isRecorded"])
+        self.assertTrue(news["state"] and news["state"].startswith(state), news)
+        self.assertEqual(news["lines"], 1)
