@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from tests.flows.deployment import POOL, machine
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
@@ -90,6 +91,26 @@ class ConsoleTests(WebTestCase):
         await self.check_layout(ada, "off", PANEL, f"{PANEL} .button", ".console-head")
         await ada.click_text("button", "Power on")
         await ada.until_page("You can type")
+        await ada.until_terminal("[#$]$")
+        self.check_faults()
+
+    async def test_pending(self) -> None:
+        """
+        A console whose machine has no pool says why, as the list does, leads to its events, and opens
+        by itself once the machine runs.
+        """
+        waiting = machine("vm-2", "shell")
+        del waiting["spec"]["machinePoolRef"]
+        waiting["spec"]["machinePoolSelector"] = {"gpu": "yes"}
+        await self.deployment.client.create(MACHINES, waiting, "default")
+        ada = await self.user()
+        await ada.open("machines/default/vm-2")
+        await ada.until_page("not running[^]*Pending[^]*opens as soon as the machine runs")
+        await self.check_layout(ada, "pending", PANEL, f"{PANEL} .button", ".console-head")
+        labels = f"[...document.querySelectorAll('{PANEL} .button:not([hidden])')].map((each) => each.innerText)"
+        self.assertEqual(await ada.page.evaluate(labels), ["Events"])
+        bound = {"spec": {"machinePoolRef": {"name": POOL}}}
+        await self.deployment.client.patch(MACHINES, "vm-2", bound, "default")
         await ada.until_terminal("[#$]$")
         self.check_faults()
 

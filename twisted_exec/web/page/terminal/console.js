@@ -16,10 +16,11 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { POWERED_OFF, anewText, droppedKeys, endText, lostText, recordingNews, sentence } from "./texts.js";
+import { NO_POOL, POWERED_OFF, anewText, droppedKeys, endText, lostText, recordingNews, sentence } from "./texts.js";
 
 const MESSAGE_MILLISECONDS = 10_000;
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
+const PENDING = "Pending";
 
 let hasToldKeys = false;
 
@@ -223,8 +224,11 @@ export class Console {
     const machine = stateOf(rights.machine, this.context.machines.parse(name).kind);
     this.#know(machine);
     // The session of the page before a reload waits for the machine.
-    if (machine.state !== SHUTDOWN || savedSession(this.context, this.place)) return rights;
-    return { ending: { reason: POWERED_OFF, message: "This machine is off.", isSeen: true } };
+    if (savedSession(this.context, this.place)) return rights;
+    if (machine.state === SHUTDOWN) return { ending: { reason: POWERED_OFF, message: "This machine is off.", isSeen: true } };
+    // No host has it: there is nothing to connect to.
+    if (machine.state === PENDING && !machine.hasPool) return { ending: { reason: NO_POOL, message: "This machine does not run yet.", isSeen: true } };
+    return rights;
   }
 
   /** Return the next session, which is not started yet. */

@@ -6,7 +6,7 @@ import { bannerText } from "./texts.js";
 const BANNER = "console.twisted-exec.dev/banner";
 
 export class MachineWatch {
-  /** @type {{state: string, problem: string, runs: boolean, isOff: boolean, banner: string} | null} null if unknown. */
+  /** @type {{state: string, problem: string, runs: boolean, isOff: boolean, hasPool: boolean, banner: string} | null} null if unknown. */
   machine = null;
   #leaving = new AbortController();
   #changed;
@@ -44,11 +44,11 @@ export class MachineWatch {
   }
 }
 
-/** The state of a machine: `{state, problem, runs, isOff, banner}`; isOff: its user has switched it off. */
+/** The state of a machine: `{state, problem, runs, isOff, hasPool, banner}`; isOff: its user has switched it off. */
 export function stateOf(machine, kind) {
-  const { state, problem } = rowOf(machine, kind);
+  const { state, problem, pool } = rowOf(machine, kind);
   const isOff = machine.spec?.power === "Off";
   // Some runtimes report nothing new about a machine that is switched off.
   const banner = bannerText(machine.metadata?.annotations?.[BANNER]);
-  return { state, problem, runs: state === "Running" && !isOff, isOff, banner };
+  return { state, problem, runs: state === "Running" && !isOff, isOff, hasPool: Boolean(pool), banner };
 }

@@ -4,7 +4,7 @@ import { button, fill, h, printable } from "../dom.js";
 import { requestApproval } from "./approval.js";
 import { duration } from "../times.js";
 import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, attemptText, demands, endText, explained, isForbidden, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, NO_POOL, attemptText, demands, endText, explained, isForbidden, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
 
 const NO_SESSION = "No session";
 const TICK_MILLISECONDS = 1000;
@@ -111,7 +111,9 @@ export class Panel {
       const missing = `The namespace ${namespace} has no machine ${name}.`;
       this.#showNoMachine(ending.kind ? missing : text, ending.reason === MACHINE_DELETED);
     } else if (isMachineStopped(ending)) {
-      this.#showStopped(text, ending.isSeen);
+      // A machine that has never run has printed nothing.
+      const links = ending.reason === NO_POOL ? [this.#link("events", "Events")] : [this.#link("logs", "Log"), this.#link("screen", "Screen")];
+      this.#showStopped(text, ending.isSeen, links);
     } else if (isForbidden(ending)) {
       this.#showForbidden(text, observe);
     } else {
@@ -164,12 +166,13 @@ export class Panel {
   }
 
   /**
-   * Only the start of the machine helps; the user can read its log and its last screen meanwhile.
+   * Only the start of the machine helps; the user can read meanwhile what is known of it.
    *
    * @param {string} text
    * @param {boolean} isSeen the page has seen that it does not run, so its next start may have been missed
+   * @param {any[]} links to views that say more
    */
-  #showStopped(text, isSeen) {
+  #showStopped(text, isSeen, links) {
     const state = h("p", { class: "dim" });
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
     const power = button("Power on", () => this.#powerOn(power, state), { class: "primary" });
@@ -179,7 +182,7 @@ export class Panel {
       "The machine is not running",
       !isSeen && h("p", {}, printable(text)),
       state,
-      h("div", { class: "actions" }, power, again, this.#link("logs", "Log"), this.#link("screen", "Screen")),
+      h("div", { class: "actions" }, power, again, links),
     );
     this.#followMachine = (machine, hasStarted) => {
       const isStopped = machine?.runs === false;

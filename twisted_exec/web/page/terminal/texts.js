@@ -11,6 +11,7 @@ const RESUMED_MILLISECONDS = 10_000;
 export const MACHINE_DELETED = "MachineDeleted";
 export const POWERED_OFF = "PoweredOff";
 export const SHUTTING_DOWN = "ShuttingDown";
+export const NO_POOL = "NoMachinePool"; // of the page alone
 
 const BANNER = { lines: 4, columns: 80 };
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
@@ -229,7 +230,7 @@ export function isMachineMissing({ reason, code, kind }) {
 
 /** Whether a session has ended, or could not begin, because its machine does not run. */
 export function isMachineStopped({ reason, code }) {
-  return reason === POWERED_OFF || code === 409;
+  return reason === POWERED_OFF || reason === NO_POOL || code === 409;
 }
 
 /** Return why a machine does not run, as a sentence: `Pending: no such image.` */
