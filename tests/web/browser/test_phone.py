@@ -87,6 +87,7 @@ class PhoneTests(WebTestCase):
         for user, long, short in ((ada, "You can type", "Typing"), (bob, "Observing", "Observing")):
             await user.until_page("Recorded")
             await user.until_page(long)
+            await user.until_page("round trip")  # which takes room where there is some
             await user.page.resize(900, 700)
             news = await user.page.evaluate(_NEWS)
             self.assertTrue(news["isRecorded"] and news["state"].startswith(long), news)
