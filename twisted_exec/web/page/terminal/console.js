@@ -329,7 +329,10 @@ export class Console {
     this.machine = machine;
     const text = machine?.banner ?? "";
     this.#banner.hidden = !text;
-    fill(this.#banner, text.split("\n").map((line) => h("div", {}, printable(line))));
+    const [first, ...others] = text.split("\n").map((line) => h("div", {}, printable(line)));
+    // A low window shows one line, and that there are more.
+    if (others.length) first.setAttribute("data-more", `+${others.length} ${others.length === 1 ? "line" : "lines"}`);
+    fill(this.#banner, first, ...others);
   }
 
   #leaveMachine() {
