@@ -153,7 +153,7 @@ class Photographer:
         await ada.until_terminal("=>$")
         columns, rows = _TERMINAL
         viewer = self._terminal(columns, rows, "--from", "now")
-        await viewer.until(rb"you are an observer.*\r\n")
+        await viewer.until(rb"you are an\s+observer.*\r\n")
         await ada.until_page("2 viewers")
         for command, end in (("pci", r"0x\w+"), ("version", r"Binutils.*")):
             await ada.type_line(command)

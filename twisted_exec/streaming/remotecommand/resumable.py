@@ -48,7 +48,7 @@ from twisted_exec.wire.resume import (
 )
 
 GIVEN_UP = 4001
-"""With this code a page closes a connection whose session goes on over another one."""
+"""With this code a page closes a connection whose session goes on over another connection."""
 
 _ACK_PIECES = 4 << 10
 _ACK_SECONDS = 1.0
