@@ -33,8 +33,8 @@ LARGEST_BYTES = 150_000
 MACHINES, RECORDINGS = kinds.MACHINES.resource, kinds.CONSOLERECORDINGS.resource
 WINDOW = {"width": 1000, "height": 520}
 _PHONE = {"width": 360, "height": 640}
-_BESIDE_TERMINAL = {"width": 560, "height": 424}
-_TERMINAL = 62, 24
+_BESIDE_TERMINAL = {"width": 560, "height": 530}
+_TERMINAL = 62, 30
 """Columns and rows, for a picture of the same height."""
 _BESIDE = """<body style="margin:0;padding:16px;background:#8b97a7;display:flex;gap:16px">
 <img src="data:image/png;base64,{page}"><img src="data:image/svg+xml;base64,{terminal}"></body>"""
