@@ -202,7 +202,7 @@ class ImageTests(ImageTestCase):
                 code, text = self.run_command(*words)
                 self.assertEqual(code, 1, text)
                 self.assertNotIn("Traceback", text)
-                self.assertIn("No such file or directory", text)
+                self.assertRegex(text, "No such file or directory|does not exist")
 
     def test_commands(self) -> None:
         """The programs for users are commands, too."""
