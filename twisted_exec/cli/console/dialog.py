@@ -58,7 +58,7 @@ class Dialog:
 
     @property
     def rows(self) -> int:
-        """How many rows the terminal has."""
+        """Number of rows of the terminal."""
         return (self._size() or _USUAL).rows
 
     def typed(self, data: bytes) -> bool:

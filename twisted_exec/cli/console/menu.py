@@ -156,24 +156,24 @@ async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     async with access.client() as client:
         listed = await client.list(access.dialect.workload, namespace, trim=_short)
     states = {safe(each["metadata"]["name"]): _state(each) for each in listed["items"]}
-    shown = sorted(states)
+    machines = sorted(states)
     while True:
-        names = shown[: dialog.rows - 2]  # between the heading and the question
-        if len(shown) > len(names):
-            names = shown[: max(1, dialog.rows - 3)]
+        names = machines[: dialog.rows - 2]  # between the heading and the question
+        if len(machines) > len(names):
+            names = machines[: max(1, dialog.rows - 3)]
         width = max(map(len, names), default=0)
         rows = [
             f"  {number:>2}  {name:<{width}}  {states[name]}{'  (this one)' * (name == access.name)}"
             for number, name in enumerate(names, 1)
         ]
-        if len(shown) > len(names):
-            rows.append(f"  and {len(shown) - len(names)} more: type a part of the name")
+        if len(machines) > len(names):
+            rows.append(f"  and {len(machines) - len(names)} more: type a part of the name")
         dialog.tell("\n".join([f"Machines in namespace {namespace}:", *rows]))
         text = await dialog.line("Switch to (number or name; Enter stays here): ")
         if not text:
             return None
         if text.isascii() and text.isdigit() and 0 < int(text[:9]) <= len(names):
-            text = shown[int(text) - 1] if text not in states else text
+            text = machines[int(text) - 1] if text not in states else text
         matches = [text] if text in states else [name for name in sorted(states) if text in name]
         if len(matches) == 1:
             if matches[0] != access.name:
@@ -182,7 +182,7 @@ async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             return None
         if not matches:
             dialog.tell(f'No name in namespace {namespace} has "{safe(text)}" in it.')
-        shown = matches or sorted(states)
+        machines = matches or sorted(states)
 
 
 async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:

@@ -637,7 +637,7 @@ class _Console(ConsoleProgram):
                     self._config = config_of(self._options)
                 stream = await self._attempt(user, reactor, options)
             except KubeConfigError:
-                continue  # the file is there when the server is ready
+                continue  # exec-standalone writes the file when it is ready
             except APIError as error:
                 if error.code < 500:
                     patience -= AGAIN_SECONDS

@@ -141,7 +141,7 @@ class ScreenText:
 
     @property
     def is_blank(self) -> bool:
-        """Whether it has no text."""
+        """True if the screen has no text."""
         return not any(map(str.strip, self.lines))
 
     @classmethod

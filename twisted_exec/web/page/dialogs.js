@@ -69,3 +69,13 @@ export async function confirmed(question, action) {
   ]);
   return answer === true;
 }
+
+/**
+ * Ask whether a machine shall be powered off.
+ *
+ * @param {string} name of the machine, printable.
+ */
+export function powerOffConfirmed(name) {
+  const question = `Power off ${name}? Its programs end. Open consoles wait a minute for its next start, then they end.`;
+  return confirmed(question, "Power off");
+}

@@ -1,6 +1,6 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
-import { confirmed } from "../dialogs.js";
+import { confirmed, powerOffConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { partLinks } from "../frame.js";
 import { save } from "../views/parts.js";
@@ -432,9 +432,8 @@ export class Console {
   async switch() {
     const name = printable(this.place.name);
     const power = this.machine?.isOff ? "On" : "Off";
-    const question = `Power off ${name}? Its programs end. Open consoles wait a minute for its next start, then they end.`;
     try {
-      if (power === "On" || (await confirmed(question, "Power off"))) {
+      if (power === "On" || (await powerOffConfirmed(name))) {
         await this.setPower(power);
         this.#tell(`${name} is being powered ${power === "On" ? "on" : "off"}.`, "");
       }

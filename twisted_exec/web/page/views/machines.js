@@ -1,6 +1,6 @@
 /** The machine list: follows the watch, with filters; only the rows in sight are drawn. */
 
-import { ask, confirmed } from "../dialogs.js";
+import { ask, powerOffConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { age, zonedTime } from "../times.js";
 import { namespacesOf } from "./filter.js";
@@ -256,8 +256,7 @@ class MachineList extends ListView {
   async #switch(row) {
     const { api, machines, announce } = this.context;
     const name = printable(row.name);
-    const question = `Power off ${name}? Its programs end. Open consoles wait a minute for its next start, then they end.`;
-    if (!row.isOff && !(await confirmed(question, "Power off"))) return;
+    if (!row.isOff && !(await powerOffConfirmed(name))) return;
     try {
       const path = machines.path(row.namespace, machines.routeName(row.kind, row.name));
       await api.patchSpec(path, { power: row.isOff ? "On" : "Off" });
