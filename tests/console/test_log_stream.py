@@ -5,12 +5,16 @@ Tests for :mod:`twisted_exec.console.log`, in memory.
 from __future__ import annotations
 
 import errno
+import itertools
+import random
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
+from tests.journal.support import SlowDisk, close_segments
 from tests.retained import instances
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.console.log import LogStream
@@ -46,8 +50,8 @@ class Logs(Dispatcher):
         await LogStream(request, self.journal, self.options).run(session)
 
 
-class LogStreamTests(SynchronousTestCase):
-    """Tests for :class:`LogStream`."""
+class LogStreamCase(SynchronousTestCase):
+    """A runtime that answers with logs."""
 
     def setUp(self) -> None:
         self.journal = Journal(lambda: 0)
@@ -62,6 +66,10 @@ class LogStreamTests(SynchronousTestCase):
         client = self.server.connect()
         client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         return client
+
+
+class LogStreamTests(LogStreamCase):
+    """Tests for :class:`LogStream`."""
 
     def follow(self) -> MemoryClient:
         """A follower that has the head."""
@@ -172,3 +180,68 @@ class LogStreamTests(SynchronousTestCase):
         self.sessions.end(lambda _: True, Ending(REVOKED, "why"))
         self.assertEqual(client.received(), b"")
         self.assertTrue(client.closed)
+
+
+class SlowDiskTests(LogStreamCase):
+    """Logs of a machine whose output is on a disk that does not answer at once."""
+
+    def printed(self, late: Callable[[int], bool]) -> None:
+        """Print, and forget in memory what is on disk."""
+        self.addCleanup(close_segments)
+        now = itertools.count(1_800_000_000 * 10**9, 10**8)
+        self.disk = SlowDisk(self.mktemp(), self.clock, late)
+        journal = self.journal = self.logs.journal = Journal(lambda: next(now), self.disk)
+        for number in range(300):
+            if number % 100 == 0:
+                journal.booted("Started")
+            journal.append(b"\x1b[1m line %d\r\n" % number)
+            if number == 150:
+                journal.missed()
+        journal.rest()
+
+    def answer(self, **options: Any) -> tuple[int, bytes]:
+        client = self.ask(**options)
+        self.clock.pump([0.1] * 400)
+        (answer,) = client.responses()
+        return answer.code, answer.body
+
+    def test_late_calls(self) -> None:
+        """A log whose calls of the disk are late has the same text: each line, and its time."""
+        moment = (1_800_000_000 + 10) * 10**9
+        for options in (
+            {"timestamps": True},
+            {"timestamps": True, "tail_lines": 3},
+            {"tail_lines": 250, "plain": True},
+            {"timestamps": True, "plain": True, "frames": True},
+            {"since_nanoseconds": moment},
+            {"until_nanoseconds": moment, "timestamps": True},
+            {"previous": True, "timestamps": True},
+            {"boot": 1, "frames": True},
+        ):
+            self.printed(lambda call: False)
+            expected = self.answer(**options)
+            self.assertIn(b"line", expected[1])
+            for seed in range(5):
+                with self.subTest(seed=seed, **options):
+                    chance = random.Random(seed)
+                    self.printed(lambda call, chance=chance: call == 1 or chance.random() < 0.3)
+                    code, body = self.answer(**options)
+                    self.assertGreater(self.disk.refusals, 0)
+                    epoch = self.journal.epoch.encode()
+                    self.assertEqual((code, body.replace(epoch, b"")), expected)
+
+    def test_no_answer(self) -> None:
+        """A disk that does not answer is a reason to try again, which names the disk."""
+        self.printed(lambda call: True)
+        code, body = self.answer(tail_lines=3)
+        self.assertEqual(code, 503)
+        self.assertIn(b"cannot be read from the disk: the disk does not answer; try again", body)
+        self.assertEqual(len(self.records.ends()), 1)
+
+    def test_leaves(self) -> None:
+        """A reader that leaves while the disk does not answer is forgotten."""
+        self.printed(lambda call: True)
+        client = self.ask()
+        client.lose()
+        self.assertEqual(instances(self.journal, LogStream), [])
+        self.assertEqual(self.records.ends(), [("client closed", 499)])

@@ -7,9 +7,10 @@ from __future__ import annotations
 import itertools
 import os
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.journal.files import JournalFiles, JournalPlace
@@ -88,6 +89,32 @@ class ManualDisk:
             for first in list(files.pending):
                 seal_one(files, first)
         self.full.clear()
+
+
+class SlowDisk(ManualDisk, AtOnce):
+    """
+    A disk that does not answer some calls in time; readers are told later when it has.
+
+    :param late: takes the number of a call, from 1, and returns whether it is late.
+    """
+
+    def __init__(self, path: str, clock: IReactorTime, late: Callable[[int], bool]) -> None:
+        super().__init__(path)
+        self.thread = self
+        self._clock, self._late = clock, late
+        self.calls = 0
+        self.refusals = 0
+
+    def call(self, function: Callable[[], Any], *, is_long: bool = False) -> Any:
+        self.calls += not is_long
+        if not is_long and self._late(self.calls):
+            self.refusals += 1
+            function()  # as the thread does, after its caller has gone on
+            raise Unanswered
+        return function()
+
+    def refused(self, journal: Journal) -> None:
+        self._clock.callLater(0.1, journal.is_readable)
 
 
 class LateJournal(Journal):

@@ -343,7 +343,7 @@ class UnreadableTests(Case):
     """Files that cannot be read at present, for example for want of descriptors."""
 
     def test_no_descriptors(self) -> None:
-        """Readers wait; nobody gets an error, and nothing counts as damaged."""
+        """Readers wait, or get an error; the line gets none, and nothing counts as damaged."""
         layer = FailingLayer()
         journal = self.journal(layer)
         journal.booted("Started")
@@ -354,10 +354,15 @@ class UnreadableTests(Case):
         layer.unreadable = errno.EMFILE
         self.assertEqual((journal.read(0, 9), journal.next_available(0)), (b"", 0))
         self.assertEqual((journal.read(1_900_000, 9), journal.next_available(5)), (b"", 5))
-        self.assertEqual((journal.last_lines(3), journal.line_start(9)), (0, 0))
-        self.assertEqual((list(journal.events(0, 99)), journal.boots()), ([], ()))
-        self.assertEqual(journal.printed_since(0), journal.end)
-        journal.time_at(0)
+        for read in (
+            partial(journal.last_lines, 3),
+            partial(journal.line_start, 9),
+            partial(journal.events, 0, 99),
+            journal.boots,
+            partial(journal.printed_since, 0),
+            partial(journal.time_at, 0),
+        ):
+            self.assertEqual(self.assertRaises(OSError, read).errno, errno.EMFILE)
         journal.append(b"more\n")
         self.assertEqual(journal.read(journal.end - 5, 9), b"more\n")
         journal.booted("Started")

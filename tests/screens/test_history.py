@@ -4,12 +4,16 @@ Tests for :mod:`twisted_exec.screens.history`: journals in memory, and the emula
 
 from __future__ import annotations
 
+import random
+import re
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.journal.support import SlowDisk, close_segments
 from tests.screens.doubles import MemoryRenderer
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
@@ -189,3 +193,51 @@ class Gapped(Journal):
 
     def time_at(self, offset: int) -> int:
         return SECOND
+
+
+class SlowDiskTests(HistoryCase):
+    """Screens of a machine whose output is on a disk that does not answer at once."""
+
+    def printed(self, late: Callable[[int], bool]) -> None:
+        """Print, and forget in memory what is on disk."""
+        self.addCleanup(close_segments)
+        self.now = SECOND
+        self.disk = SlowDisk(self.mktemp(), self.clock, late)
+        self.journal = Journal(lambda: self.now, self.disk)
+        self.screens = Screens(self.renderer, self.clock)
+        for number in range(100):
+            self.now += SECOND
+            self.journal.append(b"line %d\r\n" % number)
+            if number == 60:
+                self.journal.resized(10, 30)
+        self.journal.rest()
+
+    def slowly(self, **options: Any) -> Deferred[bytes]:
+        rendering = self.rendering(**options)
+        self.clock.pump([0.1] * 100)
+        return rendering
+
+    def test_late_calls(self) -> None:
+        """A screen whose calls of the disk are late has all of the output, in the right size."""
+        for options in (
+            {},
+            {"at_nanoseconds": 50 * SECOND},
+            {"at_offset": 700, "form": ScreenForm.JSON},
+        ):
+            self.printed(lambda call: False)
+            expected = self.successResultOf(self.slowly(**options))
+            for seed in range(5):
+                with self.subTest(seed=seed, **options):
+                    chance = random.Random(seed)
+                    self.printed(lambda call, chance=chance: call == 1 or chance.random() < 0.2)
+                    body = self.successResultOf(self.slowly(**options))
+                    self.assertGreater(self.disk.refusals, 0)
+                    self.assertEqual(
+                        *(re.sub(rb'"epoch":"\w+"', b"", each) for each in (body, expected))
+                    )
+
+    def test_no_answer(self) -> None:
+        """A disk that does not answer is a reason to try again."""
+        self.printed(lambda call: True)
+        failure = self.failureResultOf(self.slowly(), ServiceUnavailable)
+        self.assertIn("the disk does not answer; try again", failure.value.message)

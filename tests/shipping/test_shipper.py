@@ -4,6 +4,8 @@ Shipping to one sink: :mod:`twisted_exec.shipping.shipper`.
 
 from __future__ import annotations
 
+import itertools
+import random
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -11,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.journal.support import LateJournal
+from tests.journal.support import LateJournal, SlowDisk, close_segments
 from tests.retained import instances
 from tests.shipping.doubles import MemoryBatch, MemorySink
 from twisted_exec.journal.journal import Journal
@@ -119,6 +121,27 @@ class DeliveryTests(ShipperCase):
                 journal.is_readable()
                 self.run_for(1)
                 self.assertEqual(self.sink.texts(), [b"one", b"two", b"three"])
+
+    def test_slow_disk(self) -> None:
+        """Lines of a disk that does not answer at once arrive whole, each with its time."""
+        self.addCleanup(close_segments)
+        chance = random.Random(1)
+        disk = SlowDisk(self.mktemp(), self.clock, lambda call: chance.random() < 0.3)
+        times = itertools.count(1_000_000 * _SECOND, _SECOND // 10)
+        journal = Journal(lambda: next(times), disk)
+        printed = []
+        for number in range(100):
+            if number % 40 == 0:
+                journal.booted("Started")
+            text = b"line %d, " % number
+            journal.append(text)
+            printed.append((text + b"the rest", journal.last_time))
+            journal.append(b"the rest\n")
+        journal.rest()
+        self.shipper().add(Labels("vm"), journal)
+        self.run_for(5)
+        self.assertGreater(disk.refusals, 0)
+        self.assertEqual([(line.text, line.time) for _, line in self.sink.entries], printed)
 
     def test_killed(self) -> None:
         """A shipper that is killed repeats the lines of the last seconds, and no others."""

@@ -25,6 +25,8 @@ from twisted_exec.api.logs import CONTAINER, LogOptions
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import stamp
 from twisted_exec.journal.interfaces import Boot, IJournal, missing_bytes
+from twisted_exec.journal.reading import when_answered
+from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED, INTERNAL, MACHINE_DELETED, Ending
 from twisted_exec.streaming.text.stream import PacedResponse
@@ -48,6 +50,7 @@ class JournalLogReader:
 
     :param machine: its name, for messages.
     :raises BadRequest: the journal does not have the boot or the offset.
+    :raises OSError: the journal cannot be read at present.
     :ivar framing: the facts of the log for a reader that wants frames.
     """
 
@@ -85,6 +88,7 @@ class JournalLogReader:
 
         :return: empty if the journal's next piece has no plain text; ``None`` if there is nothing
             to read yet, or the log is :attr:`over`.
+        :raises OSError: the journal cannot be read at present; the next call returns the piece.
         """
         if self.over:
             return None
@@ -103,7 +107,11 @@ class JournalLogReader:
         return text
 
     def frame(self, text: bytes) -> LogFrame:
-        """Return the frame of the piece that was just read."""
+        """
+        Return the frame of the piece that was just read.
+
+        :raises OSError: the journal cannot be read at present.
+        """
         state = 0 if self._begins_line else MID_LINE
         offset = self._offset
         if self._plain is not None:
@@ -119,17 +127,18 @@ class JournalLogReader:
         if self._end is not None:
             start = min(start, self._end)
         if start > first:
-            self._offset = start
             # The journal has no event for bytes that it discarded.
             missed = (
                 start - first if first < journal.start else missing_bytes(journal, first, start)
             )
+            self._offset = start
             if missed is None:
                 self._notice = _MISSING
             elif missed:
                 self._notice = b"[twisted-exec: %d bytes skipped]" % missed
-        notice, self._notice = self._notice, b""
-        return self._line(notice) if notice else b""
+        line = self._line(self._notice) if self._notice else b""
+        self._notice = b""
+        return line
 
     def _line(self, notice: bytes) -> bytes:
         end_of_line = b"\r\n"
@@ -250,21 +259,27 @@ class LogStream(PacedResponse):
     One reader's response.
 
     :param machine: its name, for messages.
-    :raises BadRequest: the journal does not have the boot or the offset.
     """
 
     most_pieces: ClassVar[int] = 8
     _log = Logger()
+    _reader: JournalLogReader
 
     def __init__(
         self, request: Request, journal: IJournal, options: LogOptions, machine: str = ""
     ) -> None:
         super().__init__(request)
-        self._journal, self._reader = journal, JournalLogReader(journal, options, machine)
-        self._framed = options.frames
+        self._journal, self._options, self._machine = journal, options, machine
+        self._unframed: bytes | None = None
+
+    async def _begin(self) -> None:
+        self._reader = await when_answered(self._journal, self._clock, self._find)
+
+    async def _find(self) -> JournalLogReader:
+        return JournalLogReader(self._journal, self._options, self._machine)
 
     def _headers(self) -> Sequence[tuple[bytes, bytes]]:
-        return [self._reader.framing.header()] if self._framed else ()
+        return [self._reader.framing.header()] if self._options.frames else ()
 
     async def _open(self) -> None:
         self._journal.watch(self._pump)
@@ -275,17 +290,29 @@ class LogStream(PacedResponse):
         super()._close()
 
     def _write_piece(self) -> bool:
-        text = self._reader.read()
+        try:
+            text = self._read()
+        except Unanswered:
+            return False  # the journal calls when the disk answers
         if text is None:
             return False
-        if self._framed:
-            text = self._reader.frame(text).encode()
         if text:
             self._text.write(text)
         return True
 
+    def _read(self) -> bytes | None:
+        if not self._options.frames:
+            return self._reader.read()
+        if self._unframed is None:
+            self._unframed = self._reader.read()
+        if self._unframed is None:
+            return None
+        frame = self._reader.frame(self._unframed)
+        self._unframed = None
+        return frame.encode()
+
     def _reason_of_end(self) -> str:
-        if not self._reader.over:
+        if self._unframed is not None or not self._reader.over:
             return ""
         return MACHINE_DELETED if self._journal.closed else COMPLETED
 
@@ -296,4 +323,4 @@ class LogStream(PacedResponse):
 
     def _end(self, ending: Ending) -> None:
         # A reader of frames continues elsewhere, or reads the reason when it tries.
-        self._text.break_off(ending.reason, None if self._framed else ending)
+        self._text.break_off(ending.reason, None if self._options.frames else ending)

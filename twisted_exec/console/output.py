@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from twisted_exec.journal.interfaces import IJournal, missing_bytes
@@ -163,7 +164,11 @@ class ViewerOutput:
     def start(self, offset: int) -> None:
         """Begin at an offset."""
         is_oldest = offset == self._journal.start
-        exact = not is_oldest or missing_bytes(self._journal, offset, offset) is not None
+        exact = True
+        with suppress(
+            OSError
+        ):  # a user does not wait for the disk to read of a gap before all output
+            exact = not is_oldest or missing_bytes(self._journal, offset, offset) is not None
         self._start(offset, exact=exact)
         if not exact and self._marks is None:
             self._write_gap(None)
@@ -187,7 +192,10 @@ class ViewerOutput:
 
     def _is_size_known(self, first: int, last: int) -> bool:
         """Return whether it is known how much is missing between the user's position and an offset."""
-        missing = missing_bytes(self._journal, first, last)
+        try:
+            missing = missing_bytes(self._journal, first, last)
+        except OSError:
+            return False
         if missing == 0:
             # Either the journal has freed it, or the position is within a gap that begins before it.
             return bool(first < self._journal.start)
@@ -342,12 +350,17 @@ class ViewerOutput:
         """Skip a gap of the journal; return whether there was one."""
         journal = self._journal
         first, last = self.offset, min(end, journal.next_available(self.offset))
+        missing = None
+        try:
+            missing = missing_bytes(journal, first, last) if last > first else 0
+        except OSError:
+            last = first
         if last <= first:
             if not self._is_refused:
                 self._is_refused = True
                 journal.watch(self._answered)
             return False
-        if missing_bytes(journal, first, last) is not None:
+        if missing is not None:
             self._skip_to(last)
         else:
             self.offset = last

@@ -181,7 +181,10 @@ class Viewers:
         if self._console.is_new_boot:
             return self._console.boot_offset
         # A machine that survived the earlier process may have started again during that process.
-        boots = self._console.journal.boots()
+        try:
+            boots = self._console.journal.boots()
+        except OSError:
+            return None  # not known at present
         return boots[-1].offset if boots and boots[-1].number > 1 else None
 
     def restore(self, viewer: Viewer, state: ViewerState) -> None:

@@ -92,6 +92,11 @@ class IJournal(Interface):
     The output of one console.
 
     Each byte has an offset (64 bits) that is never used for another byte of the same epoch.
+
+    What has an answer on disk raises :class:`OSError` if files cannot be read at present:
+    :meth:`last_lines`, :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and
+    :meth:`events`.  It is :class:`.Unanswered` if the disk does not answer; the watchers are called when it
+    does.
     """
 
     start = Attribute("Offset of the oldest retained byte (int).")
@@ -116,14 +121,18 @@ class IJournal(Interface):
         """Mark the journal as complete.  Repeated calls do nothing."""
 
     def watch(changed: Callable[[], None]) -> None:
-        """Call ``changed`` after each append and after :meth:`close`."""
+        """
+        Call ``changed`` after each append, after :meth:`close`, and when the disk answers a reader that it
+        did not answer.
+        """
 
     def unwatch(changed: Callable[[], None]) -> None:
         """Undo :meth:`watch`.  Repeated calls do nothing."""
 
     def read(offset: int, limit: int) -> bytes:
         """
-        Return output from ``offset``: 1 to ``limit`` bytes, none only at the end or at a gap.
+        Return output from ``offset``: 1 to ``limit`` bytes, none at the end, at a gap, and if files cannot
+        be read at present; the watchers are called when the disk answers.
 
         The result never contains bytes of two boots.
 

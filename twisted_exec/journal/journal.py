@@ -501,7 +501,7 @@ class Journal:
     def read(self, offset: int, limit: int) -> bytes:
         if not self.start <= offset <= self.end:
             raise ValueError(f"offset {offset} is not within {self.start} to {self.end}")
-        boots = self._boot_list()
+        boots = self._boots_for_now()
         if boots and boots[-1].offset > offset:
             limit = min(limit, boots[bisect_right(boots, offset, key=_OFFSET)].offset - offset)
         if offset >= self._tail.start or self._reading is None:
@@ -532,8 +532,12 @@ class Journal:
         start, end = self.start, self.end if end is None else end
         if count == 0 or end <= start:
             return end
-        last = self.read(end - 1, 1) if self.next_available(end - 1) < end else b""
-        return self._after_newline(count + (last == b"\n"), end)
+        return self._after_newline(count + self._ends_line(end), end)
+
+    def _ends_line(self, end: int) -> bool:
+        if end > self._tail.start or self._reading is None:
+            return self._tail.read(end - 1, 1) == b"\n"
+        return self._reading.ends_line(end)
 
     def line_start(self, offset: int) -> int:
         return self._after_newline(1, offset)
@@ -579,13 +583,20 @@ class Journal:
             self._boots = []
         return self._boots
 
+    def _boots_for_now(self) -> list[Boot]:
+        """Return the boots; without those that are on disk, if it cannot be read: the line goes on."""
+        try:
+            return self._boot_list()
+        except OSError:
+            return list(self._unwritten_boots())
+
     def _unwritten_boots(self) -> Iterator[Boot]:
         for each in self._events or ():
             if each.kind == EventKind.BOOT:
                 yield Boot(each.data["number"], each.offset, each.time_ns)
 
     def booted(self, reason: str) -> None:
-        boots = self._boot_list()
+        boots = self._boots_for_now()
         if boots:
             number = boots[-1].number + 1
         else:

@@ -8,39 +8,37 @@ the time and the number of newlines of each block.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.journal.files import JournalFiles
-from twisted_exec.journal.interfaces import Boot, Event, EventKind, of_kind
+from twisted_exec.journal.interfaces import Boot, Event, EventKind, IJournal, of_kind
 from twisted_exec.journal.records import Block, Damaged
 from twisted_exec.journal.segments import Segment, is_passing
 from twisted_exec.journal.tail import after_newline
+from twisted_exec.program.disk_thread import Unanswered
+
+ANSWER_SECONDS = 5.0
+"""For a disk to answer a reader: less than a poollet waits for a runtime."""
 
 _NEWLINE = b"\n"
+_Answer = TypeVar("_Answer")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def _unless_unreadable(default: Any) -> Callable[[_Method], _Method]:
-    """
-    Return ``default`` if a file cannot be opened at present, for example for want of descriptors, or
-    because the disk does not answer.
+def _uses_files(method: _Method) -> _Method:
+    """Call a method where files are used; it raises :class:`OSError` if they cannot be read at present."""
 
-    A reader must not fail with that: the error would end the line that prints.
-    """
+    @wraps(method)
+    def call(self: Reading, *arguments: Any) -> Any:
+        return self._call(partial(method, self, *arguments))
 
-    def decorate(method: _Method) -> _Method:
-        @wraps(method)
-        def call(self: Reading, *arguments: Any) -> Any:
-            try:
-                return self._call(partial(method, self, *arguments))
-            except OSError:
-                return default
-
-        return cast("_Method", call)
-
-    return decorate
+    return cast("_Method", call)
 
 
 _MAX_BOOTS = 1000
@@ -50,8 +48,12 @@ class Reading:
     """
     The output of the segments of a journal.
 
+    All methods but :meth:`read` and :meth:`next_available` raise :class:`OSError` if files cannot be
+    read at present, for example for want of descriptors, and :class:`Unanswered` if the disk does not
+    answer.
+
     :param files: the segments.
-    :param call: calls a function that uses files; raises :class:`OSError` if the disk does not answer.
+    :param call: calls a function that uses files; raises :class:`Unanswered` if the disk does not answer.
     """
 
     def __init__(self, files: JournalFiles, call: Callable[[Callable[[], Any]], Any]) -> None:
@@ -71,8 +73,11 @@ class Reading:
     # Bytes.
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Return 1 to ``limit`` bytes, none at a gap and at the end."""
-        block = self._cached_at(offset) or self._found_at(offset)
+        """Return 1 to ``limit`` bytes; none at a gap, at the end, and if they cannot be read at present."""
+        try:
+            block = self._cached_at(offset) or self._read_block_at(offset)
+        except OSError:
+            return b""
         if block is None:
             return b""
         at = offset - block.first
@@ -84,8 +89,8 @@ class Reading:
             return cached[1]
         return None
 
-    @_unless_unreadable(None)
-    def _found_at(self, offset: int) -> Block | None:
+    @_uses_files
+    def _read_block_at(self, offset: int) -> Block | None:
         return self._block_at(offset)
 
     def _block_at(self, offset: int) -> Block | None:
@@ -121,11 +126,13 @@ class Reading:
         offset = max(self._files.start, offset)
         if self._cached_at(offset) is not None:
             return offset
-        available = self._next_available(offset)
-        return offset if available is None else available
+        try:
+            return self._next_available(offset)
+        except OSError:
+            return offset
 
-    @_unless_unreadable(None)
-    def _next_available(self, offset: int) -> int | None:
+    @_uses_files
+    def _next_available(self, offset: int) -> int:
         files = self._files
         try:
             while offset < files.end and self._block_at(offset) is None:
@@ -152,7 +159,13 @@ class Reading:
 
     # Lines.
 
-    @_unless_unreadable(None)
+    @_uses_files
+    def ends_line(self, end: int) -> bool:
+        """Return whether the byte before an offset is a newline; false if it is missing."""
+        block = self._block_at(end - 1)
+        return block is not None and block.data[end - 1 - block.first :].startswith(_NEWLINE)
+
+    @_uses_files
     def after_newline(self, count: int, end: int) -> int | None:
         """Return the offset after newline ``count`` (from 1), counted back from ``end``."""
         for segment, number, newlines in self._blocks_before(end):
@@ -191,14 +204,19 @@ class Reading:
 
     # Times.
 
-    @_unless_unreadable(0)
     def time_at(self, offset: int) -> int:
         """Return the time of a byte; of the byte after a gap, if the byte is missing."""
+        # The time of a byte that was just read is in memory, and a log asks for that of each line.
+        block = self._cached_at(offset)
+        return self._read_time(offset) if block is None else block.times.at(offset - block.first)
+
+    @_uses_files
+    def _read_time(self, offset: int) -> int:
         offset = self.next_available(offset)
         block = self._block_at(offset)
         return self._files.open.last_time if block is None else block.times.at(offset - block.first)
 
-    @_unless_unreadable(None)
+    @_uses_files
     def since(self, moment: int) -> int | None:
         """Return the first offset with output at ``moment`` or later; ``None`` if there is none."""
         files = self._files
@@ -227,7 +245,7 @@ class Reading:
 
     # Events.
 
-    @_unless_unreadable(())
+    @_uses_files
     def events(self, first: int, last: int, kind: EventKind | None = None) -> Sequence[Event]:
         """See :meth:`.IJournal.events`; includes gaps that earlier reads discovered."""
         files = self._files
@@ -255,10 +273,10 @@ class Reading:
         """Return the newest boots."""
         if self._boots is None:
             self._boots = self._read_boots()
-        return [] if self._boots is None else self._boots
+        return self._boots
 
-    @_unless_unreadable(None)
-    def _read_boots(self) -> list[Boot] | None:
+    @_uses_files
+    def _read_boots(self) -> list[Boot]:
         """Read the segments with boots: those after which another number follows."""
         files = self._files
         boots: list[Boot] = []
@@ -278,3 +296,45 @@ class Reading:
             # Its record is in a segment that was removed.
             boots.insert(0, Boot(oldest.boots, files.start, oldest.time_ns))
         return boots[-_MAX_BOOTS:]
+
+
+async def when_answered(
+    journal: IJournal, clock: IReactorTime, read: Callable[[], Awaitable[_Answer]]
+) -> _Answer:
+    """
+    Read a journal; if the disk does not answer, wait, and read again.
+
+    :param read: called once or more, so it changes nothing until it returns.
+    :raises ServiceUnavailable: the disk does not answer within :data:`ANSWER_SECONDS`, or files cannot be
+        read at present.
+    """
+    until = clock.seconds() + ANSWER_SECONDS
+    while True:
+        try:
+            return await read()
+        except OSError as error:
+            left = until - clock.seconds()
+            if left <= 0 or not isinstance(error, Unanswered):
+                why = error.strerror or str(error)
+                raise ServiceUnavailable(
+                    f"the output of the console cannot be read from the disk: {why}; try again",
+                    retry_after_seconds=1,
+                ) from None
+        await _changed(journal, clock, left)
+
+
+async def _changed(journal: IJournal, clock: IReactorTime, seconds: float) -> None:
+    """Wait until a journal calls its watchers, at most so long."""
+    changed: Deferred[None] = Deferred()
+
+    def wake() -> None:
+        journal.unwatch(wake)
+        changed.callback(None)
+
+    journal.watch(wake)
+    try:
+        await changed.addTimeout(seconds, clock)
+    except TimeoutError:
+        pass
+    finally:
+        journal.unwatch(wake)

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -21,6 +22,8 @@ from twisted_exec.api.screens import ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.api.times import stamp
 from twisted_exec.journal.interfaces import Event, EventKind, IJournal
+from twisted_exec.journal.reading import when_answered
+from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.screens.interfaces import IRenderer, Job, Rendered, Resize
 
@@ -50,7 +53,28 @@ class Screens:
 
         :param key: as of :meth:`IRenderer.render`.
         :raises BadRequest: there is no such output.
+        :raises ServiceUnavailable: the disk does not answer.
         :raises APIError: as of :meth:`IRenderer.render`.
+        """
+        end, job = await when_answered(journal, self._clock, partial(self._read, journal, options))
+        rendering: Deferred[Rendered] = self._renderer.render(job, key)
+        try:
+            rendered = await rendering.addTimeout(SECONDS, self._clock)
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f"the screen was not rendered within {SECONDS:g} s; try again",
+                retry_after_seconds=1,
+            ) from None
+        offset = end - rendered.pending
+        new = KeyFrame(offset, rendered.columns, rendered.rows, rendered.key_frame)
+        self._key_frames.add(journal.epoch, new)
+        return rendered.body
+
+    async def _read(self, journal: IJournal, options: ScreenOptions) -> tuple[int, Job]:
+        """
+        Return the offset behind the screen's output, and what is rendered.
+
+        :raises Unanswered: the disk does not answer.
         """
         turns = ShortTurns(self._clock)
         end = await _end(journal, options, turns)
@@ -66,7 +90,7 @@ class Screens:
         facts: dict[str, object] = {"epoch": journal.epoch, "offset": end}
         if moment := journal.time_at(max(end - 1, journal.start)) if end else 0:
             facts["time"] = stamp(moment)
-        job = Job(
+        return end, Job(
             frame.columns,
             frame.rows,
             frame.content,
@@ -76,18 +100,6 @@ class Screens:
             facts,
             options.size,
         )
-        rendering: Deferred[Rendered] = self._renderer.render(job, key)
-        try:
-            rendered = await rendering.addTimeout(SECONDS, self._clock)
-        except TimeoutError:
-            raise ServiceUnavailable(
-                f"the screen was not rendered within {SECONDS:g} s; try again",
-                retry_after_seconds=1,
-            ) from None
-        offset = end - rendered.pending
-        new = KeyFrame(offset, rendered.columns, rendered.rows, rendered.key_frame)
-        self._key_frames.add(journal.epoch, new)
-        return rendered.body
 
 
 async def _end(journal: IJournal, options: ScreenOptions, turns: ShortTurns) -> int:
@@ -171,7 +183,7 @@ class _History:
                 continue
             data = self._journal.read(offset, min(_READ_BYTES, self._end - offset))
             if not data:
-                break
+                raise Unanswered  # it is there, but cannot be read at present
             self._pieces.append(_Piece(offset, len(self.output)))
             self.output += data
             offset += len(data)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter
@@ -231,7 +232,9 @@ class Shipper:
             if source not in self.sources:
                 continue
             before = source.read
-            self._take(source, batch)
+            # Without an answer of the disk the journal wakes the source when there is one.
+            with suppress(OSError):
+                self._take(source, batch)
             if source.read > before:
                 ends[source] = source.read
                 if source.read < source.journal.end:

@@ -104,8 +104,7 @@ class ShippedJournal:
         """
         count = offset - self.accepted
         self.accepted = offset
-        journal = self.journal
-        self.waiting_since = journal.time_at(offset) if offset < journal.end else 0
+        self._wait_since(offset)
         return count
 
     def rewind(self, offset: int) -> None:
@@ -113,7 +112,12 @@ class ShippedJournal:
         self.read = self.accepted = offset
         self.settling = min(self.settling, offset)
         if offset < self.journal.end:
-            self.waiting_since = self.journal.time_at(max(offset, self.journal.start))
+            self._wait_since(max(offset, self.journal.start))
+
+    def _wait_since(self, offset: int) -> None:
+        """Note since when the output from an offset waits; the earlier time stays if the disk does not answer."""
+        with suppress(OSError):
+            self.waiting_since = self.journal.time_at(offset) if offset < self.journal.end else 0
 
     def save(self) -> None:
         """
@@ -140,6 +144,7 @@ def read_lines(
     """
     Read lines from a journal without changing it.
 
+    :raises OSError: the journal cannot be read at present; it may raise that after some lines.
     :param offset: where the first line starts.
     :param budget: stop after about this many bytes.
     :param line_bytes: most bytes of a line.
@@ -184,8 +189,8 @@ def _read(journal: Any, offset: int, limit: int, line_bytes: int) -> tuple[bytes
         if position >= limit:
             return data, limit < journal.end or journal.closed
         more = journal.read(position, min(_READ_BYTES, limit - position))
-        if not more:
-            return data, True
+        if not more:  # a gap, or the disk does not answer
+            return data, journal.next_available(position) > position
         data += more
     return data, False
 

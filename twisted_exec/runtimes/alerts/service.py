@@ -17,6 +17,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -29,8 +30,8 @@ from twisted.python.failure import Failure
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.iri.protos import console_pb2
-from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.program.disk_thread import AtOnce, Files, Unanswered
+from twisted_exec.journal.interfaces import Boot, IJournal
+from twisted_exec.program.disk_thread import AtOnce, Files
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
 from twisted_exec.runtimes.alerts.memory import Memory, Unhealthy
@@ -151,6 +152,15 @@ class _Batch:
     excluded: dict[_Searched, None] = field(default_factory=dict)
 
 
+def _boots(journal: IJournal) -> Sequence[Boot]:
+    """Return the boots of a journal that has just been read; none if the disk does not answer."""
+    try:
+        boots: Sequence[Boot] = journal.boots()
+    except OSError:
+        return ()
+    return boots
+
+
 class ConsoleAlerts:
     """
     The alerts of one runtime.
@@ -234,7 +244,7 @@ class ConsoleAlerts:
             return True
         if why.epoch != searched.journal.epoch:
             return True
-        boots = searched.journal.boots()
+        boots = _boots(searched.journal)
         return bool(boots) and boots[-1].number > why.boot
 
     def stop(self) -> Deferred[None]:
@@ -407,7 +417,7 @@ class ConsoleAlerts:
             try:
                 if self._read(searched):
                     self._new[searched] = None
-            except Unanswered:
+            except OSError:
                 searched.journal.watch(searched.watcher)  # where to begin is on the disk
             if perf_counter() >= until:
                 break
@@ -537,8 +547,10 @@ class ConsoleAlerts:
         self, output: _Output, rule: AlertRule, offset: int, text: bytes, numbers: Sequence[int]
     ) -> None:
         searched = output.searched
-        printed = 0 if searched.is_removed else searched.journal.time_at(offset)
-        time_ns = printed or self._now()
+        time_ns = 0
+        with suppress(OSError):  # the time of the search is near
+            time_ns = 0 if searched.is_removed else searched.journal.time_at(offset)
+        time_ns = time_ns or self._now()
         ids = set()
         for pattern in (rule.patterns[number] for number in numbers):
             if pattern.id in ids:
@@ -570,7 +582,7 @@ class ConsoleAlerts:
     def _set_unhealthy(
         self, searched: _Searched, pattern: console_pb2.AlertPattern, offset: int, text: bytes
     ) -> None:
-        boots = searched.journal.boots()
+        boots = _boots(searched.journal)
         boot = max((each.number for each in boots if each.offset <= offset), default=0)
         line = text[:_SHOWN_BYTES].decode("utf-8", "replace").strip()
         message = f'at offset {offset} the machine printed "{line}"'

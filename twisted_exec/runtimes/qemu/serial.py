@@ -315,9 +315,11 @@ class SerialLog:
             # Another journal, which has nothing of this machine.
             return 0 if base is None else int(base["punched"])
         read: int = journal.end - base["journal"]
-        for event in journal.events(base["journal"], journal.end, EventKind.GAP):
-            if event.data["bytes"] is None:
-                read -= event.data["end"] - event.offset  # offsets that no byte has
+        # A machine must not stop because the disk does not answer at this moment.
+        with suppress(OSError):
+            for event in journal.events(base["journal"], journal.end, EventKind.GAP):
+                if event.data["bytes"] is None:
+                    read -= event.data["end"] - event.offset  # offsets that no byte has
         return max(int(base["punched"]), int(base["log"]) + read)
 
     def skip_excess(self) -> int:

@@ -16,7 +16,6 @@ from twisted_exec.recording.ranges import MissingOutput
 from twisted_exec.recording.stores.interfaces import ReadText, StoreError
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED
-from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.text.stream import PacedResponse, TextResponse
 
 
@@ -85,17 +84,11 @@ class StoredStream(TextResponse):
         self._first = b""
         self._copying: Deferred[None] | None = None
 
-    async def run(self, session: Session) -> None:
-        """
-        As :meth:`TextResponse.run`.
-
-        :raises ServiceUnavailable: the store cannot be read; nothing was answered.
-        """
+    async def _begin(self) -> None:
         try:
             self._first = await self._read(0, _READ_BYTES)
         except StoreError as error:
             raise ServiceUnavailable(f"the recording cannot be read: {error}") from None
-        await super().run(session)
 
     async def _open(self) -> None:
         first, self._first = self._first, b""

@@ -148,7 +148,11 @@ class Heads:
             for recording in due:
                 recording.is_due = False
                 await turns.breathe()
-                target = self._target(recording) if recording.is_open else None
+                target = None
+                try:
+                    target = self._target(recording) if recording.is_open else None
+                except OSError as error:
+                    self._in_trouble(recording, error.strerror or str(error))
                 if target is not None:
                     targets[recording] = target
                 else:
@@ -163,7 +167,11 @@ class Heads:
                 self._over(recording)
 
     def _target(self, recording: Recording) -> _Target | None:
-        """Return the target of the next head; ``None`` if there is nothing new."""
+        """
+        Return the target of the next head; ``None`` if there is nothing new.
+
+        :raises OSError: the journal cannot be read at present.
+        """
         journal, is_over = self._parts.journal(recording.facts.key), self._is_over(recording)
         if journal is None:
             return _Target(recording.last.position, recording.covered, True)
@@ -265,7 +273,11 @@ def _unsigned(recording: Recording, target: _Target) -> int:
 
 
 def here(journal: Journal) -> JournalPosition:
-    """Return the end of a journal."""
+    """
+    Return the end of a journal.
+
+    :raises OSError: the journal cannot be read at present.
+    """
     end = journal.end
     return JournalPosition(end, sum(1 for _ in journal.events(end, end)))
 

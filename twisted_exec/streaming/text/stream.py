@@ -25,10 +25,11 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.status import Forbidden
+from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
 from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.http.pages import OutputSocketUser, connect_socket, output_socket
+from twisted_exec.streaming.http.responses import CLIENT_LEFT
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import take_over
 from twisted_exec.streaming.http.websocket import NORMAL
@@ -436,9 +437,18 @@ class TextResponse:
         """
         Send the response and report its end to ``session``.
 
+        :raises APIError: there is no text; the session is over, and the response is not begun.
         :raises CancelledError: the client disconnected.
         """
         assert self._request is not None
+        try:
+            await self._begin()
+        except APIError as error:
+            session.over(error.message, code=error.code)
+            raise
+        except CancelledError:
+            session.over("client closed", code=CLIENT_LEFT)
+            raise
         text = self._text = TextAnswer(self._request, self._pause, self._resume)
         self._request = None
         try:
@@ -454,6 +464,13 @@ class TextResponse:
             text.release()
 
     # Implemented by subclasses.
+
+    async def _begin(self) -> None:
+        """
+        Find the text.
+
+        :raises APIError: there is none.
+        """
 
     def _headers(self) -> Sequence[tuple[bytes, bytes]]:
         """Return more headers of the response."""
