@@ -93,10 +93,9 @@ class IJournal(Interface):
 
     Each byte has an offset (64 bits) that is never used for another byte of the same epoch.
 
-    What has an answer on disk raises :class:`OSError` if files cannot be read at present:
-    :meth:`last_lines`, :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and
-    :meth:`events`.  It is :class:`.Unanswered` if the disk does not answer; the watchers are called when it
-    does.
+    These methods raise :class:`OSError` if files cannot be read at present: :meth:`last_lines`,
+    :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and :meth:`events`.  The error
+    is :class:`.Unanswered` if the disk does not answer; the watchers are called when it does.
     """
 
     start = Attribute("Offset of the oldest retained byte (int).")
