@@ -54,7 +54,7 @@ _CLIENTS = "the server rejected our request due to an error in our request: "
 """Prefix of a refused patch, removed here: this patch is not the client's."""
 
 REQUEST_SECONDS = 34.0
-"""Time limit of all admission for one request, as in kube-apiserver."""
+"""Time limit of mutating admission for one request, and again of its validating admission."""
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Reinvocation:
 
 
 class RequestDeadline:
-    """The time limit for one request."""
+    """The time limit for mutating or validating admission of one request."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock, self._at = clock, clock.seconds() + REQUEST_SECONDS
