@@ -5,7 +5,7 @@ A page of another site can make the user's browser send requests here.  With a n
 and that resolves to 127.0.0.1 it could also read the answers (DNS rebinding).  So only the page of
 this server, in a browser on this computer, may send requests: ``Host`` must be ours, and ``Origin``
 and ``Sec-Fetch-Site``, which pages cannot set, must not be those of another site.  The token proves
-the user; without it a request can only read the page's files.
+the user; without it a request can only read the page's files, and log in with the secret of the URL.
 
 The lists of headers for the API server and for the page name those that pass, so headers of later
 browsers and servers do not.
