@@ -118,6 +118,7 @@ class FilesTests(SynchronousTestCase):
         pki.issue_apiserver(["localhost"])
         pki.issue_poollet("POOL", ["localhost"])
         pki.issue_runtime("NAME", ["localhost"])
+        pki.issue_recorder("NAME")
         pki.issue_user("USER", [])
         section = pages.section(pages.page("reference/configuration"), "The PKI directory")
         files = {os.path.splitext(name)[0] for name in os.listdir(pki.directory)}
