@@ -1,8 +1,8 @@
 """
 Twisted plugins for the drivers of machine classes.
 
-Packages add drivers by plugins of their own.  Every twistd on the host imports this module with the
-plugin cache, so it must not import anything heavy.
+Packages add drivers by plugins of their own.  Every twistd that writes the plugin cache imports
+this module, so it must not import anything heavy.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class IDriverMaker(Interface):
         """
         Read the driver's keys of a class, without access to the host.
 
-        :param reader: (:class:`~twisted_exec.program.config_file.Reader`) the class, without the
-            keys that all drivers have in common.  Keys that remain afterwards are refused.
+        :param reader: (:class:`~twisted_exec.program.config_file.Reader`) the class.  Keys that
+            nobody takes are refused.
         :param resources: the capabilities: ``memory`` in bytes, ``cpu`` in whole units.
         :return: creates the driver from the reactor and the runtime's
             :class:`~twisted_exec.runtimes.processes.ProcessTable`.

@@ -1,7 +1,7 @@
 """
 Hand-over of a machine runtime: another process goes on with its machines and sessions.
 
-The new process creates each session of the old one before it accepts any request
+The new process creates the sessions of the old one before it accepts requests
 (:class:`SessionsHandOver`).  Our own clients resume there with the keys that they have.  For a
 stream of a stock client the old process makes a key itself, and becomes the client of the session
 (:class:`SessionBridge`).
@@ -515,8 +515,8 @@ class SessionBridge:
 
     The bridge becomes a client of the session in the successor, by the protocol with which our own
     clients resume theirs: output from the exact byte, input in order and exactly once.  The client
-    of the stream sees a pause at most.  When the successor is replaced in turn, the bridge resumes
-    at the next one.
+    of the stream sees a pause; the stream ends if the bridge finds no session for 30 s. When the
+    successor is replaced in turn, the bridge resumes at the next one.
 
     :param reopen: opens a connection to the session.
     :param sent: input of the stream that the machine got before, for audit.

@@ -1,9 +1,9 @@
 """
 Changes of volumes and network interfaces of machines.
 
-A change goes into the machine's spec, which takes effect at the next start; a running machine is
-changed immediately if its run supports that.  The driver decides which volumes and interfaces its
-classes support.
+A change of a machine that is off takes effect at its next start.  Volumes of a machine that is on
+change immediately, if its run supports that; other changes are refused.  The driver decides which
+volumes and interfaces its classes support.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Hardware:
         """
         Check the volumes and interfaces of a new machine.
 
-        :raises APIError: the class does not support one of them.
+        :raises APIError: a name is not valid, or the class does not support one of them.
         """
         name = str(getattr(machine.spec, "class"))
         if name not in self._offered:

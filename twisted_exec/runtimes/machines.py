@@ -46,8 +46,8 @@ class MachineRecord:
         """
         Set the observed state.
 
-        :param reason: why the machine does not run although it should, in one word; empty
-            otherwise.
+        :param reason: why the condition ``Ready`` is false, in one word; empty for no such
+            condition.
         """
         self.state = state
         self.conditions = []
@@ -189,7 +189,7 @@ class Machines:
 
         :return: the machine, and true if it is new.
         :raises BadRequest: there is no such class.
-        :raises TooManyRequests: the class has its maximal number of machines.
+        :raises TooManyRequests: the class, or the runtime, has its maximal number of machines.
         """
         existing = self.of_uid(owner_of(template.metadata.labels).uid)
         if existing is not None:

@@ -209,7 +209,8 @@ class ProcessFamily:
         End all processes: by SIGHUP, SIGTERM, and at last SIGKILL.  Concurrent calls share the
         work.
 
-        :return: fires with the processes that are left: none, unless one is stuck in the kernel.
+        :return: fires with the processes that are left: none, unless one is stuck in the kernel or
+            may not be signalled.
         """
         waiter: Deferred[list[Process]] = Deferred()
         self._waiting.append(waiter)

@@ -56,7 +56,7 @@ class Supervisor:
     Keeps one machine on or off.
 
     :param state_changed: called with each new ``pb.MachineState``; reason (one word) and message
-        say why a machine that should be on does not run, and are empty otherwise.
+        explain it, and may be empty.
     :param journal: that of the machine, possibly of an earlier run; in memory by default.
     :param adopted: processes of a machine that an earlier runtime left; ``None`` for others.
     :param unsent: input that an adopted machine has not got.

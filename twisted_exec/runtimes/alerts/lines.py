@@ -1,12 +1,12 @@
 """
 The lines of a journal.
 
-A line ends with a newline or a carriage return: a program that redraws its line with carriage
-returns would otherwise print one endless line.  Lines come without escape sequences and control
-characters, and only their first 4 KiB.  The cost is linear in the output, whatever it is.
+A line ends with a newline, at a gap, or with a carriage return: a program that redraws its line
+with carriage returns would otherwise print one endless line.  Lines come without escape sequences
+and control characters other than tabs, and only their first 4 KiB.  The cost is linear in the
+output, whatever it is.
 
-The runtime reads pieces; the processes that search divide them into lines, so this module imports
-little.
+The processes that search import this module, so it imports little.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ class Searcher:
     """
     Does jobs.
 
-    A job has pieces of output, and groups of patterns, each by a key.  It is the search for each group
-    in each piece, beginning at a step, and its answer says with which step the next job goes on.
+    A job has pieces of output, and the keys of groups of patterns.  Each group in each piece is
+    one step.  The answer says with which step the next job goes on, or which keys are unknown.
     """
 
     def __init__(self) -> None:

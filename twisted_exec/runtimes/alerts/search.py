@@ -1,8 +1,8 @@
 """
 The search for patterns of alerts, in processes of low priority, and the patterns of each owner.
 
-The patterns of one alert for one machine are a group.  A group has a budget of CPU time: its search
-is suspended for good when it has used it up, and others go on.
+The patterns of one alert for a machine are a group; machines with the same patterns share it.  A
+group has a budget of CPU time.  A group that has used it up is no longer searched; others go on.
 
 :class:`Rules` has the patterns of one owner, and the machines to which they apply.
 """
@@ -295,8 +295,8 @@ _Kind = tuple[str, Mapping[int, console_pb2.AlertPattern], Sequence[Group]]
 class Rules:
     """
     :param by_uid: by the UID of the machine's API object.
-    :param problems: patterns that are not searched, by their numbers: the mistake in another
-        pattern must not end the search for the rest.
+    :param problems: why patterns are not searched, by their numbers.  The other patterns are
+        searched.
     :param groups: keys of all groups of patterns.
     """
 

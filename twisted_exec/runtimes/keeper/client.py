@@ -177,8 +177,8 @@ class Keeper:
         """
         Start a command in a new pseudo-terminal.
 
-        :param ended: called once with the status of the ended command, or with ``None`` if the
-            keeper itself has ended; not before this method has returned.
+        :param ended: called with the status of the ended command, or with ``None`` if the keeper
+            itself has ended; not before this method has returned, and at most once.
         :param keep: hold the terminal when this runtime is killed.
         :raises ServiceUnavailable: the command cannot be started.
         """
@@ -247,7 +247,7 @@ class Keeper:
         """
         Return a stored descriptor, which the keeper then forgets; ``None`` if it has none.
 
-        It never fails, and starts no keeper.
+        It never fails.
         """
         try:
             if self._connection is None and not self._connect():
@@ -264,7 +264,8 @@ class Keeper:
 
         The caller closes its own descriptor.  See :meth:`settled`.
 
-        :param input: bytes that the terminal has not accepted; the next :meth:`take` returns them.
+        :param input: bytes that the terminal has not accepted; the next :meth:`take` returns the
+            first 112 KiB.
         """
         self._ended.pop(name, None)
         if len(input) > MAX_BODY_BYTES:

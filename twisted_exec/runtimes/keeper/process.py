@@ -7,7 +7,7 @@ library, and of this project only :mod:`.command`, :mod:`.peer` and :mod:`.proto
 
 A *holding* is a descriptor under a name.  It is the master of a pseudo-terminal with a command that
 the keeper has started, or any terminal that a client has stored.  A holding that is not *kept*
-belongs to the client that started or took it, and is dropped with the client's connection.
+belongs to the client that started, stored or took it, and is dropped with the client's connection.
 The hangup of its terminal then ends the command, as if the client itself had held the only master.
 
 No client can block the keeper: all its sockets are non-blocking.
@@ -54,7 +54,8 @@ class KeeperState:
     The holdings and the clients.
 
     :param listener: non-blocking.
-    :param path: of the listener; the keeper ends if others can no longer reach it there.
+    :param path: of the listener; without a client, the keeper ends if nobody can reach it there
+        any more.
     """
 
     def __init__(self, listener: _socket.socket, path: str) -> None:

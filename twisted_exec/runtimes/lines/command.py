@@ -450,9 +450,9 @@ async def run_program(
     :param path: search path for the program.
     :param marker: environment variable by which a later runtime finds it.
     :param seconds: time after which it is killed.
-    :return: fires when the program has ended, also after a cancellation, which kills it.  The result
-        is its output; fails with :class:`ServiceUnavailable` and its last line if it did not end
-        with exit code 0.
+    :return: fires when the program has ended, also after a cancellation, which kills it.  The
+        result is the first 64 KiB of its output; fails with :class:`ServiceUnavailable` and a
+        reason, such as its last line, if it did not end with exit code 0.
     """
     program = _Program(words[0])
     executable = shutil.which(words[0], path=path) or words[0]

@@ -151,7 +151,8 @@ class DeviceLock:
         """
         Create the lock file, if permitted; otherwise only the kernel's locks apply.
 
-        :raises OSError: ``EBUSY``: a live process owns the lock.
+        :raises OSError: ``EBUSY``: there is a lock file, and its process is not known to have
+            ended.
         """
         for _ in range(2):
             try:

@@ -68,8 +68,9 @@ class Power(Protocol):
     """
     The power switch of a machine, for drivers that have one.
 
-    It is used only when the Machine's power is set.  When the Machine is deleted or the runtime
-    stops, the machine itself keeps running.
+    It is switched on at each start of the Machine, also by a new runtime, and off only by the
+    Machine's power.  When the Machine is deleted or the runtime stops, the machine itself keeps
+    running.
     """
 
     async def on(self) -> None:

@@ -2,12 +2,13 @@
 Conversion between machines of the runtime interface and objects of the target cluster, sans I/O.
 
 Labels and annotations of a machine are stored as JSON, each in one annotation of its object,
-because they belong to the caller and may be longer than labels can be.  All names are those of
-ironcore's own machinebroker (``broker/machinebroker/api/v1alpha1`` and
-``server/machine_create.go``), so the two can replace each other.
+because they belong to the caller and may be longer than labels can be.  Labels and annotations
+have the names of ironcore's own machinebroker (``broker/machinebroker/api/v1alpha1`` and
+``server/machine_create.go``), except :attr:`BrokerPlace.parts_annotation`, so the two can replace
+each other.
 
-The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, so
-repeated and concurrent requests, even to two brokers, create one object.
+The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, if
+the request has one, so repeated and concurrent requests, even to two brokers, create one object.
 
 Volumes and network interfaces are converted, too.  Local disks, and interfaces with a subnet, exist
 only in the ``spec`` of the target's machines.  Connected volumes and interfaces on a network are
@@ -189,7 +190,7 @@ def read(obj: Object, place: BrokerPlace) -> CachedMachine:
     """
     Convert an object of the target.
 
-    :raises ValueError: the object was not created by a broker, or was damaged.
+    :raises ValueError: the object does not have the form of a broker's machine.
     """
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     deleting = bool(metadata.get("deletionTimestamp"))
@@ -509,10 +510,10 @@ class BrokerIdentity:
     The identities for consoles in the target.
 
     Consoles are opened by impersonation: ``jane`` of the source cluster ``site-a`` is
-    ``site-a:jane`` in the target, with the Roles of that name.  Groups are not passed on: the
+    ``site-a:jane`` in the target, with the rights of that user.  Groups are not passed on: the
     runtime interface has only the user's name, and groups of one cluster mean nothing in another.
-    Users whose names begin with ``system:`` are refused; a cluster's components have no business at
-    consoles of another cluster.
+    Users whose names begin with ``system:`` are refused; a cluster's components have no business
+    at consoles of another cluster.
 
     :param source: name of the source cluster.
     :param own: open consoles with the broker's own identity, without impersonation.
@@ -526,7 +527,8 @@ class BrokerIdentity:
         Return the impersonation for a user.
 
         :param user: name in the source cluster; empty if unknown.
-        :raises Forbidden: the user is unknown, a component, or has a name that HTTP cannot carry.
+        :raises Forbidden: the user is unknown, a component, or has a name that is too long or not
+            printable.
         """
         if self.own:
             return ImpersonatedUser()

@@ -4,7 +4,7 @@ The objects of volumes and network interfaces in the target: create, change and 
 They have the form of those of ironcore's broker (``server/machine_volume_attach.go``,
 ``server/machine_networkinterface_attach.go``): a Volume without a class, with the access data of
 the source cluster and a Secret; a NetworkInterface, and its Network with the provider's id.  The
-machine owns all of them except the Network.  Objects that exist already are not changed.
+machine owns all of them except the Network.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
 The broker as a machine runtime.
 
-Each method changes the target cluster or reads the cache of its machines.  Machines are created
-with the broker's identity, consoles opened with the user's (:class:`.objects.BrokerIdentity`).  Creation
-is idempotent: a machine's name in the target is a hash of its owner's UID, so another broker, or
-this broker after a lost answer, finds the existing object.
+Lists of machines come from a cache.  Machines are created with the broker's identity;
+:class:`.objects.BrokerIdentity` says with which identity consoles are opened.  Creation is
+idempotent: a machine's name in the target is a hash of its owner's UID, so another broker, or this
+broker after a lost answer, finds the existing object.
 """
 
 from __future__ import annotations

@@ -213,8 +213,8 @@ class Tokens:
         """
         Claim a token for one request.  Cancelling may leave the token used.
 
-        The request must repeat user and UID of the ``Exec`` call, so a stolen token alone is
-        useless.
+        The request must repeat user and UID of the ``Exec`` call, if that had them, so a stolen
+        token alone is useless.
 
         :raises NotFound: see :meth:`read`; or the token has expired, is used, or is for another
             purpose.

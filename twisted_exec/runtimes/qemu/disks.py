@@ -343,7 +343,7 @@ class HotPlugSlots:
         """
         Create and plug a disk.
 
-        :raises APIError: that failed; the disk is deleted again.
+        :raises APIError: that failed.
         """
         self._must_be_pluggable()
         disk = await self._disks.make(volume)

@@ -2,9 +2,9 @@
 The driver ``qemu``: virtual machines whose serial port is the console.
 
 A class without kernel and images boots U-Boot, which uses a full core while it waits for a key.
-Such machines are therefore emulated (``tcg``) by one thread whose virtual clock sleeps when the
-guest is idle (``-icount``). Other machines run with KVM, or are emulated if KVM is not available or
-fails.
+By default, such machines are therefore emulated (``tcg``) by one thread whose virtual clock sleeps
+when the guest is idle (``-icount``); other machines run with KVM, or are emulated if KVM is not
+available or fails.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class RecordingFacts:
     The facts about one recording.
 
     :param uid: of the ConsoleRecording.
-    :param key: of the journal: the UID of the machine.
+    :param key: of the journal.
     :param machine: its names, for the content.
     :param input: see :class:`.Range`.
     :param start_ns: the time of the beginning.

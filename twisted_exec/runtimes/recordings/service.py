@@ -1,9 +1,10 @@
 """
 Records the consoles of a runtime.
 
-A recording is a range of the journal of a machine.  The newest head of each is signed once a
-minute, if there was output or an event since, and at its end.  It covers only what is on the disk,
-so that no power cut can make it untrue.  The text is rendered from the journal for each reader, see
+A recording is a range of the journal of a machine.  A head of each is signed once a minute, if
+there was output or an event since, when it is read, and at its end.  A head covers only what is on
+the disk, so that no power cut can make it untrue.  The text is rendered from the journal for each
+reader, see
 :mod:`twisted_exec.recording.ranges`.
 
 Recordings begin when a poollet sets them, or with the first session whose terms name them.  They
@@ -442,9 +443,9 @@ class ConsoleRecordings:
         """
         Sign what was printed until now, and return :meth:`content`.
 
-        Readers in quick succession share a head: each is in the text of the recording for ever.  If
-        signing takes longer than :data:`READ_WAIT_SECONDS`, because this or another recording has
-        gigabytes of new output, the text ends with the previous head.
+        Readers in quick succession share a head, because each head stays in the text of the
+        recording.  If signing takes longer than :data:`READ_WAIT_SECONDS`, because this or another
+        recording has gigabytes of new output, the text ends with the previous head.
         """
         recording = self._recordings.get(uid)
         if recording is not None and recording.is_open:

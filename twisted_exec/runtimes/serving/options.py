@@ -117,7 +117,8 @@ class ServingOptions(BrowserOptions, AuditOptions):
         """
         Return the certificates of a TCP target, or ``None``.
 
-        :raises TargetError: a file is missing, or the target is a UNIX socket.
+        :raises TargetError: a file or the names of the poollets are missing, or the target is a
+            UNIX socket.
         """
         files = [self[f"iri-{name}"] for name in ("ca-file", "cert-file", "private-key-file")]
         names = self["iri-client-names"]
