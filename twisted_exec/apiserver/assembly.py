@@ -1,5 +1,5 @@
 """
-Assemble the parts of an API server; nothing here listens or opens a file.
+Assemble the parts of an API server; nothing here listens.
 
 The control plane is passed in: the server's own (:mod:`twisted_exec.apiserver.standalone`), or that
 of its host (:mod:`twisted_exec.apiserver.aggregated`).

@@ -3,12 +3,12 @@ Audit of requests: the policy that selects them, and their records.
 
 The policy has the format of Kubernetes: ``audit.k8s.io/v1``, kind ``Policy``.  The first rule that
 matches a request decides on the level of its record; a request without a matching rule has no
-record.  :data:`DEFAULT_POLICY` records changes, except those of Events and Leases.  Source:
-``k8s.io/apiserver/pkg/audit/policy/checker.go``.
+record.  :data:`DEFAULT_POLICY` records changes, except those of Events and Leases, and reviews.
+Source: ``k8s.io/apiserver/pkg/audit/policy/checker.go``.
 
-Each request has one record, when its response is complete.  Sessions have records of their own
-(:mod:`twisted_exec.program.audit`), whatever the policy says.  A Secret or a token never gets into
-a record: such requests are recorded without bodies.
+A request has at most one record, when its response is complete.  Sessions have records of their
+own (:mod:`twisted_exec.program.audit`), whatever the policy says.  A Secret or a token never gets
+into a record: such requests are recorded without bodies.
 """
 
 from __future__ import annotations
@@ -417,9 +417,8 @@ class _Record:
 
 def attributes_of_request(context: RequestContext) -> Attributes:
     """
-    Return the verb and the object of a request, from its method and path alone.
-
-    As ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it.
+    Return the verb and the object of a request, without its body.  As
+    ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it.
     """
     user = context.user if context.is_identified else _UNKNOWN_USER
     method, segments = context.request.method, list(context.segments)

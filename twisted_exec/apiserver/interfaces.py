@@ -150,8 +150,8 @@ class IReservation(Interface):
 
         Cancelling gives up waiting, and not the write.
 
-        :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the approval does not count any
-            more, because it was withdrawn or a session of another server has used it.
+        :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the approval does not
+            count any more.
         """
 
     def opened() -> None:
@@ -198,7 +198,7 @@ class IConsolePolicies(Interface):
         :param uid: of the machine.
         :return: the present terms of the session.
         :raises Forbidden: a policy refuses the session now.
-        :raises ServiceUnavailable: no decision is possible now.
+        :raises APIError: no decision is possible now.
         """
 
     def is_strict(machine: Object) -> bool:

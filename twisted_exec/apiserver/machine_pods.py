@@ -1,8 +1,8 @@
 """
 Machines shown as Pods, so that kubectl's Pod commands work on them.
 
-Stock kubectl, k9s and every client library open streams of Pods only.  So each Machine is served as
-a Pod with its name (for exceptions see :class:`PodNames`), namespace, UID and labels, on a node
+Stock kubectl, k9s and client libraries open streams of Pods only.  So each Machine is served as a
+Pod with its name (for exceptions see :class:`PodNames`), namespace, UID and labels, on a node
 named after its pool, with one container: the console.  Fields without an equivalent are left out,
 or have the least meaningful value where clients require one (``restartCount``, ``imageID``,
 ``exitCode`` of a ``terminated`` state).

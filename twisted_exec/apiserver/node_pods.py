@@ -62,8 +62,9 @@ class NodePodVerbs(Verbs):
     Verbs on Pods of Nodes.
 
     Deleting a Pod that is bound to a Node only marks it, with a deadline; the object goes when its
-    kubelet deletes it with a grace period of 0.  A Pod without a Node, or that has completed, goes
-    at once.  A Binding, made once (:class:`Bindings`), sets the Node.
+    kubelet, or another client, deletes it with a grace period of 0.  A Pod without a Node, or that
+    has completed, goes at once, unless it has finalizers.  A Binding, made once
+    (:class:`Bindings`), sets the Node.
 
     Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
     ``pkg/registry/core/pod/storage/storage.go`` (``BindingREST``) and
@@ -562,9 +563,9 @@ class NodeProxyLocator:
     """
     Locates the kubelet for ``.../nodes/NAME/proxy/PATH``.
 
-    The endpoints are health, metrics and the list of Pods, as used by ``kubectl get --raw`` and by
-    monitoring.  In Kubernetes this subresource proxies every path of a kubelet, so that the right
-    to ``get`` it includes running commands (k8s#136550).  This server proxies only the paths in
+    It is for ``kubectl get --raw`` and monitoring.  In Kubernetes this subresource proxies every
+    path of a kubelet, so that the right to ``get`` it includes running commands (k8s#136550).
+    This server proxies only the paths in
     :data:`PROXY_PATHS`, and only reads; streams go through the Pod.
     """
 

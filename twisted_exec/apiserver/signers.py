@@ -429,10 +429,10 @@ class PoolletServing:
     The signer is ``twisted-exec.dev/poollet-serving``.  Its certificates name the pool (common
     name) and its addresses (subject alternative names).  The server approves a request of the
     pool's own poollet when its MachinePool reports all of the names.  A pool that has reported none
-    yet, as at its poollet's first start, gets names that no other pool reports: first come, first
-    served, and no poollet can take the address of another.  Names of the API server itself are
-    never approved where one CA signs both: a poollet with such a certificate could impersonate the
-    API server.  Everything else waits for ``kubectl certificate approve``.
+    yet, as at its poollet's first start, gets names that no other pool of its dialect reports:
+    first come, first served.  Names of the API server itself are never approved where one CA signs
+    both: a poollet with such a certificate could impersonate the API server.  Everything else
+    waits for ``kubectl certificate approve``.
 
     :param storage: holds the pools.
     :param own_names: the API server's own names in certificates of the same CA.

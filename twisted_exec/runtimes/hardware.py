@@ -1,9 +1,9 @@
 """
 Changes of volumes and network interfaces of machines.
 
-A change of a machine that is off takes effect at its next start.  Volumes of a machine that is on
-change immediately, if its run supports that; other changes are refused.  The driver decides which
-volumes and interfaces its classes support.
+A change of a machine that is off takes effect at its next start.  Some runs can change the volumes
+of a machine that is on, immediately; other changes are refused.  The driver decides which volumes
+and interfaces its classes support.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class HostAdmission(MultiService):
 
     Start it before serving requests; it follows the host until it is stopped.
 
-    :param client: client of the host; its user needs list and watch on all of
+    :param client: client of the host; its user needs get, list and watch on all of
         :data:`~twisted_exec.apiserver.aggregated.admission_objects.FOLLOWED`.
     :param reactor: a real reactor, for connections to webhooks.
     :param clock: clock of the time limits, if not the reactor.

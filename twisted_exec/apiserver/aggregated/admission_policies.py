@@ -2,10 +2,10 @@
 The host's admission policies: CEL expressions, put to use by bindings.
 
 A ValidatingAdmissionPolicy is evaluated for each of its bindings that matches the request.  A
-failed evaluation refuses the request unless ``failurePolicy`` is ``Ignore``.  Two features always
-fail here: parameters (``paramKind``), and MutatingAdmissionPolicies, whose expressions construct
-objects of the host's types.  So no matching policy is skipped unless it allows that itself.
-Source: ``k8s.io/apiserver/pkg/admission/plugin/policy``.
+failed evaluation counts as a failed validation unless ``failurePolicy`` is ``Ignore``.  Two
+features always fail here: parameters (``paramKind``), and MutatingAdmissionPolicies, whose
+expressions construct objects of the host's types.  So no matching policy is skipped unless it
+allows that itself. Source: ``k8s.io/apiserver/pkg/admission/plugin/policy``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ these name the user.  Source:
 ``k8s.io/apiserver/pkg/server/options/authentication_dynamic_request_header.go`` and
 ``pkg/controlplane/controller/clusterauthenticationtrust`` of Kubernetes.
 
-Until this server has read the ConfigMap, its requests fail with 503.  From then on
+Until this server has read the ConfigMap, it cannot identify users, and answers 503.  From then on
 :class:`HostTrust` follows it: CAs and names rotate without a restart.  An unusable ConfigMap
 changes nothing; the last usable one stays in force, with a log line and a metric.
 

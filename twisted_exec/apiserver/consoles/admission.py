@@ -1,12 +1,12 @@
 """
 Admission of ConsoleRequests and ConsoleRecordings, and of labels that select ConsolePolicies.
 
-The server itself records the user of a ConsoleRequest, its approver, and the machine and pool of a
-ConsoleRecording.  An object of a user that names a machine needs the right to
-see that machine.
+The server itself records the user of a ConsoleRequest, its approver, and the machine, pool and
+user of a ConsoleRecording.  An object of a user that names a machine needs the right to see that
+machine.
 
-Users who edit machines cannot take them out of ConsolePolicies, and cannot change or delete the
-recordings that a policy required.
+Users who cannot update a ConsolePolicy cannot take machines out of it, and cannot change or delete
+the recordings that it required.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class RequestRights(StoreFollower):
     requests, because users who edit a namespace can create tokens for several of them.  An approver may
     ``drive`` the console of the machine.
 
-    The name of a deleted request cannot be used for a day, as long as the server has not been restarted:
-    an approver might read one request and approve another.
+    The name of a deleted request cannot be used for a day (the server remembers 50 000 names,
+    until it restarts): an approver might read one request and approve another.
 
     :param authorizer: decides whether an approver may ``drive``.
     :param now: seconds since the epoch.
@@ -279,9 +279,9 @@ class RecordingRules:
     required is changed and deleted only by users with the right to update that policy: the editors
     and administrators of a namespace are under its policies.
 
-    The newest signed head is in the status, on another host than the recording.  It is proof
-    against a person with control of the runtime's host only if it is never replaced by an earlier
-    one.
+    The newest signed head is in the status, which may be on another host than the recording.  It
+    is proof against a person with control of the runtime's host only if it is never replaced by an
+    earlier one.
 
     :param authorizer: decides whether a user may see a machine, and update a policy.
     :param now: seconds since the epoch.

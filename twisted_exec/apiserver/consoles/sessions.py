@@ -272,8 +272,8 @@ class ForeignObjects:
     It deletes other servers' objects that are not renewed in the time that they state.
     The only server of a store deletes what an earlier process left when it starts, except
     for the objects of predecessors that may still have sessions
-    (:mod:`twisted_exec.storage.handover`).  They are servers of the same store: they renew their
-    objects, learn of deletions, and expire as others do.
+    (:mod:`twisted_exec.storage.handover`).  Predecessors are servers of the same store: they renew
+    their objects, which otherwise expire, and learn of deletions.
 
     :param failed: called when an object cannot be deleted.
     """

@@ -2,15 +2,16 @@
 Create the system objects, which a server needs, and keep aggregated ClusterRoles complete.
 
 The system objects are namespaces, roles and bindings.  As in kube-apiserver, missing rules and
-subjects are added to an existing object and additions of users stay; the annotation
-``rbac.authorization.kubernetes.io/autoupdate: "false"`` disables that.
+subjects are added to an existing object with the annotation
+``rbac.authorization.kubernetes.io/autoupdate: "true"``, which the server sets on creation;
+additions of users stay.
 
 Servers that share a store may do this at the same moment: the later one finds the objects of the
 first.
 
 The server creates the system objects before it serves, and again when the store has lost them:
 another program can empty etcd, delete keys there or restore an earlier state.  Without the
-namespace of the Lease no server leads, and clients cannot create it before a role allows them to.
+namespace of the Lease no server leads.
 """
 
 from __future__ import annotations

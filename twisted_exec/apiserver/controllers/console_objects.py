@@ -1,8 +1,8 @@
 """
 Controllers of console objects: ConsoleRequests, ConsoleRecordings and DeletedConsoles.
 
-Requests and recordings end and expire here.  A DeletedConsole is created for each deleted machine,
-and deleted after some days.
+Requests and recordings are deleted here some time after their end, and recordings end here.  A
+DeletedConsole is created for a deleted machine, and deleted after some days.
 """
 
 from __future__ import annotations

@@ -205,7 +205,8 @@ class IssuerDocuments:
     """
     Serves the issuer's configuration and keys.
 
-    Clients need the role ``system:service-account-issuer-discovery``.  Without an https URL as
+    Clients need the right to get these paths, as the role
+    ``system:service-account-issuer-discovery`` has it.  Without ``jwks_uri`` or an https URL as
     issuer nothing is served: clients could not discover it.
 
     :param jwks_uri: external URL of the keys; by default a path on the issuer's host.

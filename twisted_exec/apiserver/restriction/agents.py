@@ -117,9 +117,10 @@ class NodeRestriction:
     """
     Limits each node server to its own Node.
 
-    A node server may read and write its own Node, its Lease in ``kube-node-lease``, Events about its
-    Node, and its own certificate signing requests.  Of an existing Node it may not change taints,
-    ownerReferences and most labels of ``kubernetes.io``: others decide on these.
+    A node server may read and write its own Node (but not delete it), its Lease in
+    ``kube-node-lease``, Events about its Node, and its own certificate signing requests.  Of an
+    existing Node it may not change taints, ownerReferences and most labels of ``kubernetes.io``:
+    others decide on these.
 
     A user is a node server if its name is ``system:node:NAME`` and it is in the group
     ``system:nodes``.  A member of that group with another name may read and write nothing.
@@ -312,13 +313,15 @@ class PoolRestriction:
     Limits each poollet of one dialect to its own pool.
 
     A poollet may read its own pool and the Machines that are bound to it.  It may write the pool, the
-    pool's Lease, Events about what it may see, and of a Machine only status, finalizers and annotations.
-    Of Secrets, Volumes, NetworkInterfaces, Networks and Prefixes it sees what these Machines need
-    (:mod:`twisted_exec.apiserver.restriction.pool_graph`).  It may claim Volumes and NetworkInterfaces for
-    them and release them, and report the status of NetworkInterfaces.  It reads single DeletedConsoles of
-    Machines that were bound to it.  It sees and creates its own CertificateSigningRequests.  It sees the
-    ConsoleAlerts of its Machines' namespaces, and writes its own entry of their status.  It sees
-    the ConsoleRecordings of its pool, and writes their status.  It opens no consoles.
+    pool's Lease, Events about these Machines, their alerts and recordings and the pool, and of a
+    Machine only status, finalizers and annotations.  Of objects such as Secrets, Volumes and
+    Networks it sees what these Machines need
+    (:mod:`twisted_exec.apiserver.restriction.pool_graph`).  It may claim Volumes and
+    NetworkInterfaces for them and release them, and report the status of NetworkInterfaces.  It
+    reads single DeletedConsoles of Machines that were bound to it.  It sees and creates its own
+    CertificateSigningRequests.  It sees the ConsoleAlerts of its Machines' namespaces, and writes
+    its own entry of their status.  It sees the ConsoleRecordings of its pool, and writes their
+    status.  It opens no consoles.
 
     Kubernetes' Node authorizer allows kubelets to get such objects by name and refuses lists of all
     of them.  The poollets of ironcore list, so here a list contains the objects that they may see.

@@ -4,8 +4,8 @@ Fair turns for expensive requests.
 Everything in the program shares one reactor thread, so an object of ten thousand labels would stall
 every console while it is decoded, validated and compared.  Work on such objects is pure: objects
 in, an object out.  Cheap work runs at once; expensive work runs in one other thread, one call at a
-time, and users take turns, so that a user waits for their own cost and for one call of each other
-user. Source of the idea: API Priority and Fairness of kube-apiserver.
+time, and users take turns: a call waits for at most one call of each other user.  Source of the
+idea: API Priority and Fairness of kube-apiserver.
 
 The thread shares the interpreter with the reactor, which gets it back within
 :data:`SWITCH_SECONDS`.  Only a call into C keeps it longer; the limits of

@@ -1,8 +1,9 @@
 """
 Serve one stored resource under another API, with translated fields.
 
-Kubernetes serves the same Events in two API groups.  One API stores them; this storage shows it
-as the other for reads and writes, and passes all other resources through.
+Kubernetes serves the same Events in two API groups.  Here the objects of one group are stored.
+This storage serves them as those of the other group, for reads and writes, and passes all other
+resources through.
 """
 
 from __future__ import annotations

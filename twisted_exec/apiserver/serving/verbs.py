@@ -1,9 +1,9 @@
 """
 The verbs, on objects: the layer between requests and the store.
 
-No HTTP here.  Every write reads the object, makes the new one, runs admission and stores it with
-optimistic concurrency.  On a conflict with another writer it starts again, unless the client named
-a version.
+No HTTP here.  A change reads the object, makes the new one, runs admission and stores it with
+optimistic concurrency.  On a conflict with another writer it starts again a few times, unless the
+client named a version.
 
 Admission of a write (:class:`AdmissionChain`) checks the namespace, runs mutating admission before
 validation, and validating admission last.  ``fieldValidation`` is about unknown and duplicate
@@ -739,10 +739,9 @@ def with_collector_finalizer(obj: Object, options: Mapping[str, Any]) -> Object:
     """
     Return the object to delete, with the finalizer that the garbage collector waits for.
 
-    A standalone server has no garbage collector and no owner references.  Behind a host cluster,
-    the host's collector follows our objects as it follows all others; a finalizer tells it that
-    dependents must be handled before the object goes.  Source:
-    ``deletionFinalizersForGarbageCollection`` of
+    A standalone server has no garbage collector.  Behind a host cluster, the host's collector
+    follows our objects as it follows all others; a finalizer tells it that dependents must be
+    handled before the object goes.  Source: ``deletionFinalizersForGarbageCollection`` of
     ``k8s.io/apiserver/pkg/registry/generic/registry/store.go``.
 
     :param options: the ``DeleteOptions``.

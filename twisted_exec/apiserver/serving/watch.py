@@ -236,8 +236,8 @@ class WatchChanges:
     Sends the changes of one watch: past ones at the client's pace, later ones as they happen.
 
     Past changes are in the store's memory and cost a watch little.  Changes that happen meanwhile
-    count against the client's limit, as do later ones that wait for the watch's turn.  These
-    events are sent together, in one write, and so are the bookmarks between them.
+    count against the client's limit, as do later ones that wait for the watch's turn.  Those that
+    wait, and the bookmarks between them, are sent together, many in one write.
 
     :ivar waiting: changes and versions of bookmarks that wait for the watch's turn, with the bytes
         that they count; ``None`` while there are none, to save memory.

@@ -1,10 +1,9 @@
 """
 Records the consoles of a runtime.
 
-A recording is a range of the journal of a machine.  A head of each is signed once a minute, if
-there was output or an event since, when it is read, and at its end.  A head covers only what is on
-the disk, so that no power cut can make it untrue.  The text is rendered from the journal for each
-reader, see
+A recording is a range of the journal of a machine.  A head of each with new output or events is
+signed once a minute, for readers, and at its end.  A head covers only what is on the disk, so that
+no power cut can make it untrue.  The text is rendered from the journal for each reader, see
 :mod:`twisted_exec.recording.ranges`.
 
 Recordings begin when a poollet sets them, or with the first session whose terms name them.  They
