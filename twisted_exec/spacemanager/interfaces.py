@@ -117,9 +117,8 @@ class ISpaceProvider(Interface):
         """
         Create a physical space.
 
-        This is idempotent: an existing one with our owner is left alone, or recreated or repaired
-        if it is
-        :data:`BROKEN`.
+        This is idempotent: an existing one with our owner is left alone, or, if it is
+        :data:`BROKEN`, recreated or repaired where that is possible.
 
         :return: fires when the provider continues by itself, possibly long before the physical
             space is :data:`USABLE`.  Fails with ``AlreadyExists`` if the name is in use by another

@@ -5,7 +5,8 @@ Every replica serves health endpoints and metrics.  The leader manages providers
 leader starts without any memory of the old one.
 
 The metrics are Spaces by phase, reachable providers, provider calls, and expiry of credentials.
-Only the leader has these values; other replicas export none.
+Only the leader has these values; other replicas export none, except calls that they have made as
+leaders.
 """
 
 from __future__ import annotations

@@ -68,8 +68,9 @@ class EnduringStream:
     :param has_head: the protocol first writes the head of a response, which is no part of the stream.
     :param on_end: called when the stream is over.
     :ivar received: bytes that the protocol got.
-    :ivar ping: sends a ping over the stream, and returns whether it did.  Set by the protocol's user,
-        which sends no pings itself, but calls :meth:`keep_alive`; and :meth:`answered`.
+    :ivar ping: sends a ping over the stream, and returns whether it did.  Set by the protocol's
+        user, which calls :meth:`keep_alive` instead of sending pings, and :meth:`answered` at each
+        answer.
     :ivar on_wait: called when the stream has lost its connection and waits for the next one.
     """
 

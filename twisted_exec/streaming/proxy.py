@@ -5,8 +5,8 @@ Each program has its own locator, which finds the next hop and authorizes the us
 the rest: it checks the upgrade, forwards and removes headers, passes on the backend's refusal, and
 keeps the session's record.
 
-Checks come in the order of kube-apiserver.  Every refusal names the machine, because its reader may
-have asked for many.
+Checks come in the order of kube-apiserver.  Refusals of a machine name it, because their reader
+may have asked for many.
 
 :class:`Paths` finds connections to the next hop on which packets are lost without an error.
 """

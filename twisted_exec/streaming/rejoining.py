@@ -6,9 +6,9 @@ behind it dies.  Meanwhile it does not read the client, which sees a pause.  It 
 the user, and the machine's end keeps its own (:mod:`.enduring`), so each side can send what the
 other side lacks.
 
-The connection is lost for good if the machine's end has reported how the session ended, or if the
-stream cannot be rejoined in time.  Then the user gets a status with the reason, unless the last
-message is incomplete.
+A connection that is lost after the machine's end has reported how the session ended is not
+replaced.  If the stream cannot be rejoined in time, the user gets a status with the reason, unless
+the last message is incomplete.
 """
 
 from __future__ import annotations

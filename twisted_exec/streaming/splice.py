@@ -1,9 +1,10 @@
 """
 Splice two connections: the work of a middle hop after the 101.
 
-Bytes read from one transport are written to the other and never buffered here: each transport
-pauses the *other's* reading while its own buffer is full, so a direction holds at most one read and
-one write buffer (64 KiB each).
+Bytes read from one transport are written to the other.  Each transport pauses the *other's*
+reading while its own buffer is full, so a direction holds at most one read and one write buffer
+(64 KiB each).  Only what arrives before both are connected, or while one is paused, is buffered
+here.
 
 TCP and UNIX sockets pass a half-close on.  With TLS, which has none, the end of a stream is signalled
 inside it.  When one end is gone, the other receives what was sent to it, within a time limit.

@@ -237,7 +237,7 @@ class WatchChanges:
 
     Past changes are in the store's memory and cost a watch little.  Changes that happen meanwhile
     count against the client's limit, as do later ones that wait for the watch's turn.  Those that
-    wait, and the bookmarks between them, are sent together, many in one write.
+    wait are sent together with the bookmarks between them, in few writes.
 
     :ivar waiting: changes and versions of bookmarks that wait for the watch's turn, with the bytes
         that they count; ``None`` while there are none, to save memory.

@@ -5,8 +5,8 @@ Other programs create and delete these clusters, so such requests are refused.  
 managers have published are ignored.  A physical space has the name of its profile, and the
 namespace of the profile as its parent, except in the default namespace.
 
-A list costs one request, and one for each namespace with profiles; if there are many namespaces,
-one for all Secrets.
+A list costs one request, and one for each namespace with profiles or their Secrets; if there are
+many namespaces, one for all Secrets.
 
 A ClusterProfile contains no secrets.  It names *access providers*, each with a cluster entry as in
 a kubeconfig, and readers are expected to have a plugin for each.  We run no plugins, and implement
@@ -20,7 +20,8 @@ It affects no other profile.
 
 Writers of a profile's status choose a Secret for us to read, and its credentials go to the server
 that the profile names.  So the Secret must be in the namespace of the profile or in one that the
-provider's Secret allows, and ServiceAccount tokens and the credentials of Spaces are never used.
+provider's Secret allows, and an access provider never uses ServiceAccount tokens or the
+credentials of Spaces.
 
 Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``plugins``);
 ``kubernetes-sigs/multicluster-runtime`` v0.24.1

@@ -11,8 +11,8 @@ account gives access to one physical space, expires by itself, and is revoked by
 account.
 
 The account is created or repaired with every token request, so everything can be retried after a
-failure.  Tokens are only kept in memory.  After a restart new ones are requested, and old ones stay
-valid until they expire, so no user is cut off.
+failure.  Tokens are kept in memory (:class:`CachedTokens`).  After a restart new ones are
+requested, and old ones stay valid until they expire, so no user is cut off.
 """
 
 from __future__ import annotations

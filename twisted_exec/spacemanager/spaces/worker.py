@@ -1,7 +1,7 @@
 """
 The worker for one Space: carries out the steps of its plan, in the hub and at the provider.
 
-It observes, plans and acts by turns, until only the status is left to write.  Every write to the
+It observes, plans and acts by turns, until only the status is left to write.  Every update in the
 hub names the version that it was decided on; after a conflict, the worker observes again.  Before
 it creates a physical space it rereads the Space, because its copy may be outdated.
 """

@@ -2,8 +2,8 @@
 Short requests about open streams, such as those that end sessions, over few connections.
 
 A thousand sessions that end at once would cost each hop a thousand TLS handshakes, which take
-longer than the sessions may.  Here the requests to one hop share at most :data:`AT_ONCE`
-connections.
+longer than the sessions may.  Here the requests to one hop with the same credentials share at most
+:data:`AT_ONCE` connections.
 
 Requests that wait travel together: the body of the first one lists up to :data:`TOGETHER` others
 with its method, as ``{"requests": [{"target": ..., "headers": {...}}]}``.  The answer to it says in
@@ -180,7 +180,8 @@ class ControlRequests:
         :param awaits_silence: wait as long for a silent hop; otherwise fail with :class:`Silent`.
         :return: fires when the hop has answered with 2xx.  Fails with :class:`UpgradeRefused` for
             any other answer, and with an :class:`~twisted_exec.api.status.APIError` without one.
-            Cancelling gives up the answer only.
+            Cancelling gives up the answer; a request that waits for a connection may then not be
+            sent.
         """
         self._recent.append(self.clock.seconds())
         # Requests with other credentials must not meet: the hop compares them with the sessions'.

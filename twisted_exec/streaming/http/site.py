@@ -105,6 +105,7 @@ class HTTPChannel(http.HTTPChannel):
       TLS handshake is still under way then, the deadline begins once more; the handshake has a limit
       of its own.  Before the first byte, clients that may keep spare connections have longer.
     * ``body_seconds`` from there to the end of the body.
+    * ``linger_seconds`` for the client to read the last response.
     """
 
     site: Site
@@ -544,7 +545,8 @@ class Site(server.Site):
     :param idle_seconds: between two requests of one connection.
     :param spare_seconds: returns how much longer than ``header_seconds`` the client of a transport may
         keep a connection without a byte; 0 for clients that are not known.  ``None``: the clients
-        keep no spare connections.  Others are told with :data:`~twisted_exec.wire.upgrade.MISDIRECTED` that one is closed.
+        keep no spare connections; otherwise an unused connection is closed with the answer
+        :data:`~twisted_exec.wire.upgrade.MISDIRECTED`.
     :param linger_seconds: for a client to read the last response.
     :param max_body_bytes: larger bodies are refused with 413.
     :param max_connections: open connections, without upgraded ones.  A further connection evicts

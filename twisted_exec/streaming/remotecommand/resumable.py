@@ -81,9 +81,9 @@ class Acknowledgements:
     """
     Tells a client how much of its input is settled.
 
-    It sends a mark for each 4 KiB of input, and otherwise at most one mark a second.  The first mark
-    waits for a moment, so that it covers a burst of input.  There is a timer only while a mark is
-    due, and no mark is sent while output is blocked.
+    It sends a mark for each 4 KiB of input, and otherwise at most one mark a second.  After a
+    pause a mark waits for a moment, so that it covers a burst of input.  There is a timer only
+    while a mark is due, and no mark is sent while output is blocked.
 
     :param send: sends a mark.
     :param settled: pieces that the client knows to be settled.
@@ -289,8 +289,8 @@ class PageServer(ResumableServer):
     (:mod:`twisted_exec.wire.resume`).
 
     A browser answers the pings of a WebSocket before the page has seen what came before them, and
-    hides them from the page.  So a question to the client is a mark here, and only reports are
-    signs of the page.
+    hides them from the page.  So a question to the client is a mark here, which the page answers
+    with a report.
     """
 
     def __init__(self, resumption: Resumption, *arguments: Any, **more: Any) -> None:

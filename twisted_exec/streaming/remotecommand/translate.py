@@ -86,8 +86,8 @@ async def translate(
         for, or a terminal's if it does not say.
     :param confirm: decides for the last time before the client is answered.
     :return: whether it succeeded; if not, nothing was answered.
-    :raises APIError: the next hop refuses the request itself or cannot be reached, or the stream
-        cannot be recorded.
+    :raises UpgradeRefused: the next hop refuses the request itself.
+    :raises APIError: it cannot be reached, or the stream cannot be recorded.
     :raises ConnectionDone: the client has left.
     """
     try:

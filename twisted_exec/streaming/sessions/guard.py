@@ -12,7 +12,8 @@ token expires, a role binding is deleted, or the machine goes away.  The guard e
   session.
 * While there are sessions, the guard looks at the files of users (tokens, CAs) and takes a replaced
   one as a hint (:data:`LOOK_SECONDS`).
-* Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone.
+* Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone,
+  or of a machine that is off.
 
 A review that cannot get an answer ends nothing.  Each hop decides for itself, so no hop trusts another's
 guard.
@@ -171,7 +172,7 @@ class SessionGuard(Service):
     :param at_once: reviews that run concurrently.
     :param now: the time of day, in seconds since 1970.
     :param files: returns the files that decide about users.
-    :param on_review: is called when there is a session to review.
+    :param on_review: is called with no argument when a session opens that is to be reviewed.
     :param hint_seconds: from a hint to its review, if there was no review just before.
     """
 

@@ -1,9 +1,10 @@
 """
 Sessions between hops: ids, terms, resumption and endings, in headers and queries.
 
-A session that a hop ends has a reason.  Only the hop that decodes the stream can write the reason
-into it, so a hop in the middle passes the :class:`~twisted_exec.streaming.interfaces.Ending` to the
-next one *beside* the stream: as the query of a ``DELETE`` of the path that opened the stream.
+A session that a hop ends has a reason.  As a rule the hop that decodes the stream writes the
+reason into it, so a hop in the middle passes the
+:class:`~twisted_exec.streaming.interfaces.Ending` to the next one *beside* the stream: as the
+query of a ``DELETE`` of the path that opened the stream.
 
 Terms are in headers of the request and of its answer, and in the query of a ``PATCH`` that changes
 them: see :mod:`twisted_exec.wire.session_terms`.
