@@ -20,7 +20,8 @@ atomic.
 Values are plain JSON data that fit their schemas.  :data:`ABSENT` is a missing value, as opposed
 to ``null``, which is present and empty.
 
-No function changes its arguments, and results share unchanged parts with them.
+Except for :func:`insert`, no function changes its arguments, and results share unchanged parts
+with them.
 
 Sources: ``sigs.k8s.io/structured-merge-diff/v4/fieldpath`` for sets, and
 ``sigs.k8s.io/structured-merge-diff/v4/typed`` for the rules of the merge.

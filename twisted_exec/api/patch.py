@@ -1,8 +1,8 @@
 """
 Patches: merge patch (RFC 7386), JSON patch (RFC 6902), and parts of strategic merge patch.
 
-No function changes its arguments.  A strategic merge patch is treated as a merge patch with two
-exceptions: lists whose items have a key are merged item by item, and so is
+No function changes an object or a patch.  A strategic merge patch is treated as a merge patch with
+two exceptions: lists whose items have a key are merged item by item, and so is
 ``metadata.finalizers``, which kubectl patches element by element.  Other lists are replaced.
 :mod:`twisted_exec.api.managedfields` computes the result of a server-side apply; only its
 body is decoded here.
@@ -57,8 +57,9 @@ def reader(
         applied.
     :param schema: schema of the objects, for lists with keys; ``None`` means that there are none.
     :return: a function from an object, which it leaves unchanged, to the new object.  It raises
-        :class:`BadRequest` for an invalid patch or a result that is not an object, and
-        :class:`APIError` with code 422 for a patch that does not apply.
+        :class:`BadRequest` for an invalid patch or a result without metadata, and
+        :class:`APIError` with code 422 for a patch that does not apply or whose result is not an
+        object.
     """
 
     def patched(old: _Object) -> _Object:

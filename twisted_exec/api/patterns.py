@@ -78,7 +78,7 @@ class Search:
     def __init__(self, pattern: Pattern) -> None:
         """
         :param pattern: in a regular expression, ``^`` and ``$`` match at each line.
-        :raises PatternError: it is not valid, or needs the extra.
+        :raises PatternError: it is not valid, or needs google-re2, which is missing.
         """
         literal = _literal_of(pattern)
         self._literal = literal or b""
@@ -124,7 +124,7 @@ class PatternSet:
     """
     Several patterns, searched at once.
 
-    Without the extra, regular expressions never match.
+    Without google-re2, regular expressions never match.
 
     :param patterns: valid ones; literal text has no line ends.
     :raises PatternError: the regular expressions need too much memory together.
@@ -190,7 +190,7 @@ def problem(regex: str) -> str:
     """
     Return what is wrong with a regular expression, with the position; empty if nothing is.
 
-    Without the extra only the length is checked.
+    Without google-re2 only the length is checked.
     """
     return next(problems([regex]))
 

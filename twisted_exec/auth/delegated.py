@@ -177,7 +177,7 @@ class DelegatedAuthenticator:
     :param client: its credentials may create tokenreviews.
     :param audiences: if given, tokens must be for one of them.
     :param cache_seconds: at most 10.
-    :param retry_seconds: total time limit for one review.
+    :param retry_seconds: for one review, longer while the API server answers others.
     """
 
     credential_headers = NO_HEADERS
@@ -269,7 +269,7 @@ class DelegatedAuthorizer:
     :param client: its credentials may create subjectaccessreviews.
     :param allow_seconds: lifetime of a cached permission; at most 10.
     :param deny_seconds: lifetime of a cached denial; at most 10.
-    :param retry_seconds: total time limit for one review.
+    :param retry_seconds: for one review, longer while the API server answers others.
     """
 
     def __init__(
@@ -349,7 +349,7 @@ Subjects = frozenset[tuple[str, str]]
 
 class PermissionWatch:
     """
-    Watches roles and bindings while there is a reason to.
+    Watches roles and bindings from the first session on.
 
     :param users: returns the users of the open sessions.
     :ivar forget: is called before each hint: cached decisions do not count any more.

@@ -5,8 +5,9 @@ The API server, poollets and node servers have the same gate and differ in its :
 A session keeps the gate's :class:`Evidence`: the credentials and the permissions.  A review of the
 session authenticates the same credentials and checks the same permissions again.
 
-The dispatcher matches, authenticates and answers.  An unknown client gets 401 for every path, so that
-it does not even learn which paths exist.  Requests for sessions are on record from the match on.
+The dispatcher matches, authenticates and answers.  An unknown client gets 401 for every path that
+is not open to all, whether it exists or not.  Requests for sessions are on record from the match
+on.
 
 A request with ``Impersonate-User`` (``kubectl --as``) is handled as that user, with groups, UID and
 extra, if the sender may ``impersonate`` each of them.  So an administrator sees what another user

@@ -13,8 +13,7 @@ Sources: ``pkg/serviceaccount/{claims,jwt}.go`` and
 
 Future poollets authenticate by bootstrap tokens.  The id in such a token is public: it names the
 Secret with the other part, which is compared in constant time.  An invalid token counts as unknown, as
-in Kubernetes (``plugin/pkg/auth/authenticator/token/bootstrap``); the reason is logged only where an
-administrator needs it, and without any part of the token.
+in Kubernetes (``plugin/pkg/auth/authenticator/token/bootstrap``); nothing is logged about it.
 """
 
 from __future__ import annotations

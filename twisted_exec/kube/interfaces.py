@@ -24,9 +24,9 @@ class IKubeClient(Interface):
     A client of one API server.
 
     Every Deferred fails with :class:`~twisted_exec.api.status.APIError` for an error
-    answer (with the classes ``NotFound``, ``Conflict`` and ``AlreadyExists`` for
-    those), with ``BadGateway`` if the server cannot be reached and ``GatewayTimeout``
-    if it is too slow.
+    answer (with the classes ``NotFound``, ``Conflict``, ``AlreadyExists`` and ``Expired`` for
+    those), with ``BadGateway`` if the server cannot be reached and ``GatewayTimeout`` if it is too
+    slow.
     """
 
     def look() -> int:

@@ -117,8 +117,8 @@ class ISpaceProvider(Interface):
         """
         Create a physical space.
 
-        This is idempotent: an existing one with our owner is left alone, or, if it is
-        :data:`BROKEN`, recreated or repaired where that is possible.
+        This is idempotent: an existing physical space with our owner is left alone, unless it is
+        :data:`BROKEN`.  Then it is recreated or repaired where the provider can.
 
         :return: fires when the provider continues by itself, possibly long before the physical
             space is :data:`USABLE`.  Fails with ``AlreadyExists`` if the name is in use by another

@@ -236,8 +236,8 @@ class WatchChanges:
     Sends the changes of one watch: past ones at the client's pace, later ones as they happen.
 
     Past changes are in the store's memory and cost a watch little.  Changes that happen meanwhile
-    count against the client's limit, as do later ones that wait for the watch's turn.  Those that
-    wait are sent together with the bookmarks between them, in few writes.
+    count against the client's limit, as do later ones that wait for the watch's turn.  Waiting
+    changes are sent together with the bookmarks between them, in few writes.
 
     :ivar waiting: changes and versions of bookmarks that wait for the watch's turn, with the bytes
         that they count; ``None`` while there are none, to save memory.
