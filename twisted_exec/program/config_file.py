@@ -80,7 +80,8 @@ class Reader:
         Return the value of ``key``, or ``default`` if it is missing.
 
         :param kind: ``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``, or several.
-        :raises ConfigError: it is missing without a default, or has another type.
+        :raises ConfigError: it is ``null``, missing without a default, of another type, or a
+            string with a NUL.
         """
         self._known.append(key)
         value = self._left.pop(key, default)

@@ -67,7 +67,7 @@ class Files(Protocol):
         """Run a function after all earlier ones, however long the disk takes."""
 
     def stop(self) -> None:
-        """Run no further functions; does not wait."""
+        """End after all functions so far; does not wait."""
 
 
 class AtOnce:

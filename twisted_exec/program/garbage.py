@@ -6,7 +6,8 @@ program has: with thousands of sessions several hundred milliseconds, during whi
 pass.  Almost nothing of ours needs it, because sessions and connections are freed by their
 reference counts.  So:
 
-* Nothing is collected while a service starts (:class:`~twisted_exec.program.service.AsyncService`).
+* Nothing is collected in the first turn of a start
+  (:class:`~twisted_exec.program.service.AsyncService`).
 * Objects that exist when the program starts are frozen: no collection visits them again.
 * Young objects are collected often, each time at most some thousand.
 * Old objects are collected while they are few.  Once they are many, they are frozen too.

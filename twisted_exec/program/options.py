@@ -5,8 +5,9 @@ Errors take one line and exit code 1.  By default twistd prints the whole help b
 
 A configuration file is TOML with the names of options as keys; the command line takes precedence.
 
-An :class:`ProgramOption` is declared once: in the metadata of the field that it sets, or among the ``more`` of a class
-of options.  Command line, file, help and manual page follow from that, and :func:`settings_of` fills the fields.
+A :class:`ProgramOption` is declared once: in the metadata of the field that it sets, or among the
+``more`` of a class of options.  Command line, file, help and manual page follow from that, and
+:func:`settings_of` fills the fields.
 
 Several programs share some options.  One sets the level of the log, for which twistd has no option.
 ``--console-verbs`` is for programs that authorize consoles.  Options of the audit log are named as

@@ -60,11 +60,10 @@ def make_service(
     """
     Return the service for a program's ``makeService``, without opening anything.
 
-    The process's limit of file descriptors is raised first, and its umask denies other users to
-    write to anything that it creates.  Once the reactor and the service run, garbage is collected
-    by
-    :class:`~twisted_exec.program.garbage.GarbagePolicy`.  SIGUSR2 replaces the process by a
-    successor.
+    The process's limit of file descriptors is raised first, and its umask lets no users outside
+    the group write to anything that it creates.  Unless an application runs the reactor already,
+    garbage is then collected by :class:`~twisted_exec.program.garbage.GarbagePolicy`, and SIGUSR2
+    replaces the process by a successor.
 
     :param make: creates the service, given the reactor.
     :param refused: exceptions that ``make`` raises for unusable options.

@@ -236,7 +236,7 @@ class History:
         return [(table, obj) for (table, _), obj in left.items()]
 
     def lose(self) -> None:
-        """End all watches with ``on_lost``."""
+        """Call ``on_lost`` of the watches that have it, and end these."""
         for watches in list(self._watches.values()):
             for watch in list(watches):
                 watch.missed(tuple)

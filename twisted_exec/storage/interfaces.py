@@ -73,11 +73,11 @@ class IStorage(IService):
     Objects under optimistic concurrency.
 
     One resourceVersion counts all changes of all objects, so the versions of objects, lists and
-    watches can be compared.  A write's Deferred fires when the write is durable; readers and
-    watchers see it then, and not before.  Reads see every write that any server on the same
-    store acknowledged before.
+    watches can be compared.  A write's Deferred fires when the write is durable; no reader or
+    watcher sees it before it is.  Reads that are not stale see every write that any server on the
+    same store acknowledged before.
 
-    ``startService`` must not block; call nothing else before :meth:`when_ready` fires.
+    After ``startService`` call nothing else before :meth:`when_ready` fires.
     """
 
     exclusive = Attribute("Whether this server is the only one that uses these objects: a bool.")
@@ -98,8 +98,8 @@ class IStorage(IService):
     ) -> Deferred[Object]:
         """
         :param namespace: empty for cluster-scoped resources.
-        :param stale: read the local copy, which other servers may have changed already.  It has
-            exactly the changes that watches have delivered, neither more nor fewer.
+        :param stale: read the local copy: other servers may have changed the objects already.  It
+            has exactly the changes that watches have delivered, neither more nor fewer.
         :return: fires with the object; fails with
             :class:`~twisted_exec.api.status.NotFound`.
         """
@@ -159,7 +159,7 @@ class IStorage(IService):
 
         :param since: a resourceVersion; ``None`` for now.
         :param on_lost: called once, instead of all further events, if changes were missed:
-            list again.  Without it the watch delivers the differences as changes, one per object.
+            list again.  Without it the watch delivers the differences as changes.
         :param on_event: called for past changes before this method returns.  A callback that
             raises is not called again.
         :raises Expired: changes after ``since`` are forgotten: list again.

@@ -184,7 +184,7 @@ class OpenStore:
 
 
 class WriterThread:
-    """The writer thread; everything except ``tell`` runs in that thread only."""
+    """The writer thread, in which also ``forgotten`` and ``tell`` are called."""
 
     def __init__(
         self,

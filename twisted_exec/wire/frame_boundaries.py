@@ -3,14 +3,14 @@ Frame boundaries of streams that a hop forwards unread: WebSocket, SPDY, HTTP/2.
 
 A hop can insert a message of its own only between two frames.  If the next hop cannot end sessions
 (a cluster of another make), the hop before it does so, and therefore tracks all frame headers on
-the way to the user: eight bytes of each SPDY frame, two to ten of
-each WebSocket frame.  It never looks at payloads.  In SPDY the final message also needs the id of
-the error stream, which one of the user's first frames names; after that frame the user's direction
-is no longer tracked.
+the way to the user: eight bytes of each SPDY frame, two to ten of each WebSocket frame.  Of payloads
+it reads only the channel of a WebSocket message.  In SPDY the final message also needs the id of the
+error stream, which one of the user's first frames names; after that frame the user's direction is no
+longer tracked.
 
-The same headers show whether the other end has reported how the session ended: by anything on the
-error channel or stream, or by the protocol's own close.  kubectl takes a connection that is lost
-without such a report for success (kubernetes#73056), unless the hop reports the loss.
+Headers and channels show whether the other end has reported how the session ended: by anything on
+the error channel or stream, or by the protocol's own close.  kubectl takes a connection that is
+lost without such a report for success (kubernetes#73056), unless the hop reports the loss.
 
 A protocol that the hop does not know has no boundaries: the hop forwards it, and can only cut the
 session.

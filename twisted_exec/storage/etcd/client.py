@@ -3,7 +3,7 @@ Calls of one etcd cluster: any of its members, TLS, tokens, deadlines, errors.
 
 The client stays with one member until it fails, then tries the next.  It repeats reads there, and
 writes that were certainly not executed.  A write with an unknown outcome is not repeated, as it
-might be executed twice; it fails with an :class:`APIError` that says so.
+might be executed twice.
 
 Users get API errors for errors of etcd.  etcd's own messages are in its
 ``api/v3rpc/rpctypes/error.go``.
@@ -43,8 +43,8 @@ READ_SECONDS = 3.0
 """Default time limit of a read, over all members."""
 WRITE_SECONDS = 10.0
 """
-Time limit of a write.  It exceeds etcd's own (5 seconds and two elections), so that etcd reports
-first.
+Time limit of a write, over all members.  With one member it exceeds etcd's own (5 seconds and two
+elections), so that etcd reports first.
 """
 
 _MAX_MESSAGE_BYTES = 64 << 20

@@ -7,10 +7,10 @@ JSON without its resourceVersion, which is the key's ``mod_revision``; in a rest
 versions is added, so that no version means two states.
 
 ``PREFIX/.twisted-exec`` is the marker.  It claims the prefix for this program, and every
-transaction writes it.  So its revision is that of the latest write below the prefix, whatever other
-programs write elsewhere in the same etcd.  Its value is unique to each write, which distinguishes
-two histories with the same revisions (etcd may have been restored from a backup).  In format 2 it
-also has the number of skipped versions, or says that a restore is not complete.
+transaction that changes an object writes it.  So its revision is that of the latest change,
+whatever other programs write elsewhere in the same etcd.  Its value is unique to each write, which
+distinguishes two histories with the same revisions (etcd may have been restored from a backup).
+In format 2 it also has the number of skipped versions, or says that a restore is not complete.
 """
 
 from __future__ import annotations
@@ -211,8 +211,7 @@ def read_marker(key: bytes, value: bytes) -> MarkerValue:
     Decode the marker.
 
     :raises StorageError: the marker is another program's, or of a newer version of this program,
-    or the
-        store is not restored completely.
+        or the store is not restored completely.
     """
     try:
         document: Any = json.loads(value)

@@ -48,7 +48,7 @@ from twisted_exec.wire.errors import RemoteProtocolError
 LOST_SECONDS = 10.0
 """How long the successor may be out of reach."""
 ANSWER_SECONDS = 10.0
-"""Longest wait for an answer; then the connection counts as lost."""
+"""After so long without an answer, at most twice as long, the connection counts as lost."""
 
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.05, 0.5
 _WAITING_WRITES = 10_000
