@@ -96,8 +96,8 @@ class ConsoleEndpoint:
     A protocol that provides :class:`~twisted_exec.kube.interfaces.IResumableProtocol` learns of lost
     connections.
 
-    Recordings of the console, which have what the protocol writes, are logged.  A protocol that provides
-    :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of them instead.
+    Recordings of the console, which may have what the protocol writes, are logged.  A protocol
+    that provides :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of them instead.
 
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param resume: as of :class:`~twisted_exec.kube.console.ConsoleOptions`, and so is ``give_up_seconds``.

@@ -448,7 +448,7 @@ EVENT_REASON = "LeaderElectionFailed"
 @implementer(ILeader)
 class LeaderServices(Service):
     """
-    Services that run with this service, some only on the elected replica.
+    Services of the leader: they run as long as this service, or in each term of an election.
 
     :param make: creates the services for a term.
     :ivar services: the running services.

@@ -39,8 +39,8 @@ def sharing(shared: SharedDownloads) -> EndpointMaker:
     """
     Return a function like :func:`endpoint` whose connections carry many downloads.
 
-    Each download has its own connection without TLS, which HTTP/2 needs for ALPN, and through a
-    proxy.
+    Without TLS, which HTTP/2 needs for ALPN, and through a proxy each download has a connection of
+    its own.
     """
 
     def connecting(

@@ -260,7 +260,7 @@ def in_cluster(environ: Mapping[str, str], directory: str) -> dict[str, Any] | N
     """
     Return a kubeconfig for the Pod that this process runs in; ``None`` outside of Pods.
 
-    It names the token's file instead of the token, which is renewed every hour.
+    It names the token's file instead of the token, which is renewed.
 
     :param directory: mount point of the service account, :data:`SERVICE_ACCOUNT`.
     """

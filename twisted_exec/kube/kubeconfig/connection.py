@@ -76,15 +76,15 @@ def endpoint(
     """
     Return the endpoint of the API server.
 
-    :param offered: protocols for ALPN, the preferred first.
-    :param check: an additional check of the server's certificate.
-    :param first_address: as of :func:`twisted_exec.tls.endpoints.client_endpoint`, for the server's
-        name; a proxy resolves that itself.
-
     ``connect()`` fires after the server is verified.  It fails with
     :class:`KubeConfigError` if a PEM file cannot be used, with
     :class:`~twisted_exec.kube.proxy.ProxyError` if a proxy refuses, and with
     the errors of :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
+
+    :param offered: protocols for ALPN, the preferred first.
+    :param check: an additional check of the server's certificate.
+    :param first_address: as of :func:`twisted_exec.tls.endpoints.client_endpoint`, for the server's
+        name; a proxy resolves that itself.
     """
     return _ServerEndpoint(config, reactor, timeout_seconds, offered, check, first_address)
 

@@ -4,8 +4,8 @@ Loading and writing of kubeconfig files.
 Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files, the
 first that defines a name provides the whole entry; ``current-context`` comes from the first
 that sets it; a relative path is relative to its file; and options of the command line override
-files.  Using an unsupported field is an error: a client that silently drops a
-credential or a proxy would reach the wrong server as the wrong user.
+files.  An ``auth-provider``, which is not supported, is an error: a client without the credential
+would be another user.
 
 A kubeconfig that is written has one cluster, one user and one context, even if the configuration comes
 from a file with more: a kubeconfig that is passed on must not contain other credentials.
@@ -91,7 +91,7 @@ class Overrides:
     Paths are relative to the working directory.
 
     :param cluster: name of an entry, as is ``user``.
-    :param impersonate: each non-empty part overrides the file's.
+    :param impersonate: each non-empty part but ``extra`` overrides the file's.
     """
 
     cluster: str | None = None
