@@ -77,7 +77,8 @@ class IStorage(IService):
     watcher sees it before it is.  Reads that are not stale see every write that any server on the
     same store acknowledged before.
 
-    After ``startService`` call nothing else before :meth:`when_ready` fires.
+    ``startService`` must not wait for another host.  After it call nothing else before
+    :meth:`when_ready` fires.
     """
 
     exclusive = Attribute("Whether this server is the only one that uses these objects: a bool.")
