@@ -92,6 +92,7 @@ class ThreeProgramsTests(TestCase):
                 await watch(kubeconfig, name)
             self.assertEqual(caught.exception.code, code)
             self.assertIn(name, caught.exception.message)
+        await self.deployment.stop()
         start, end, start_404, end_404 = self.audit("api")
         self.assertEqual((end["user"], end["code"]), ("eve", 403))
         self.assertEqual((end_404["machine"], end_404["code"]), ("nix", 404))

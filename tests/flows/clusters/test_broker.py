@@ -205,7 +205,7 @@ class BrokerTests(TestCase):
             "is a component of its cluster and cannot open consoles in another cluster",
             caught.exception.message,
         )
-        (_, end) = self.audit(self.b, "api")
+        (_, end) = await self.both(self.b, "api")
         self.assertEqual((end["user"], end["code"]), (BROKER, 403))
         self.assertIn("cannot impersonate", end["reason"])
 
