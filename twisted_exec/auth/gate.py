@@ -102,7 +102,7 @@ class GatePolicy:
     The settings of one program's gate.
 
     :param allowed_origins: sites besides this server's own whose pages may send requests; ``None``
-        if requests of all pages pass, because browsers do not come here.
+        lets requests of all pages pass.
     :param judges: names of users that are servers and check the origin of requests themselves.
     :param proxy_is_caller: the caller of a user whom a proxy names is the proxy.
     :param accepts_session: whether a caller may bring the id of the session; never if ``None``.

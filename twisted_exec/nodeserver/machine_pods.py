@@ -42,7 +42,7 @@ class Create:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete a Pod whose machine no longer exists, or which must be recreated."""
+    """Delete a Pod whose machine is no longer shown, or which must be recreated."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,8 @@ Command-line options of the node server: of the server itself, its leaves, the s
 The tap joins them.  The options of Nodes (:class:`NodeOptions`) say what Nodes publish, and which
 replica keeps them.
 
-All replicas serve streams and logs.  The leader keeps Nodes and copies Pods; it holds a Lease of
-the root (:mod:`twisted_exec.kube.leases`).
+All replicas serve streams and logs.  The leader keeps Nodes, copies Pods and shows machines as
+Pods; it holds a Lease of the root (:mod:`twisted_exec.kube.leases`).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class LeafOptions(ProgramOptions):
     group = "Leaves"
 
     def postOptions(self) -> None:
-        """:raises UsageError: no source of leaves is given, or the root's name is invalid."""
+        """:raises UsageError: no source of leaves is given, or an option is invalid."""
         self.check_required()
         if not self["root-name"]:
             raise UsageError("--root-name must not be empty")
@@ -282,7 +282,7 @@ class NodeOptions(ProgramOptions):
         """
         Return the addresses to publish, which the serving certificate must contain.
 
-        :raises UsageError: there are none, or one is invalid.
+        :raises UsageError: there are none, or an address or its type is invalid.
         """
         kind = self._types("preferred-address-type")
         if len(kind) != 1:
@@ -308,7 +308,7 @@ class NodeOptions(ProgramOptions):
         Return what all our Nodes publish.
 
         :param port: our listening port.
-        :raises UsageError: see :meth:`own_addresses`.
+        :raises UsageError: as :meth:`own_addresses`, or other address types are invalid.
         """
         preferred = self._types("kubelet-preferred-address-types")
         if not preferred:

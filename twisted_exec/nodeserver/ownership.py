@@ -209,8 +209,8 @@ def trimmed(pod: Object, shared: SharedParts | None = None) -> Object:
     """
     Return a trimmed Pod of a leaf; read-only.
 
-    It keeps metadata (without managedFields), status, node name, and the names, images and ``tty``
-    of containers; the root's Pod has the rest of the spec.  All parts have their proper shape
+    It keeps metadata (without managedFields), status, node name, and of containers names, images
+    and terminal flags; the root's Pod has the rest of the spec.  All parts have their proper shape
     (:mod:`twisted_exec.nodeserver.objects`).
     """
     spec = mapping(pod.get("spec"))

@@ -1,8 +1,8 @@
 """
 The RBAC rules that a node server needs, in its root and in each leaf.
 
-The manifests in ``docs/deploy`` must grant exactly these; a test compares them.  Rules for optional
-features are separate.
+The manifests in ``docs/deploy`` must grant exactly these; a test compares them.  Rules for most
+optional features are separate.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _on(resource: Resource, *verbs: str, sub: str = "") -> Rule:
 
 
 def root_rules() -> tuple[Rule, ...]:
-    """Rules of a ClusterRole in the root: watch Pods, keep Nodes, write Events."""
+    """Rules of a ClusterRole in the root that every node server gets."""
     return (
         _on(PODS.resource, *_FOLLOW),
         _on(NODES.resource, *_FOLLOW, "create", "patch", "delete"),
@@ -83,7 +83,7 @@ def space_rules() -> tuple[Rule, ...]:
 
 
 def leaf_rules() -> tuple[Rule, ...]:
-    """Rules of a ClusterRole in each leaf: find Pods, read logs, open streams."""
+    """Rules of a ClusterRole in each leaf: find Pods, read logs and usage, open streams."""
     return (
         _on(PODS.resource, *_FOLLOW),
         _on(PODS.resource, "get", sub="log"),
@@ -119,7 +119,7 @@ def sync_root_rules() -> tuple[Rule, ...]:
 
 def sync_leaf_rules() -> tuple[Rule, ...]:
     """
-    Rules of a ClusterRole in each leaf, with ``--sync-pods``: create Pods and the objects that they
+    Rules of a ClusterRole in each leaf, with ``--sync-pods``: keep Pods and the objects that they
     name.
     """
     return (

@@ -2,8 +2,8 @@
 The node server as a Twisted service: listening ports, access, endings of sessions, shutdown.
 
 Shutdown ends no session without a message.  First readiness fails, so that the root sends new
-streams to another replica, and no new sessions are accepted.  Then running sessions end, each with
-the reason.  Only then do the ports close.
+streams to another replica.  After the delay, no new sessions are accepted, and running sessions
+end, each with the reason.  Only then do the ports close.
 """
 
 from __future__ import annotations
@@ -259,14 +259,14 @@ class Settings:
         default=False,
         metadata={
             OPTION: ProgramOption(
-                "declare-reason", "Refuse exec and attach without a declared reason."
+                "declare-reason", "Refuse exec, attach and run without a declared reason."
             )
         },
     )
 
 
 USERS_SHARE = 1
-"""All sessions of a root have one user, who may have all of them."""
+"""All sessions through a root have one user, who may have all of them."""
 
 
 class ServerPart(Protocol):

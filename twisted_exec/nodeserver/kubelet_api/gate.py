@@ -119,7 +119,7 @@ class NodeAccess:
 
     def __init__(self, authenticator: IAuthenticator, authorizer: IAuthorizer) -> None:
         # A root's API server does not name its user: headers that claim to are dropped, as are
-        # those of impersonation. Browsers do not come here.
+        # those of impersonation. It passes on its users' Origin, which thus cannot be checked.
         policy = GatePolicy(
             impersonation=ImpersonationPolicy.DROPPED,
             allowed_origins=None,

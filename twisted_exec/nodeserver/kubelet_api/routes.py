@@ -6,8 +6,8 @@ without credentials learns nothing else.  Then the route is looked up.  The rout
 rest (Pod, permission, existence), because only it knows the object of the request.
 
 A root's API server turns answers into messages for its user: it expects a ``Status`` in the refusal
-of a stream, and plain text elsewhere.  So streams are refused in JSON, and all else in plain text,
-as by a kubelet.
+of a stream, and plain text elsewhere.  So streams are refused in JSON (but missing credentials in
+plain text), and all else in plain text, as by a kubelet.
 
 A client's permission for the Node is checked before any answer tells whether the Pod exists
 (:func:`find`).  This order protects secrets: a client without permission for a Node learns nothing

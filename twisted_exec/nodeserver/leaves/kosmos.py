@@ -123,7 +123,7 @@ class Clusters:
 
 
 def _trimmed(cluster: Object) -> Object:
-    """Return the fields that show a change; everything else was read on arrival."""
+    """Return a Cluster without its managed fields and its last applied form."""
     cluster["metadata"].pop("managedFields", None)
     (cluster["metadata"].get("annotations") or {}).pop(
         "kubectl.kubernetes.io/last-applied-configuration", None

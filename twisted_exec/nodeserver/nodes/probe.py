@@ -7,14 +7,14 @@ which node server answered.  A root refuses that to users without ``get nodes/pr
 and for addresses that are not global; then we dial the address ourselves and report the weaker
 result.
 
-Node server to leaf: ``/readyz``, and an exec upgrade for a Pod whose name is impossible.  The API
-server authenticates and authorizes before it looks for the Pod, so its 404 shows that a stream
-would be permitted.
+Node server to leaf: ``/readyz``, ``/version``, and an exec upgrade for a Pod whose name is
+impossible.  The API server authenticates and authorizes before it looks for the Pod, so its 404
+shows that a stream would be permitted.
 
 A schedule keeps the last results.  Each leaf is probed every 30 seconds, once for all Nodes that
 stand for it; so is the path from the root to each Node.  Probes of one target never overlap,
-several targets run concurrently, and a silent leaf delays no other: the last result counts until
-there is a new one.
+and those of :data:`AT_ONCE` targets run concurrently.  The last result counts until there is a new
+one.
 
 Sources: ``pkg/registry/core/node/strategy.go`` (``ResourceLocation``),
 ``pkg/registry/core/pod/rest/subresources.go``, ``apiserver/pkg/endpoints/installer.go`` of

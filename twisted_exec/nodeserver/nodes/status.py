@@ -5,8 +5,8 @@ All functions are pure.  Functions that aggregate the nodes of a leaf expect nod
 :func:`trimmed` on arrival.
 
 Between two clusters more can fail than at a kubelet, so each section of the path to a console has a
-condition of its own, and ``ExecReady`` summarizes them.  A state that is unknown (not probed yet,
-or the root does not permit probes) is Unknown, never True.
+condition of its own, and ``ExecReady`` summarizes them.  A probe without a result (not probed yet,
+or the root does not permit probes) makes a condition Unknown, never True.
 
 A kube-apiserver goes through the types of ``--kubelet-preferred-address-types`` in order and takes
 the first address of the first type that the Node has, whether it answers or not.  So a Node
@@ -134,7 +134,7 @@ def _ready(
     observation: NodeObservation, opens: ConditionValue, nodes: Sequence[Object], ready_when: str
 ) -> ConditionValue:
     if ready_when == ALWAYS:
-        return ("True", "NodeServerRuns", "the node server runs; the leaf is not probed")
+        return ("True", "NodeServerRuns", "the node server runs; the leaf does not count")
     status, reason, message = observation.leaf
     if reason == NOT_PROBED or (
         status == "False" and observation.silent_seconds < LEAF_GRACE_SECONDS
@@ -171,7 +171,7 @@ def trimmed(node: Object) -> Object:
     Return a leaf's node with only the fields that are read here, in their proper shape.
 
     A leaf may have thousands of nodes, it may be foreign, and its values end up in the root.
-    Versions and times are dropped, so that a heartbeat alone does not change the result.
+    Object versions and times are dropped, so that a heartbeat alone does not change the result.
     """
     metadata, status = node["metadata"], mapping(node.get("status"))
     identity = {key: str(metadata.get(key, "")) for key in ("name", "uid")}

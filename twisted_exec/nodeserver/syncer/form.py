@@ -72,8 +72,8 @@ class Reference:
 
 def is_excluded(root: Object) -> bool:
     """
-    Return whether the syncer ignores a Pod: those of DaemonSets and in ``kube-system`` belong to
-    their Node, and a leaf has its own.
+    Return whether the syncer ignores a Pod: static ones, those of DaemonSets and those in
+    ``kube-system`` belong to their Node, and a leaf has its own.
     """
     metadata = root["metadata"]
     owners = metadata.get("ownerReferences") or []

@@ -3,8 +3,8 @@ Plan the next steps for one Pod, and derive its status in the root from its Pod 
 
 All functions are pure and have no memory: if a syncer is killed between two steps, its successor
 makes the same plan.  The order is a kubelet's.  A deleted Pod of the root goes only after its Pod
-in the leaf.  If the leaf's Pod disappears by itself, the root's Pod has failed if it ever ran;
-otherwise the leaf's Pod is created again.
+in the leaf, if a syncer created that Pod.  If the leaf's Pod disappears by itself, the root's Pod
+has failed if it ever ran; otherwise the leaf's Pod is created again.
 
 In the status, conditions that others write into the root's Pod stay.  A Pod of the root with
 ``readinessGates`` is ready if the leaf's Pod is ready and the gates are True; the leaf does not

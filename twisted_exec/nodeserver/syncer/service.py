@@ -2,8 +2,8 @@
 The syncer: runs the Pods on our Nodes in their leaves.
 
 Optional (``--sync-pods``); off where Kosmos or another syncer creates the leaves' Pods.  Only the
-leader runs it.  It deletes nothing that it did not create, and never namespaces: others may use
-them.
+leader runs it.  In a leaf it deletes nothing that it did not create, and never namespaces: others
+may use them.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class LeafWorker:
             self.objects_changed(namespace)
 
     def used(self) -> set[str]:
-        """Return the root's namespaces whose objects are needed or were copied."""
+        """Return the root's namespaces with Pods that name objects."""
         return set(self._uses.values())
 
     def _roots(self) -> Iterable[Object]:
