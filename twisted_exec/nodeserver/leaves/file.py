@@ -18,7 +18,7 @@ The file that names leaf clusters (``--leaves FILE``).
       pods: owned                  # or same-name, or machines
       kosmos: false
 
-Everything is validated on reading; unknown fields are refused.  The file is read again when it
+All fields are validated on reading; unknown fields are refused.  The file is read again when it
 changes; an invalid file leaves the leaves as they are.
 """
 
