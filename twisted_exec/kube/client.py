@@ -178,7 +178,7 @@ class KubeClient:
         fields that the program writes.
     :param list_bytes: limit for all pages of one list together, for servers that we do not trust;
         ``None`` where the number of objects is limit enough.
-    :param body_bytes: limit for one answer, decompressed.
+    :param body_bytes: limit for one answer, decompressed; watches have their own limit.
     """
 
     def __init__(

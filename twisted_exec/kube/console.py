@@ -353,7 +353,7 @@ async def opened_among(
     server: IStreamClientEndpoint | None,
 ) -> T:
     """
-    Open a stream or a text of a machine, whose dialect may be one of several.
+    Open a stream or a download of a machine, whose dialect may be one of several.
 
     :param opened: opens it with current credentials; the other parameters are those of
         :func:`open_console`.
@@ -418,7 +418,7 @@ async def _served(
 
 def request_head(config: ClientConfig, where: str, query: bytes, agent: str) -> UpgradeRequest:
     """
-    Return the request for a stream or a text of a machine.
+    Return the request for a stream or a download.
 
     :param where: the path behind that of the server.
     :param query: may be empty.
@@ -465,7 +465,7 @@ class RecordingNews:
         """
         Take note of the session's beginning.
 
-        :param recorded: the input that this session wants recorded, which servers of any release say.
+        :param recorded: the input that this session wants recorded.
         :return: the message; empty if there is none.
         """
         self._recorded = recorded

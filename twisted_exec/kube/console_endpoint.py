@@ -7,9 +7,9 @@ For example::
     expect = await connectProtocol(endpoint, Expect())
 
 The protocol's writes are the machine's input, and it receives the machine's output.
-``loseWriteConnection`` ends the input, ``loseConnection`` ends the session; the
-reason of ``connectionLost`` carries the session's
-:class:`~twisted_exec.streaming.interfaces.Ending`.
+``loseWriteConnection`` ends the input if the protocol has a message for it, ``loseConnection`` ends the
+session. The reason of ``connectionLost`` carries the session's
+:class:`~twisted_exec.streaming.interfaces.Ending`, if it is known.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class ConsoleEndpoint:
     A protocol that provides :class:`~twisted_exec.kube.interfaces.IResumableProtocol` learns of lost
     connections.
 
-    Recordings of the console, which may have what the protocol writes, are logged.  A protocol
-    that provides :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of them instead.
+    Recordings of the console are logged.  A protocol that provides
+    :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of them instead.
 
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param resume: as of :class:`~twisted_exec.kube.console.ConsoleOptions`, and so is ``give_up_seconds``.

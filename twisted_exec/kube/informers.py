@@ -420,8 +420,8 @@ class WorkQueue(Generic[K]):
     A queue of keys.
 
     :param work: handles one key; called again with back-off after a failure.
-    :param refused: called with the key, the error, and the number of consecutive failures of this
-        key.
+    :param refused: called after an API error, with the key, the error, and the number of consecutive
+        failures of this key.
     """
 
     _log = Logger()

@@ -24,9 +24,8 @@ class IKubeClient(Interface):
     A client of one API server.
 
     Every Deferred fails with :class:`~twisted_exec.api.status.APIError` for an error
-    answer (with the classes ``NotFound``, ``Conflict``, ``AlreadyExists`` and ``Expired`` for
-    those), with ``BadGateway`` if the server cannot be reached and ``GatewayTimeout`` if it is too
-    slow.
+    answer (with the classes ``NotFound``, ``Conflict``, ``AlreadyExists`` and ``Expired`` for those),
+    with ``BadGateway`` if the server cannot be reached and ``GatewayTimeout`` if it is too slow.
     """
 
     def look() -> int:
@@ -53,8 +52,8 @@ class IKubeClient(Interface):
         """
         Fires with the whole list object (``items``, ``metadata.resourceVersion``).
 
-        :param trim: returns the part of an item to keep; it may change the item in place.  It runs
-            per page, so the whole untrimmed list is never in memory.
+        :param trim: returns the part of an item to keep; it may change the item in place.  It runs per
+            page.
         """
 
     def create(

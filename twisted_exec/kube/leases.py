@@ -16,8 +16,8 @@ resumes.  Therefore leaders write with resourceVersions, as if there could be ot
 A leader that stops releases the Lease, so that its successor need not wait.
 
 A candidate that may not use the Lease, or cannot, looks like one that waits for its turn.  So its
-attempts count: while they fail, the log repeats the reason, less and less often, and
-:meth:`Election.probe` fails.
+attempts count: while they fail, the log repeats the reason, less and less often, and after
+:data:`FAILING_SECONDS` :meth:`Election.probe` fails.
 
 Services that run only on the leader are those of :class:`LeaderElected`.
 
@@ -77,7 +77,8 @@ class ElectionTimings:
 
     :param lease_seconds: time without renewal after which any candidate may take the Lease.
     :param renew_seconds: time without successful renewal after which a leader stops.
-    :param retry_seconds: pause between two attempts.
+    :param retry_seconds: pause between two attempts of the leader; that of others is up to 2.2 times as
+        long.
     """
 
     lease_seconds: int = 15
@@ -448,7 +449,7 @@ EVENT_REASON = "LeaderElectionFailed"
 @implementer(ILeader)
 class LeaderServices(Service):
     """
-    Services of the leader: they run as long as this service, or in each term of an election.
+    The services of one term: from :meth:`elected` to :meth:`deposed`, or as long as this service runs.
 
     :param make: creates the services for a term.
     :ivar services: the running services.

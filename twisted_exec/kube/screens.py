@@ -1,8 +1,8 @@
 """
 A machine's screen, and downloads of an API server in general, from the user's side.
 
-A download is a text or a picture; :func:`open_download` sends the request and reads the head of the
-answer.
+A download is a text, a picture or a recording; :func:`open_download` sends the request and reads the
+head of the answer.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ async def open_download(
     Send a request; fires when the answer begins.
 
     :param server: the endpoint, instead of the one that ``config`` names.
-    :param timeout_seconds: for the connection, and for the head of the answer.
+    :param timeout_seconds: for the connection, and again for the head of the answer.
     :raises APIError: the server refuses, or cannot be reached.
     """
     server = server or endpoint(config, reactor, timeout_seconds=timeout_seconds)

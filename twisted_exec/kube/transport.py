@@ -1,12 +1,11 @@
 """
 HTTP requests to one API server, limited in time and size.
 
-This module adds to Twisted's Agent what it lacks.  The time limit covers
-the whole exchange, not only the head of the response.  A cancelled or timed-out exchange
-aborts its connection, because TLS's orderly close waits for a peer that may
-be dead.  If the server had just closed a pooled connection, a repeatable request is
-sent once more.  Compressed answers are decompressed in pieces, so a limit of size holds for the
-decompressed body, too, before it is in memory.
+This module adds to Twisted's Agent what it lacks.  The time limit covers the whole exchange, not only
+the head of the response, except for :meth:`HTTPTransport.open`.  A cancelled or timed-out exchange
+aborts its connection, because TLS's orderly close waits for a peer that may be dead.  If the server had
+just closed a pooled connection, a repeatable request is sent once more.  Compressed answers are
+decompressed in pieces, so a limit of size holds for the decompressed body, too, before it is in memory.
 
 A request that got a 401 is sent once more if the credential plugin then returns another credential.
 """
@@ -334,9 +333,8 @@ class HTTPTransport:
     """
     Sends requests to the server of ``config``.
 
-    Connections persist and are shared; when the configuration or a PEM file
-    changes, new requests use new connections and the old ones close as they
-    become idle.
+    Connections persist and are shared; when the server, the proxy, the TLS settings or a PEM file
+    change, new requests use new connections and the old ones close as they become idle.
 
     :param renew: returns the configuration for each request.
     :param agent: the program's name for ``User-Agent``.

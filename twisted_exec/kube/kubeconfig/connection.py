@@ -76,8 +76,13 @@ def endpoint(
     """
     Return the endpoint of the API server.
 
-    ``connect()`` fires after the server is verified.  It fails with
-    :class:`KubeConfigError` if a PEM file cannot be used, with
+    :param offered: protocols for ALPN, the preferred first.
+    :param check: an additional check of the server's certificate.
+    :param first_address: as of :func:`twisted_exec.tls.endpoints.client_endpoint`, for the server's
+        name; a proxy resolves that itself.
+
+    ``connect()`` fires after the handshake of TLS, if there is one.  It fails with
+    :class:`KubeConfigError` if the configuration cannot be used, with
     :class:`~twisted_exec.kube.proxy.ProxyError` if a proxy refuses, and with
     the errors of :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
 
@@ -212,7 +217,7 @@ def _proxy_tls(config: ClientConfig, proxy: ForwardProxy) -> ClientTLS | None:
 
 def explain_refusal(refused: APIError, config: ClientConfig) -> APIError:
     """
-    Add to a 401 that our credentials have expired, if so.
+    Add to a 401 that our credentials have expired, or are not valid yet, if so.
 
     :param config: without a plugin, see :func:`~twisted_exec.kube.kubeconfig.credentials.settled`.
     :return: ``refused`` itself.
@@ -279,12 +284,12 @@ def impersonation_headers(impersonation: ImpersonatedUser) -> list[tuple[bytes, 
 
 def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     """
-    Return the ``Authorization`` header, or nothing without token and password.
+    Return the ``Authorization`` header, or nothing without token and user name.
 
     A token file takes precedence over a token and is read each time, because tokens are renewed in
     place.  While it is not readable, the token is used, if there is one.
 
-    :raises KubeConfigError: the token file cannot be read, or holds no token.
+    :raises KubeConfigError: the token file cannot be read, or the token is not printable ASCII.
     """
     if config.token_file:
         try:

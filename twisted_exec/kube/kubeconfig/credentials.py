@@ -45,10 +45,10 @@ def renewed(
     config: ClientConfig, reactor: Any, refused: ClientConfig
 ) -> Deferred[ClientConfig | None]:
     """
-    Run the plugin once more after a server answered 401.
+    Get another credential from the plugin after a server answered 401.
 
     :param refused: the result of :func:`settled` that the server rejected.
-    :return: fires with the configuration to try instead, or ``None`` if it is the same.
+    :return: fires with the configuration to try instead, or ``None`` if there is no other.
     """
     if not config.needs_plugin:
         return succeed(None)

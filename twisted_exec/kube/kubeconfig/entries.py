@@ -1,7 +1,7 @@
 """
 The files of a kubeconfig, and their entries by name.
 
-Errors are one line that names the file, the entry and the key.
+Errors are one line that names the file, and the entry and the key if one is at fault.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class ConfigFiles:
         Return the context to use.
 
         :param name: empty for the current one.
-        :param needed: whether a missing context is an error.
+        :param needed: whether it is an error if no context is chosen.
         """
         for file in self._files:
             context = file.document.get("current-context")

@@ -4,8 +4,8 @@ Loading and writing of kubeconfig files.
 Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files, the
 first that defines a name provides the whole entry; ``current-context`` comes from the first
 that sets it; a relative path is relative to its file; and options of the command line override
-files.  An ``auth-provider``, which is not supported, is an error: a client without the credential
-would be another user.
+files.  An unsupported kind of credential or proxy is an error: a client that silently drops it would
+reach the wrong server or act as the wrong user.
 
 A kubeconfig that is written has one cluster, one user and one context, even if the configuration comes
 from a file with more: a kubeconfig that is passed on must not contain other credentials.
@@ -91,7 +91,7 @@ class Overrides:
     Paths are relative to the working directory.
 
     :param cluster: name of an entry, as is ``user``.
-    :param impersonate: each non-empty part but ``extra`` overrides the file's.
+    :param impersonate: user, UID and groups override the file's if they are not empty.
     """
 
     cluster: str | None = None
@@ -112,8 +112,8 @@ class Overrides:
         """
         Return a cluster's entry with the overrides.
 
-        Trust is overridden as a whole: a CA or ``insecure`` replaces all trust settings of the
-        file, and another server does not inherit ``tls-server-name``.
+        Trust is overridden as a whole: a CA or ``insecure`` replaces both of the file, and another
+        server does not inherit ``tls-server-name``.
         """
         value = dict(entry.value)
         if self.insecure_skip_tls_verify or self.certificate_authority:
@@ -198,7 +198,7 @@ def context_name(
     """
     Return the name of the context that :func:`load` would use; empty if there is none.
 
-    :raises KubeConfigError: there is no file, or it is not readable.
+    :raises KubeConfigError: there is no file, or it is not readable or lacks its current context.
     """
     if context:
         return context
@@ -235,12 +235,12 @@ def load_inline(
 
 def check_inline(content: bytes, source: str) -> ConfigFile:
     """
-    Parse a kubeconfig that is not a file, and check that none of its contexts refers to files or
+    Parse a kubeconfig that is not a file, and check that none of its entries refers to files or
     programs.
 
     Parameters are as of :func:`load_inline`.
 
-    :raises KubeConfigError: it is too large, malformed, or names a file or a program.
+    :raises KubeConfigError: it is empty, too large, malformed, or names a file or a program.
     """
     if len(content) > MAX_INLINE_BYTES:
         raise KubeConfigError(

@@ -3,7 +3,8 @@ Credential plugins (``exec`` of a kubeconfig's user).
 
 The plugin gets its request in ``KUBERNETES_EXEC_INFO``, may use standard error (and standard input
 in an interactive session) to talk to the user, and prints an ``ExecCredential``: a token, a client
-certificate, or both, with an expiry time. Source: ``k8s.io/client-go/plugin/pkg/client/auth/exec``.
+certificate, or both, possibly with an expiry time.  Source:
+``k8s.io/client-go/plugin/pkg/client/auth/exec``.
 
 It is third-party software, so its output and its run time are limited.
 """
@@ -64,8 +65,8 @@ def run_plugin(
 
     :param config: the server, as far as the plugin may know it.
     :param interactive: standard input is a terminal with a user, and no other code reads from it.
-    :return: fires with its answer; fails with :class:`KubeConfigError`, with a message for the
-        user, if the plugin is missing, failed, or printed something else.  Cancelling kills it.
+    :return: fires with its answer; fails with :class:`KubeConfigError`, with a message for the user, if
+        there is no valid answer.  Cancelling kills it.
     """
 
     async def ran() -> Credential:
