@@ -3,8 +3,8 @@ A short-lived cache of answers that cost a round trip.
 
 Concurrent requests for the same key share one round trip.  Failures of the round trip are not
 cached.  The cache is limited in size and time; the time limits how long a withdrawn permission
-still counts.  Keys are what clients send, such as tokens, so an answer that has expired is dropped
-as soon as others come: a client that sends ever new ones fills no memory for longer than that.
+still counts.  Keys are what clients send, such as tokens, so expired answers are dropped when others
+come: a client that sends ever new ones does not fill the memory for long.
 """
 
 from __future__ import annotations

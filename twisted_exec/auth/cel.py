@@ -61,7 +61,7 @@ class Expressions:
         """
         Evaluate in this process.
 
-        :return: the value as in JSON.
+        :return: the value, in the types of JSON if it has one of these.
         :raises Missing: the library is not installed.
         :raises EvaluationFailed: it does not compile, or has no value.
         """

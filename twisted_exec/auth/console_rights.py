@@ -46,7 +46,8 @@ _OPEN = ("create", "exec")
 @implementer(IAuthorizer)
 class ConsoleVerbs:
     """
-    Decides about ``machines/console`` as about ``machines/exec``; passes everything else on.
+    Decides about ``machines/console``, and with ``pods`` about consoles of Pods; passes everything else
+    on.
 
     :param authorizer: decides about the verbs themselves and everything else.
     :param strict: ``create`` on ``machines/exec`` includes no verb.
@@ -164,7 +165,7 @@ class SessionAccess(Protocol):
         """
         Return the terms at this moment.
 
-        :raises Forbidden: the session may not go on.
+        :raises APIError: the session may not go on, or that is not known now.
         """
 
 
@@ -192,7 +193,7 @@ async def highest_right(
 
     :param console: the permission on the machine's ``console``, without a verb.
     :param refusal: names the permission that a user without any right lacks.
-    :param wanted: the same where the verbs are strict.
+    :param wanted: the right to name instead where the verbs are strict.
     :raises APIError: the user has no right.
     """
     # The highest first, because a session without --force can ask for the floor later, and
@@ -253,7 +254,7 @@ class ConsoleAccess:
         """
         Return the user's right for a new session.
 
-        :raises Forbidden: the user has no right at this console.
+        :raises APIError: the user has no right at this console.
         :raises TakeoverRefused: the user asks to take over without the right to do so.
         """
         right = await self._right(gate, self.permission.user)
@@ -268,8 +269,8 @@ class ConsoleAccess:
         """
         Return the terms at this moment.
 
-        :raises Forbidden: the user has no right at this console any more, or a condition is not
-            met.
+        :raises APIError: the user has no right at this console any more, a condition is not met, or
+            that is not known now.
         """
         right = await self._right(gate, user)
         if self.conditions is None:

@@ -71,8 +71,8 @@ class CredentialHeaders:
         """
         Take the credentials out of a request; a second call returns the same.
 
-        The request keeps none: neither a handler nor the next hop can believe an unverified
-        header.
+        The request keeps none of their headers: neither a handler nor the next hop can believe an
+        unverified header.
         """
         if request.credentials is None:
             request.credentials = self._taken(request)

@@ -177,7 +177,7 @@ class DelegatedAuthenticator:
     :param client: its credentials may create tokenreviews.
     :param audiences: if given, tokens must be for one of them.
     :param cache_seconds: at most 10.
-    :param retry_seconds: for one review, longer while the API server answers others.
+    :param retry_seconds: time limit for one review, longer while the API server answers others.
     """
 
     credential_headers = NO_HEADERS
@@ -269,7 +269,7 @@ class DelegatedAuthorizer:
     :param client: its credentials may create subjectaccessreviews.
     :param allow_seconds: lifetime of a cached permission; at most 10.
     :param deny_seconds: lifetime of a cached denial; at most 10.
-    :param retry_seconds: for one review, longer while the API server answers others.
+    :param retry_seconds: time limit for one review, longer while the API server answers others.
     """
 
     def __init__(
@@ -404,7 +404,7 @@ class PermissionWatch:
         return all(copy.synced and not copy.problem for copy in self._copies)
 
     def want(self) -> None:
-        """Start watching: there is a session.  Repeated calls do nothing."""
+        """Start watching, if that has not happened yet: there is a session."""
         if self._is_started or self._starting is not None:
             return
         if self._clock.seconds() >= self._next_question:

@@ -83,7 +83,7 @@ class Evaluator:
 
         :param values: as in JSON, by variable.
         :param user: the sender of the values.
-        :return: the value as in JSON.
+        :return: the value, in the types of JSON if it has one of these.
         :raises Missing: the library is not installed.
         :raises EvaluationFailed: it does not compile, has no value, or costs too much.
         :raises TooManyEvaluations: too many costly ones wait.

@@ -5,15 +5,15 @@ The API server, poollets and node servers have the same gate and differ in its :
 A session keeps the gate's :class:`Evidence`: the credentials and the permissions.  A review of the
 session authenticates the same credentials and checks the same permissions again.
 
-The dispatcher matches, authenticates and answers.  An unknown client gets 401 for every path that
-is not open to all, whether it exists or not.  Requests for sessions are on record from the match
-on.
+The dispatcher matches, authenticates and answers.  An unknown client gets 401 for every path that is
+not open, and so learns nothing of the paths.  Requests for sessions are on record from the match on.
 
-A request with ``Impersonate-User`` (``kubectl --as``) is handled as that user, with groups, UID and
-extra, if the sender may ``impersonate`` each of them.  So an administrator sees what another user
-would see, and a proxy acts for its users with one credential.  Every impersonation header counts, and
-an unknown one is an error: an ignored header would let the request through with the *sender's*
-permissions.  Source: ``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
+With :attr:`ImpersonationPolicy.CHECKED` a request with ``Impersonate-User`` (``kubectl --as``) is
+handled as that user, with groups, UID and extra, if the sender may ``impersonate`` each of them.  So an
+administrator sees what another user would see, and a proxy acts for its users with one credential.
+Every impersonation header counts, and an unknown one is an error: an ignored header would let the
+request through with the *sender's* permissions.  Source:
+``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class GatePolicy:
     """
     The settings of one program's gate.
 
-    :param allowed_origins: sites besides this server's own whose pages may send requests; ``None``
-        lets requests of all pages pass.
+    :param allowed_origins: sites besides this server's own whose pages may send requests; ``None`` if
+        requests of all pages pass.
     :param judges: names of users that are servers and check the origin of requests themselves.
     :param proxy_is_caller: the caller of a user whom a proxy names is the proxy.
     :param accepts_session: whether a caller may bring the id of the session; never if ``None``.
@@ -125,7 +125,8 @@ class Evidence:
     """
     The reason to allow a session.
 
-    :param credentials: of the sender; only the certificate if the sender is forwarded by a proxy.
+    :param credentials: of the sender; at most the proxy's certificate if a proxy names the sender and
+        nobody is impersonated.
     :param sender: as authenticated.
     :param user: as whom the request was answered; the sender, unless impersonated.
     :param allowed: the permissions, of the user and of others that speak for the user.
@@ -688,7 +689,7 @@ def impersonation(headers: Headers, sender: User) -> Impersonation | None:
 
     :param sender: the authenticated user.
     :return: ``None`` without such headers.
-    :raises BadRequest: they are not UTF-8, name two users, or one is unknown; or groups, UID or
+    :raises BadRequest: they are not UTF-8, name two users or UIDs, or one is unknown; or groups, UID or
         extra without a user, which is 500 in Kubernetes, though the sender's mistake.
     """
     name, uid = _single(headers, _USER), _single(headers, _UID)

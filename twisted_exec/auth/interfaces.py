@@ -96,7 +96,7 @@ class IAuthenticator(Interface):
     """
     Finds the user of a request by one kind of credential.
 
-    The same credentials are authenticated again at each review of a session.
+    A review of a session may authenticate the same credentials again.
     """
 
     credential_headers = Attribute(
@@ -112,9 +112,9 @@ class IAuthenticator(Interface):
         """
         Authenticate credentials.
 
-        :return: fires with the user, or with ``None`` if there is no credential of this kind.
-            Fails with :class:`~twisted_exec.api.status.Unauthorized` if there is an invalid one:
-            the request is refused then, and no other authenticator is asked.
+        :return: fires with the user, or with ``None`` if no credential is for this authenticator.
+            Fails with :class:`~twisted_exec.api.status.Unauthorized` if there is an invalid one: the
+            request is refused then, and no other authenticator is asked.
         """
 
 
@@ -174,7 +174,8 @@ class PresentedCredentials:
     :param token_problem: why the bearer token cannot be read; empty when it can, or there is none.
     :param token_in_header: the request has ``Authorization: Bearer``, which no page of another site
         can make a browser send.
-    :param headers: those that the server's authenticators declare, and of impersonation.
+    :param headers: those that the server's authenticators declare, and of impersonation if the server
+        reads them.
     :param address: the host that the connection comes from; empty when that is not known.
     """
 

@@ -11,8 +11,8 @@ The reason of a refusal (:class:`InvalidToken`) contains nothing of the token, a
 
 Keys come from PEM files, and from an issuer's JWKS.  All are asymmetric: RSA, and the NIST curves.
 Symmetric keys do not exist here, so a token that is "signed" with the text of a public key (``HS256``)
-cannot be verified.  Of a JWK only the public numbers are used; references to further keys (``x5u``)
-are ignored.
+cannot be verified.  The key of a JWK is its public numbers; references to further keys (``x5u``) are
+ignored.
 
 Sources: RFC 7515, RFC 7517, RFC 7518 §6, RFC 7519, RFC 8725; ``go-oidc`` and
 ``k8s.io/kubernetes/pkg/serviceaccount`` for kube-apiserver's rules, and its ``jwt.go`` for key ids.
@@ -118,7 +118,7 @@ def claims_of(
     :param now: in seconds since 1970.
     :param leeway_seconds: tolerance for the issuer's clock, up to
         :data:`LONGEST_LEEWAY_SECONDS`.
-    :raises UnknownKey: none of ``keys`` has signed it.
+    :raises UnknownKey: the key that has signed it may be missing among ``keys``.
     :raises InvalidToken: another check fails.
     """
     if not algorithms or not set(algorithms) <= set(ALGORITHMS):

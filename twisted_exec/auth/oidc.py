@@ -10,9 +10,9 @@ An :class:`Issuer` is one record, whether from kube-apiserver's ``--oidc-`` opti
 AuthenticationConfiguration (:mod:`.issuers`).  :func:`user_of`, from verified claims to a user,
 is a function of it.
 
-One rule is stricter than Kubernetes': no token gives a reserved name.  A user or group
-``system:...`` from a provider is a mistake or an attack, as ``system:masters`` bypasses RBAC; the
-same holds for ``DOMAIN:system:...``, the names of poollets.
+Unlike in Kubernetes, no token gives a reserved name.  A user or group ``system:...`` from a provider is
+a mistake or an attack, as ``system:masters`` bypasses RBAC; the same holds for ``DOMAIN:system:...``,
+the names of poollets.
 
 CEL expressions of an AuthenticationConfiguration map and validate claims.  A malformed expression is
 reported when the configuration is read.  If an evaluation fails, or costs too much
@@ -23,10 +23,10 @@ Two documents have the published keys of an issuer: the discovery document, whic
 and the key set.  Both come by verified TLS, without redirects, limited in size and time, and the first
 must name the issuer itself.  They are fetched on demand, once for all waiting callers.
 
-Keys are cached as long as the response allows, for an hour at most, then fetched again.  While an
-issuer does not answer its cached keys count for another day: authentication must not depend on two
-servers all the time, but a withdrawn key must not count for ever.  A token with an unknown key
-triggers an earlier fetch, but at most every few seconds: any client can make such tokens.
+Keys are cached as long as the response allows, for a minute at least and an hour at most, then fetched
+again.  While an issuer does not answer its cached keys count for another day: authentication must not
+depend on two servers all the time, but a withdrawn key must not count for ever.  A token with an
+unknown key triggers an earlier fetch, but at most every few seconds: any client can make such tokens.
 
 Sources: ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``, and for CEL expressions
 ``k8s.io/apiserver/pkg/authentication/cel``.
@@ -322,9 +322,9 @@ class Issuer:
 
     :param url: exactly the ``iss`` of its tokens; https.
     :param audiences: a token must be for one of them.
-    :param username: a claim with a string.
-    :param groups: a claim with a string or a list of strings; ``None`` for no groups.
-    :param uid: a claim with a string; empty for none.
+    :param username: a claim or an expression with a string.
+    :param groups: likewise, with a string or a list of strings; ``None`` for no groups.
+    :param uid: likewise, with a string; empty for none.
     :param extra: by key, each a string or a list of strings; empty ones are left out.
     :param required: claims that must have these values.
     :param claim_rules: conditions on the claims.
@@ -384,7 +384,7 @@ async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluato
     """
     Map verified claims to a user.
 
-    :raises InvalidToken: they name no user, or a required claim is missing.
+    :raises InvalidToken: they name no valid user, or a required claim or a rule does not hold.
     """
     token = _Claims(claims, f"{issuer.url} {claims.get('sub')}", evaluator)
     for name, value in issuer.required:

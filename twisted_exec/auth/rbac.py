@@ -7,8 +7,8 @@ moment, and answers without looking at them again.  Source:
 cluster roles: here they are aggregated when the policy is built, so their ``rules`` are never out
 of date.  :mod:`twisted_exec.auth.rules` matches rules.
 
-The default roles are Kubernetes' own under their names, those of each dialect's poollets, that of the
-API server that forwards users to poollets, and those for consoles.  No default binding gives a user
+The default roles are some of Kubernetes under their names, those of each dialect's poollets, that of
+the API server that forwards users to poollets, and those for consoles.  No default binding gives a user
 rights at consoles: at first only ``system:masters`` can open a console.
 
 In Kubernetes ``view`` includes the logs of Pods.  Here it excludes the logs of machines: a
@@ -16,8 +16,8 @@ container logs what its program chose to write, a console logs what its users sa
 they typed. A user who may open the console sees that anyway, so ``edit`` includes them.  Secrets,
 as in Kubernetes, are in ``edit`` and not in ``view``.
 
-``edit`` includes Spaces, like machines.  Only ``system:masters`` can write their providers, which
-refer to Secrets of any namespace.
+``edit`` includes Spaces, like machines.  By default only ``system:masters`` can write their providers,
+which refer to Secrets of any namespace.
 
 The list of console sessions, with users and their addresses, is in ``edit``, which can open
 consoles too.  Ending other users' sessions is in ``admin``.
@@ -187,7 +187,7 @@ class Permissions:
             self._bind(binding, _namespace(binding))
 
     def decide(self, attributes: Attributes) -> Decision:
-        """Return whether a binding allows the request.  The reason names the binding."""
+        """Return whether the request is allowed, with the reason."""
         if MASTERS in attributes.user.groups:
             return Decision(True, f"RBAC: group {MASTERS!r} may do everything")
         namespace = attributes.namespace if attributes.resource else ""
@@ -634,7 +634,7 @@ def bootstrap_objects(
     dialects: Iterable[Dialect], *, node_pods: bool = False
 ) -> tuple[Object, ...]:
     """
-    Return ClusterRoles, then ClusterRoleBindings, with unique names.
+    Return ClusterRoles, then ClusterRoleBindings.
 
     :param dialects: dialects whose machines, pools and classes the roles cover.
     :param node_pods: include roles for Pods on Nodes.

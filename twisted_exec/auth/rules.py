@@ -38,7 +38,7 @@ class Rule:
 
     @classmethod
     def from_object(cls, rule: Mapping[str, Any]) -> Rule:
-        """Parse a ``rules`` item of a Role.  Fields that are no lists of strings count as absent."""
+        """Parse a ``rules`` item of a Role.  Items that are no strings count as absent."""
         return cls(*(_strings(rule.get(key)) for key in _KEYS))
 
     def to_object(self) -> dict[str, list[str]]:

@@ -1,5 +1,5 @@
 """
-Authentication by bearer tokens: of files, of ServiceAccounts, and of future poollets.
+Authentication by bearer tokens: of files, of ServiceAccounts, and bootstrap tokens.
 
 Tokens of a file are kept and looked up as their SHA-256, so that the timing of a look-up reveals nothing
 about existing tokens.  No token is logged.
@@ -11,9 +11,9 @@ So deleting one of them invalidates it at once, and a new object of the same nam
 Sources: ``pkg/serviceaccount/{claims,jwt}.go`` and
 ``pkg/registry/core/serviceaccount/storage/token.go`` of Kubernetes.
 
-Future poollets authenticate by bootstrap tokens.  The id in such a token is public: it names the
-Secret with the other part, which is compared in constant time.  An invalid token counts as unknown, as
-in Kubernetes (``plugin/pkg/auth/authenticator/token/bootstrap``); nothing is logged about it.
+Future poollets and node servers authenticate by bootstrap tokens.  The id in such a token is public: it
+names the Secret with the other part, which is compared in constant time.  An invalid one counts as
+unknown, as in Kubernetes (``plugin/pkg/auth/authenticator/token/bootstrap``).
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class AccountKeys:
         """
         Read the files now.
 
-        :raises TLSConfigError: a file is missing, or has no key or one that is too weak.
+        :raises TLSConfigError: a file is missing, or has no key or one that cannot be used.
         """
         for each in self._known:
             each.load()
@@ -357,7 +357,7 @@ class TokenIssuer:
         Issue a token.
 
         :param account: the ServiceAccount.
-        :param seconds: its lifetime.
+        :param seconds: lifetime of the token.
         :param bound: a claim of :data:`BOUND`, and the object to bind to.
         """
         now, metadata = int(self.now()), account["metadata"]
@@ -397,7 +397,7 @@ class ServiceAccountAuthenticator:
     A token that claims one of our issuers is decided here: if it is invalid it is refused, and no
     other authenticator gets it.
 
-    :param issuers: accepted issuers; the first issues new tokens.
+    :param issuers: accepted issuers.
     :param audiences: audiences of this server.
     :param look: reads ServiceAccounts, and objects that tokens are bound to.
     :param now: seconds since the epoch.

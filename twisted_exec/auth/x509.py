@@ -82,15 +82,16 @@ class CertificateJudge:
     """
     Verifies client certificates against one CA file.
 
-    A client presents the same certificate with each request, so results are cached: that it is
-    accepted for a minute, a refusal for a second, both until the CA file changes.  Results age by
-    the monotonic clock, and the period of validity is compared with the time of day at each use: a
-    clock that was wrong for a moment changes nothing afterwards.
+    A client presents the same certificate with each request, so results are cached: an acceptance for a
+    minute, a refusal for a second, and neither beyond a change of the CA file.  Results age by the
+    monotonic clock, and the period of validity is compared with the time of day at each use: a clock
+    that was wrong for a moment changes nothing afterwards.
 
     :param ca: path of a PEM file with one or more CAs; or its content, as bytes.
     :param clock: monotonic; ages results, and decides when to check the file again.
     :param now: time for validity checks, timezone-aware.
-    :param apart_from: path of another such file, which must not share a CA with this file.
+    :param apart_from: path of another such file, whose CAs must be others, and neither have signed
+        these nor be signed by them.
     """
 
     _log = Logger()
