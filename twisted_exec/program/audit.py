@@ -62,7 +62,7 @@ class Rotation:
     """
     Limit of an audit file, and number of old files.
 
-    :param max_bytes: size that the file does not exceed; 0 for no limit.
+    :param max_bytes: the file is rotated before it gets larger than this; 0 for no limit.
     :param old_files: at least 1.  ``FILE.1`` is the newest.
     """
 
@@ -75,10 +75,9 @@ class JSONLinesAudit:
     """
     Audit records as lines of JSON.
 
-    :param target: a path, ``-`` for standard output, or an open text stream.  A
-        file is made with mode 0600, appended to, and never opened through a
-        symbolic link.  ``/dev/null`` keeps no records; no other file that is not a
-        regular one is accepted.
+    :param target: a path, ``-`` for standard output, or an open text stream.  A file is made with mode
+        0600, appended to, and must not be a symbolic link.  ``/dev/null`` keeps no records; no other
+        file that is not a regular one is accepted.
     :param rotation: rotation of a file; several processes may write and rotate the same file, if
         all have a limit.
     :param thread: where the file is written.

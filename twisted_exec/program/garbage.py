@@ -6,14 +6,13 @@ program has: with thousands of sessions several hundred milliseconds, during whi
 pass.  Almost nothing of ours needs it, because sessions and connections are freed by their
 reference counts.  So:
 
-* Nothing is collected in the first turn of a start
+* Nothing is collected during the first turn of a service's start
   (:class:`~twisted_exec.program.service.AsyncService`).
-* Objects that exist when the program starts are frozen: no collection visits them again.
+* Objects that exist when the program starts are frozen: collections leave them out.
 * Young objects are collected often, each time at most some thousand.
 * Old objects are collected while they are few.  Once they are many, they are frozen too.
 * A cycle among frozen objects stays.  So the policy compares the number of frozen objects with what
-  the open descriptors explain, and collects everything if there is much more: memory stays bounded,
-  and a program whose sessions leave no cycles never comes to that.
+  the open descriptors explain, and collects everything if there is much more: memory stays bounded.
 
 Collecting is a matter of the whole process.  So the programs
 (:func:`~twisted_exec.program.start.make_service`) use this policy, and an application that embeds

@@ -5,7 +5,7 @@ Python answers Ctrl-C with a traceback, and Twisted's own handler is installed o
 runs: seconds later, because a program imports much.  So SIGINT ends the process silently during the
 imports, when nothing is open yet, and from then on it stops the reactor as soon as that runs.
 
-Every twistd on the host imports this module, so it must not import anything heavy.
+Every twistd of this environment imports this module, so it must not import anything heavy.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def new_registry(clock: IReactorTime | None = None, *, process: bool = True) -> 
     Return a registry for one program.
 
     :param clock: as for :class:`MetricsRegistry`.
-    :param process: whether to include those of the process (its release, memory, CPU, descriptors).
+    :param process: whether to include those of the process, such as its release and memory.
     """
     registry = MetricsRegistry(clock)
     if process:

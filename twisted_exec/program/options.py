@@ -10,8 +10,8 @@ A :class:`ProgramOption` is declared once: in the metadata of the field that it 
 :func:`settings_of` fills the fields.
 
 Several programs share some options.  One sets the level of the log, for which twistd has no option.
-``--console-verbs`` is for programs that authorize consoles.  Options of the audit log are named as
-kube-apiserver's.
+``--console-verbs`` is for programs that authorize consoles.  Options of the audit log are named after
+those of kube-apiserver.
 """
 
 from __future__ import annotations
@@ -426,7 +426,7 @@ class ProgramOptions(Options):
         """
         Return the help text: options under headings, without empty defaults.
 
-        :param width: in columns; by default the terminal's.
+        :param width: in columns; by default ``$COLUMNS``, or 80.
         """
         width = width or _columns()
         longest = max(map(len, self.longOpt))
@@ -789,7 +789,7 @@ _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCI
 
 def duration(text: str) -> float:
     """
-    Coerce a duration in Go's format, such as ``8760h`` or ``1h30m``, to seconds.
+    Coerce hours, minutes and seconds in Go's format, such as ``8760h`` or ``1h30m``, to seconds.
 
     :raises ValueError: it is malformed.
     """

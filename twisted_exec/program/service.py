@@ -5,9 +5,9 @@ The start of an :class:`AsyncService` is asynchronous.  Twisted's ``startService
 exceptions become tracebacks.  So failures are reported by ``when_ready``, which
 :func:`twisted_exec.program.start.report_start` turns into one line.
 
-When a program stops, its sessions get some time to end (:func:`let_sessions_end`).  The first drain of
-a stop logs how long it may take.  A second Ctrl-C ends all drains; the program then stops its parts in
-order as usual, and ends its machines.
+When a program stops, its sessions get some time to end (:func:`let_sessions_end`).  The first drain
+with sessions logs how long it may take.  A second Ctrl-C ends all drains; the program then stops its
+parts in order as usual.
 """
 
 from __future__ import annotations

@@ -58,18 +58,19 @@ def make_service(
     limits: Limiting | None = None,
 ) -> IService:
     """
-    Return the service for a program's ``makeService``, without opening anything.
+    Return the service for a program's ``makeService``.
 
-    The process's limit of file descriptors is raised first, and its umask lets no users outside
-    the group write to anything that it creates.  Unless an application runs the reactor already,
-    garbage is then collected by :class:`~twisted_exec.program.garbage.GarbagePolicy`, and SIGUSR2
-    replaces the process by a successor.
+    The process's limit of file descriptors is raised first, and its umask denies other users to
+    write to anything that it creates.  Unless the reactor runs already, garbage is collected by
+    :class:`~twisted_exec.program.garbage.GarbagePolicy` once the service runs, and SIGUSR2 replaces the
+    process by a successor.
 
     :param make: creates the service, given the reactor.
     :param refused: exceptions that ``make`` raises for unusable options.
     :param options: the command line.
     :param limits: returns the limits of sessions, which the log shows when the program is ready.
-    :raises SystemExit: with the message of such an exception.
+    :raises SystemExit: with the message of such an exception, or the state of a predecessor cannot be
+        used.
     """
     from twisted.internet import reactor
 

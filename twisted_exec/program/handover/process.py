@@ -3,9 +3,9 @@ The hand-over of this process: its successor, the time limits, and the signal th
 
 SIGUSR2 starts the successor from this process's own command line, so from the present code and
 configuration.  Nothing has changed until it has said hello.  Then the service freezes, and its
-state and the listening sockets move.  If the successor hangs or takes too long (:class:`Patience`),
-it is killed, and this process goes on; otherwise this process serves its sessions until they end,
-and exits.
+state and the listening sockets move.  If the successor fails, hangs or takes too long
+(:class:`Patience`), it is killed, and this process goes on.  Otherwise this process serves its sessions
+until they end, for a limited time, and exits.
 
 The time limits tell a slow successor from a successor that hangs.  On a busy host a start takes many
 times as long as usual, so a fixed limit gives up successors that would have become ready.  But while
@@ -512,8 +512,8 @@ def read_activity(pid: int) -> tuple[float, bool]:
     for a disk now.
 
     The waiting is that of the first thread, where programs start; without it a process among many
-    busy processes would look idle.  Kernels without it have the running.  Sources: proc(5), and the
-    kernel's ``Documentation/scheduler/sched-stats.rst``.
+    busy processes would look idle.  A kernel that does not count it gives the running alone.  Sources:
+    proc(5), and the kernel's ``Documentation/scheduler/sched-stats.rst``.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
