@@ -124,7 +124,7 @@ class Ending:
 
     :param reason: one of the reasons above, for programs.
     :param message: for people: what ended, and why.
-    :param exit_code: the exit code (0 to 255) of a pty's process, else ``None``.
+    :param exit_code: the exit code (0 to 255) of a process, else ``None``.
     """
 
     reason: str
@@ -206,8 +206,8 @@ def decode_status(document: bytes) -> Ending:
     """
     Decode the peer's Status.
 
-    A foreign server's failure has none of our reasons, and becomes ``INTERNAL`` with its
-    message.
+    A foreign server's failure has none of our reasons, and becomes ``INTERNAL`` with its message,
+    unless it is an exit code.
 
     :param document: the complete JSON text.  Empty means success, as in client-go.
     :raises RemoteProtocolError: the document is not a Status, is too large, or has an exit code

@@ -13,7 +13,8 @@ reads the answer.  If the same output reaches a terminal later, or a second term
 
 So the filter changes one byte of each query, and the query becomes a sequence that no terminal
 implements.  Positions in the output stay exact, and nothing is held back: the byte is that with which
-the query would be complete, wherever the output is split.  Everything else passes unchanged.
+the query would be complete, wherever the output is split.  Everything else passes unchanged, except
+control sequences that are too long to judge.
 
 ====================================  =====================  ==================================
 query                                 changed byte           result
@@ -295,8 +296,8 @@ class QueryFilter:
     """
     Makes the queries of a stream harmless, wherever it is split.
 
-    :param found: called with each query that is a control sequence: with the bytes after ``ESC [``,
-        without control characters.
+    :param found: called for each query that is a control sequence, unless it is too long, with the
+        bytes after ``ESC [``, without control characters.
     """
 
     def __init__(self, found: Callable[[bytes], None] = lambda query: None) -> None:

@@ -3,10 +3,10 @@ Frame boundaries of streams that a hop forwards unread: WebSocket, SPDY, HTTP/2.
 
 A hop can insert a message of its own only between two frames.  If the next hop cannot end sessions
 (a cluster of another make), the hop before it does so, and therefore tracks all frame headers on
-the way to the user: eight bytes of each SPDY frame, two to ten of each WebSocket frame.  Of payloads
-it reads only the channel of a WebSocket message.  In SPDY the final message also needs the id of the
-error stream, which one of the user's first frames names; after that frame the user's direction is no
-longer tracked.
+the way to the user: eight bytes of each SPDY frame, two to ten of
+each WebSocket frame.  Of the payloads to the user it looks at no more than the byte of the channel.  In
+SPDY the final message also needs the id of the error stream, which one of the user's first frames
+names; after that frame the user's direction is no longer tracked.
 
 Headers and channels show whether the other end has reported how the session ended: by anything on
 the error channel or stream, or by the protocol's own close.  kubectl takes a connection that is
@@ -298,7 +298,7 @@ def ends_with_close(data: bytes) -> bool:
     """
     Return whether the last bytes of a server are a WebSocket's Close frame.
 
-    They are judged by themselves, so binary output may look like one; text does not.
+    They are judged by themselves, so output may look like one, though rarely.
 
     :param data: at least :data:`LONGEST_CLOSE_BYTES`, or all.
     """

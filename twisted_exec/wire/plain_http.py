@@ -2,10 +2,11 @@
 HTTP/1.1 heads in their plain form, which most have between two hops.
 
 h11 reads and writes any head, one line and one rule after the other, and that takes a large part of the
-time of a short request.  These functions read and write only what h11 would read and write with the same
-result: lines that end with CR LF, names that are tokens, values of printable ASCII without white space
-around them, no line that continues another one, and no header that changes where the body ends or that
-contradicts another one.  They answer ``None`` for everything else, which is then h11's to decide.
+time of a short request.  These functions read and write only what h11 would read and write with the
+same result.  Lines end with CR LF, names are tokens, and values are printable ASCII without white space
+around them.  No header goes on in the next line or contradicts another header, and only
+``Content-Length`` changes where the body ends.  They answer ``None`` for everything else, which is then
+h11's to decide.
 """
 
 from __future__ import annotations

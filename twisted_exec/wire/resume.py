@@ -288,7 +288,8 @@ def header_fields(header: str, value: str, forms: dict[str, re.Pattern[str]]) ->
     Read fields of the form ``NAME=TEXT; NAME=TEXT``; unknown ones are ignored.
 
     :param forms: the required fields.
-    :raises RemoteProtocolError: a field is missing, not valid, or there twice.
+    :raises RemoteProtocolError: the value is too long, or a field is missing, not valid, or there
+        twice.
     """
     if len(value) > _LONGEST:
         raise RemoteProtocolError(f"header {header} is longer than {_LONGEST} characters")

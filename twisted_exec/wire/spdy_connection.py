@@ -396,7 +396,7 @@ _ORDER = (Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.STDERR, Channel.
 
 @dataclass(frozen=True)
 class Ready:
-    """All streams are open.  Comes once, before any data."""
+    """The console begins with the streams that are open.  Comes once, before any data."""
 
 
 @dataclass(frozen=True)

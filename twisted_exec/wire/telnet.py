@@ -461,7 +461,7 @@ def encode_purge(which: Purge) -> bytes:
 
 class ComPort:
     """
-    One line of an access server.  Input and output are the parameters of one telnet option.
+    One line of an access server.  Its messages are the parameters of one telnet option.
 
     :param settings: the settings to request.
     """

@@ -128,9 +128,9 @@ def is_cross_site(
 
     Browsers present a client certificate to any host that a page connects to, and do not ask the
     server first before they open a WebSocket (CVE-2015-0259).  A page cannot make a browser send a
-    bearer token in ``Authorization`` without the server's consent; programs other than browsers
-    send no ``Origin``.  Other schemes prove nothing: ``wss://name:password@HOST`` makes a browser
-    send ``Basic``, which no authenticator here accepts.
+    bearer token in ``Authorization`` without the server's consent; programs other than browsers rarely
+    send ``Origin``.  Other schemes prove nothing: ``wss://name:password@HOST`` makes a browser send
+    ``Basic``, which no authenticator here accepts.
 
     A token in a subprotocol proves as much only if no other credentials can be accepted: any page
     can invent a token next to the certificate that the browser presents.
@@ -324,9 +324,8 @@ def forwarded_request_headers(
     """
     Return the headers of a request that the next hop may see.
 
-    Without hop-by-hop headers (also those that ``Connection`` names), without
-    credentials (also those in subprotocols), and without the headers that every hop sets
-    or judges itself.
+    Left out are hop-by-hop headers (also those that ``Connection`` names), credentials (also those in
+    subprotocols), and the headers that every hop sets or judges itself.
 
     :param credentials: names of the headers that say who is asking.  With one of them a user could
         claim any identity at the next hop.
