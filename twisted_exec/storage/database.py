@@ -2,8 +2,8 @@
 The files of the SQLite store: the database, the record of its latest version, and a reserve.
 
 In the database ``objects`` holds the current objects, ``log`` their changes.  The resourceVersion of a
-change is its row in ``log``.  The latest rows of the log are kept, so that watches can continue after a
-restart. ``state`` holds the identity of the database, and whether a server uses it.
+change is its number in ``log``.  The latest rows of the log are kept, so that watches can continue
+after a restart. ``state`` holds the identity of the database, and whether a server uses it.
 
 The record (:class:`VersionRecord`) shows whether the database is complete: the latest acknowledged
 version is also in a file of its own, which is never ahead of the database.

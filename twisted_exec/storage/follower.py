@@ -31,7 +31,8 @@ class Followed:
     One resource that a service follows.
 
     :param changed: called for each change after the start, in order.
-    :param listed: called once with the objects that existed at the start; ``None`` skips the list.
+    :param listed: called once with the objects of the first list that succeeds; ``None`` skips the
+        list.
     :param namespace: empty for all.
     """
 

@@ -211,7 +211,7 @@ class History:
         Replace all objects after changes were missed, and forget all changes.
 
         :param version: may be lower than before if the store was restored from a backup; watchers
-            then get events that undo the later changes.
+            without ``on_lost`` then get events that undo the later changes.
         """
         before, self._objects = self._objects, {}
         for forgotten in (self._changes, self._held, self.usage):

@@ -16,7 +16,7 @@ from twisted_exec.api.resource import Resource
 
 
 class StorageError(Exception):
-    """A store cannot be opened.  The message is one line: which file, the problem, a remedy."""
+    """A store cannot be used.  The message is one line: which file, the problem, a remedy."""
 
 
 Object = dict[str, Any]
@@ -73,9 +73,9 @@ class IStorage(IService):
     Objects under optimistic concurrency.
 
     One resourceVersion counts all changes of all objects, so the versions of objects, lists and
-    watches can be compared.  A write's Deferred fires when the write is durable; no reader or
-    watcher sees it before it is.  Reads that are not stale see every write that any server on the
-    same store acknowledged before.
+    watches can be compared.  A write's Deferred fires when the write is durable; readers and
+    watchers see it then, and not before.  Reads see every write that any server on the same store
+    acknowledged before, unless they are stale.
 
     ``startService`` must not wait for another host.  After it call nothing else before
     :meth:`when_ready` fires.

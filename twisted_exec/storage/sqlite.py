@@ -2,13 +2,12 @@
 The store of one API server: SQLite, one writer thread, group commit.
 
 All objects are also in memory (:mod:`twisted_exec.storage.history`), so reads
-never wait for the disk.  Writes go through a queue to one thread.  It takes all
-queued writes, checks each against the database, and commits them together with
-``synchronous=FULL``: many writes share one ``fsync``, and the reactor never
-blocks.  The writers' Deferreds fire and watchers get their events after the commit.
-Events of one change go to all watches at once; between changes other events of the
-reactor get their turn.  The JSON written to the disk stays with the object, and
-lists and watches send it as it is.
+never wait for the disk.  Writes go through a queue to one thread.  It takes queued writes, checks each
+against the database, and commits them together with ``synchronous=FULL``: many writes share one
+``fsync``, and writes never block the reactor.  The writers' Deferreds fire and watchers get their
+events after the commit.  Events of one change go to all watches at once; between changes, after many of
+these, other events of the reactor get their turn.  The JSON written to the disk stays with the object,
+and lists and watches send it as it is.
 
 :mod:`twisted_exec.storage.writer` is that thread, :mod:`twisted_exec.storage.database` handles the
 file itself.

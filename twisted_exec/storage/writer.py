@@ -1,7 +1,7 @@
 """
 The thread that writes to the SQLite file.
 
-It takes all queued writes, checks each against the database, and commits them together.
+It takes queued writes, checks each against the database, and commits them together.
 
 On a full disk it commits one write at a time, in the place of the reserve
 (:class:`~twisted_exec.storage.database.Reserve`): deletions, and updates that do not grow.  The space

@@ -146,7 +146,7 @@ class EtcdClient:
 
     async def write(self, method: Method, request: Message) -> Any:
         """
-        Call a method that writes, at most once.
+        Call a method that writes; it is executed at most once.
 
         :raises EtcdError: it was not executed, or the outcome is unknown; see ``undone``.
         """

@@ -2,7 +2,7 @@
 The store of several API servers: etcd, with its reads and writes.
 
 Every server has all objects in memory (:mod:`twisted_exec.storage.history`), kept current by one
-watch (:mod:`.reflector`), so lists, selectors and watches of clients cost etcd nothing.
+watch (:mod:`.reflector`), so selectors, watches and stale reads of clients cost etcd nothing.
 
 A read that must see other servers' writes (:class:`Reads`) gets the revision of the marker
 (:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits until that is visible here.  All reads that

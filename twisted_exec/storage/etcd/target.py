@@ -1,7 +1,7 @@
 """
 Address and credentials of an etcd cluster, as given in ``--storage``.
 
-``etcd:https://HOST:PORT[,...]?prefix=...&ca=...&cert=...&key=...&user=...&password-file=...&compaction=...&insecure=...``
+``etcd:https://HOST:PORT[,...]?prefix=...&ca=...&...``
 
 Passwords can only be given in files, because other users can read a command line.
 """

@@ -80,7 +80,7 @@ class Answer:
     """
     The answer to a request; the change that it made, if any, was reported before.
 
-    :param version: of the change, or the current version if that was asked for; otherwise 0.
+    :param version: of the change, or the present one after a wait for it; else 0.
     :param status: of the refusal; ``None`` if there is none.
     """
 
