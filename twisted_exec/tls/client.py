@@ -4,7 +4,7 @@ TLS as a client: verify the server, present a client certificate.
 A server is verified twice: OpenSSL checks its chain against the given CA, service_identity checks
 its name (DNS or IP subject alternative names, never the common name).  Names that can match no
 server, such as an address as a DNS name in the certificates that client-go signs for itself, are
-skipped.  Both checks happen inside the handshake, so a wrong server gets an alert and none of our
+skipped.  Both checks happen inside a full handshake, so a wrong server gets an alert and none of our
 bytes.  A caller may add a ``check`` of the certificate, such as "it names the pool".
 
 A client that opens many connections to the same servers may resume sessions, which halves the cost
@@ -80,7 +80,8 @@ class ClientTLS:
     :param key_pem: its private key.
     :param insecure_skip_verify: accept any certificate; ``check`` still runs.
     :param check: an additional check of the server's certificate.
-    :param resumes: resume sessions with this server, if it offers that.
+    :param resumes: resume sessions with this server, if it offers that; not without its verification,
+        nor with intermediates of our own.
     :raises TLSConfigError: a PEM text or the hostname cannot be used.
     """
 

@@ -24,7 +24,7 @@ class TLSError(Exception):
 
 
 class TLSConfigError(TLSError):
-    """A configured file, name or directory cannot be used.  The message says which and what to do."""
+    """A configured file, name or directory cannot be used.  The message says which, and why."""
 
 
 class HandshakeError(TLSError):

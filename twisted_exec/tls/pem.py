@@ -1,7 +1,7 @@
 """
 Parsers of PEM texts and server names; OpenSSL contexts from them.
 
-Every parser takes ``what``, the name of the source for errors, such as
+Parsers of PEM texts take ``what``, the name of the source for errors, such as
 ``certificate '/etc/exec/tls.crt'``.
 """
 

@@ -31,9 +31,9 @@ key, and is signed by the current authority.
 An authority is replaced in steps, so that every host trusts every certificate in between.
 *Renewed*, it signs with a new key, and its file holds the new certificate followed by the previous
 ones: hosts with the new file trust both.  Kubeconfigs contain that file, and users cannot be asked
-to replace theirs at one moment: so the API server's certificate is issued anew only when every
-kubeconfig trusts both.  After all certificates are issued anew and every host has them, the
-previous authorities are *retired*: removed from the file.  Expired ones disappear at the next
+to replace theirs at one moment: so the API server's certificate is issued anew when every kubeconfig
+trusts both, or when it expires soon.  After all certificates are issued anew and every host has them,
+the previous authorities are *retired*: removed from the file.  Expired ones disappear at the next
 renewal.
 """
 
@@ -190,7 +190,8 @@ class Authority:
         """
         Issue a client's certificate: common name ``user``, one organization per group.
 
-        :raises TLSConfigError: the user or a group is empty or longer than 64 characters.
+        :raises TLSConfigError: the user or a group is empty, longer than 64 characters, or has control
+            characters.
         """
         subject = _subject(user, groups)
         return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, now=now, life=life)
@@ -201,7 +202,7 @@ class Authority:
         """
         Issue a certificate that signs recordings, and cannot open or serve connections.
 
-        :raises TLSConfigError: the name is empty or longer than 64 characters.
+        :raises TLSConfigError: the name is empty, longer than 64 characters, or has control characters.
         """
         return self._issue(_subject(name, ()), DOCUMENT_SIGNING, now=now, life=life)
 
@@ -540,8 +541,8 @@ class PKI:
 
     def make_account_key(self) -> None:
         """
-        Create that key if it is missing.  A new key would invalidate all tokens, so it is never
-        replaced.
+        Create :attr:`account_key` if it is missing.  A new key would invalidate all tokens, so it is
+        never replaced.
 
         :raises TLSConfigError: it cannot be written.
         """

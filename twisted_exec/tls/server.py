@@ -60,8 +60,8 @@ class ServerTLS:
 
     :param certificate: path of the certificate, followed by its intermediates.
     :param key: path of its private key, without a passphrase.
-    :param client_cas: paths of the CAs of client certificates.  Without any, no client certificate
-        is requested.
+    :param client_cas: paths of the CAs of client certificates.  Without any, and without
+        ``published_cas``, no client certificate is requested.
     :param published_cas: returns further CAs as PEM, which may change between calls; empty while they
         are not known.
     :param resumable: clients with a certificate of their own, without intermediates, may resume
@@ -243,8 +243,8 @@ def verify(
 
     OpenSSL verifies the chain.  The leaf must have the extended key usage ``clientAuth`` (or any)
     and must not be a CA.  A CA with extended key usages must have that usage too, as in Go's
-    ``crypto/x509``.  Its names must not contain control characters: programs that read a name up to
-    a NUL, or print it, would take it for another.
+    ``crypto/x509``.  The leaf's names must not contain control characters: programs that read a name up
+    to a NUL, or print it, would take it for another.
 
     :param ca_pem: the only CAs to trust.
     :param now: time of the verification, timezone-aware; ``None`` for the present.
