@@ -233,7 +233,7 @@ async def request(
     owner: str, recordings: Iterable[Object], released: Mapping[str, str], turns: ShortTurns
 ) -> pb.SetRecordingsRequest:
     """
-    Return the message with all recordings of a pool, of which there may be thousands.
+    Return the message with the recordings of a pool that go on, of which there may be thousands.
 
     Pure, in short turns of the reactor.
 

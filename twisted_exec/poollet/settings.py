@@ -64,7 +64,7 @@ class Settings:
         ``certificate`` and ``key``.
     :param signer: signerName of that certificate.
     :param downward: fields of Machines that the runtime gets as labels and annotations.
-    :param about: the same for objects that Machines refer to; by default their names only.
+    :param about: the same for objects that Machines refer to; by default UIDs, namespaces and names.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param allowed_origins: other web sites whose pages may open consoles (CORS).
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.

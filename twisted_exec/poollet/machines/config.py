@@ -156,8 +156,8 @@ class References:
     """
     The objects that a Machine refers to, as last read.
 
-    Pure: a lookup returns a copy that was read before and never does I/O.  Errors say which object
-    is missing and what would help.
+    A lookup returns a copy that was read before, and never waits.  Errors say which object is missing
+    and what would help.
     """
 
     find: Callable[[Resource, str, str], Object | None] = _nothing

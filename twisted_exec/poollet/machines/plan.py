@@ -2,9 +2,9 @@
 Plan the next actions for one Machine.
 
 The plan is a pure function of the desired state (the Machine in the API), the objects it refers to
-(:mod:`.config`) and the observed state (the runtime's machines with its UID).  It runs again after
-every action and every change, so it keeps no memory: a restart, a lost answer and a new spec all
-look the same.
+(:mod:`.config`) and the observed state (the runtime's machines with its UID).  It runs again after its
+actions and every change, so it keeps no memory: a restart, a lost answer and a new spec all look the
+same.
 
 Source of names and states: ironcore ``poollet/machinepoollet``.  Three of its faults are fixed
 here: ironcore's panics on two runtime machines, misses a state, and creates machines powered on.
