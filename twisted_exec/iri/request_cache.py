@@ -136,8 +136,8 @@ class RequestCache:
 
     :param ttl_seconds: from :meth:`insert` until a token expires.
     :param limit: outstanding tokens, reserved ones included.
-    :param user_limit: outstanding tokens of one named user, so that one cannot
-        lock out the others.
+    :param user_limit: outstanding tokens of one named user, so that one cannot lock out the others; by
+        default a quarter of ``limit``.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class RequestCache:
         """
         Return the live stream that was opened with a token.
 
-        :raises NotFound: there is none.
+        :raises NotFound: there is none, or its session, user or machine is another.
         """
         grant, stream = self._live.get(_digest(token), (None, None))
         if grant is None or stream is None or not _same(grant.session, session):

@@ -1,10 +1,9 @@
 """
 Revisions of the machine runtime interface: wire messages and their translation.
 
-The interface has changed several times without new names of its package, service or methods.  So
-the revision cannot be detected on the wire and is configured.  The rest of the program uses the
-current revision, ``machine_pb2``; a revision translates from and to it, with pure functions for
-client and server.
+The interface has changed several times without a new name of its package or service.  So the revision
+cannot be detected on the wire and is configured.  The rest of the program uses the current revision,
+``machine_pb2``; a revision translates from and to it, with pure functions for client and server.
 
 Losses are reported to :data:`Lose`.  A *request* that would lose something important fails
 (:func:`strict`): better no machine than one with an unencrypted disk.  An *answer* is sent without

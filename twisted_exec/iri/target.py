@@ -1,8 +1,8 @@
 """
 Addresses of machine runtimes: gRPC targets, and the files of mutual TLS.
 
-Two forms of gRPC's ``doc/naming.md`` are supported: ``unix:///absolute/path`` and
-``dns:///host:port``.
+Two forms of gRPC's ``doc/naming.md`` are supported: ``unix:///absolute/path`` (also
+``unix:/absolute/path``) and ``dns:///host:port``.
 """
 
 from __future__ import annotations
