@@ -2,8 +2,9 @@
 The input of one session: whether it reaches the machine, and what its user reads if it does not.
 
 The input of observers is discarded.  A writer's is discarded while a ConsolePolicy misses people or a
-recording, during an outage of the line, and if it may be older than the machine's start.
-The user reads the reason once, and again when it has changed.
+recording, and while a recording cannot be written.  It is also discarded during an outage of the line
+or a restart of the machine, and if it may be older than the machine's start.  The user reads the reason
+once, and again when it has changed.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ journal, from which each viewer reads at its own pace:
   everything.  A journal on disk has all of that; one in memory retains 1 MiB for it.
 
 Input of writers (:mod:`.floor`) goes to the line if enough people are connected
-(:func:`.viewers.missing_people`).  All viewers' input is paused while the line accepts no more,
-before the line is open, and during a BREAK.
+(:func:`.viewers.missing_people`).  Input that goes to the line is paused while the line accepts no
+more, before it is open, and during a BREAK.
 
 A console may have several lines, one after the other: when its machine ends and starts again, the
 console gets another line.  Meanwhile the viewers stay, and users at terminals wait for the next
