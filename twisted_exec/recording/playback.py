@@ -1,5 +1,5 @@
 """
-The content of a recording by time: output, sizes and markers; also as an asciicast of version 2.
+The content of a recording by time: output, input, sizes and markers; also as an asciicast of version 2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class PlayedFrame:
     Something that happened.
 
     :param time: milliseconds since the epoch.
-    :param code: ``o`` for output, ``r`` for a size, ``m`` for a marker; others may follow.
+    :param code: ``o`` for output, ``i`` for input, ``r`` for a size, ``m`` for a marker; others may
+        follow.
     :param data: output as it was printed; else a text in UTF-8.
     :param block: position of the block in the file.
     """

@@ -4,9 +4,9 @@ The writer of recordings, sans I/O: output and events in, lines of an asciicast 
 ``docs/reference/recording-format.rst`` has the format.
 
 :class:`EchoedInput` selects the part of the input that a machine echoes.  A terminal echoes what a user
-types at once and in order.  So typed bytes count as echoed only if the next output has exactly them.
-With the first difference everything that waits is forgotten: a password, whose echo is off, is followed
-by output that the user did not type.
+types at once and in order.  So typed bytes count as echoed only if the next output is exactly their
+echo.  With the first difference everything that waits is forgotten: a password, whose echo is off, is
+followed by output that the user did not type.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class WriterProgress:
 
 
 class Signing(Protocol):
-    """The part of a :class:`.Signer` that a writer needs."""
+    """The part of a :class:`.HeadSigner` that a writer needs."""
 
     @property
     def certificate(self) -> bytes:

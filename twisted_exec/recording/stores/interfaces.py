@@ -86,6 +86,7 @@ class IRecordingStore(Interface):
         leads to exactly one complete recording.  Calls for one name must not overlap.
 
         :param name: as :func:`require_name` demands.
+        :param read: its errors are passed on.
         """
 
     def read(name: str, offset: int, limit: int) -> Deferred[bytes]:

@@ -1,10 +1,10 @@
 """
 An S3-compatible bucket as a store of recordings.
 
-A short recording is one request.  A longer one is uploaded in parts, and becomes an object when the last
-request joins them.  S3 itself remembers the parts of an upload, so an attempt after a crash needs no
-state of ours: it lists the upload's parts, compares their hashes, and sends the parts that are missing or
-differ.  The earlier attempt need not have had the same content.
+A short recording is uploaded in one request.  A longer one is uploaded in parts, and becomes an object
+when the last request joins them.  S3 itself remembers the parts of an upload, so an attempt after a
+crash needs no state of ours: it lists the upload's parts, compares their hashes, and sends the parts
+that are missing or differ.  The earlier attempt need not have had the same content.
 
 boto3 makes and signs the requests, and reads the answers.  It opens no connections: they are those of
 :class:`HTTPTransport`, with its proxies, certificates, limits of time and size, and messages.

@@ -79,7 +79,7 @@ class Uploads(BackgroundTask):
     """
     Stores recordings one after the other; repeats failed uploads, with exponential back-off.
 
-    :ivar problem: why the store fails at present; empty while it works.
+    :ivar problem: why the last attempt failed; empty after one that succeeded.
     :ivar is_stopped: nothing is stored any more.
     :ivar failing: called with name and reason when a recording could not be stored.
     """
