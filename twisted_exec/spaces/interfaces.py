@@ -97,8 +97,8 @@ class ISpaceListener(Interface):
 
     def disengaged(space: ISpaceConnection, reason: str) -> None:
         """
-        Handle the end of an engaged Space: it was deleted, or represents another physical space.  A
-        Space that is temporarily NotReady, or whose provider is unreachable, stays engaged.
+        Handle the end of an engaged Space: it is deleted, leads to another server now, or the client
+        stops.  A Space that is temporarily NotReady, or whose provider is unreachable, stays engaged.
         """
 
 
@@ -122,8 +122,8 @@ class ISpaceClient(Interface):
 
         :raises NotFound: there is no such Space.
         :raises Conflict: several providers have a Space of this name; the message names them.
-        :raises ServiceUnavailable: the Space is not Ready, or its credentials are not usable; the
-            message says why.
+        :raises ServiceUnavailable: the Spaces are not read yet, the Space is not Ready, or its
+            credentials are not usable; the message says why.
         """
 
     def connection(name: str, provider: str = "") -> ISpaceConnection:

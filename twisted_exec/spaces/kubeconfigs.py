@@ -9,7 +9,7 @@ self-contained: one that names files or programs is refused.  Each error of such
 the key and the remedy, and quotes none of the content.
 
 Commands look up a Space once (:func:`find_space`).  Users who may only read one provider's namespace
-must name the provider.
+must name the provider, unless it is ``default``.
 
 A user may also access a Space with their own credentials for another server, the hub
 (:func:`with_user_credentials`).  The address of the Space's server comes from an object on the hub, so
@@ -119,7 +119,8 @@ def unwrapped(content: bytes, source: str) -> bytes:
     Undo a second base64 encoding, if there is one.
 
     :param source: name for messages.
-    :raises KubeConfigError: the value is empty, larger than 256 KiB, or encoded more than twice.
+    :raises KubeConfigError: the value is empty, larger than 256 KiB, incomplete base64, or encoded more
+        than twice.
     """
     # A second encoding adds a third, and line breaks.
     _check_size(content, source, MAX_INLINE_BYTES * 3 // 2)
