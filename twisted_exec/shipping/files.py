@@ -44,7 +44,7 @@ class FilesBatch:
     Text for any number of files.
 
     :param timestamps: begin each line with its time.
-    :ivar texts: the text for each file, by the machine's labels.
+    :ivar texts: the text for each file, by the file's name.
     """
 
     def __init__(self, timestamps: bool) -> None:
@@ -82,7 +82,7 @@ class FilesSink:
     Appends to files in one directory.
 
     :param directory: created if missing, for its owner only.
-    :param max_bytes: rotate a file before it exceeds this size; 0 never does.
+    :param max_bytes: rotate a file that would exceed this size; 0 never does.
     :param old_files: number of rotated files to keep of each.
     """
 

@@ -5,6 +5,7 @@ The directory is private, locked while the program runs, and has a version numbe
 
 ==================  ============================================================
 ``version``         the number of the layout; a newer one is left alone
+``dialect``         the dialect of the objects
 ``storage``         location of the API server's store
 ``lock``            locked (flock) while the program runs; contains its process ID
 ``pki/``            authorities and certificates
