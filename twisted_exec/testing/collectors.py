@@ -78,7 +78,8 @@ class CollectedLine:
     """
     One line that a collector has received.
 
-    :param labels: attributes of the resource and of the line; for syslog, the structured data.
+    :param labels: attributes of the resource and of the line; for syslog, the structured data, and
+        ``host``, ``process``, ``kind`` and ``time`` of the header.
     :param time: nanoseconds since the epoch for OTLP; 0 for syslog.
     """
 

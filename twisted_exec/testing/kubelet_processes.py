@@ -78,7 +78,7 @@ class LocalProcess(ProcessProtocol):
         """
         Start it.
 
-        A command that there is not ends at once, with what a container runtime says then.
+        A command that does not exist ends at once, with the message of a container runtime.
         """
         program = shutil.which(command[0]) if command and command[0] else None
         if program is None:

@@ -66,7 +66,8 @@ class ResumableConsole(Factory):
     :ivar oldest: offset of the first byte that is retained in the present journal.
     :ivar line: input in the order in which it reached the line.
     :ivar sizes: the terminal sizes.
-    :ivar refusals: status codes for the next requests.
+    :ivar refusals: status codes for the next requests, each with the seconds of its ``Retry-After``, or
+        ``None``.
     :ivar greeting: marks that a server with a fault sends first, instead of the right ones and the
         output so far; ``None`` for no fault.
     :ivar requests: the parsed header of each request; ``None`` for a new session.
