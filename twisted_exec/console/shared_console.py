@@ -6,8 +6,8 @@ journal, from which each viewer reads at its own pace:
 
 * A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind (:class:`Pacing`).
   A machine's serial line is never paused.
-* A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number
-  of missed bytes.  It delays no other viewer and has no buffer of its own.
+* A viewer that is more than 1 MiB behind skips to the newest byte, and learns that bytes are missing.
+  It delays no other viewer and has no buffer of its own.
 * A viewer with a lost stream does not skip, neither while it is away nor later, until it has read
   everything.  A journal on disk has all of that; one in memory retains 1 MiB for it.
 

@@ -13,8 +13,8 @@ present.  The journal names the session by the id of the stream with which it jo
 
 A viewer can go on in another process.  Its state there, a :class:`ViewerState`, is what its user
 could notice the loss of: the role, the terms, the place in the output, and notices that are not
-sent yet.  The console is suspended while its viewers are exported, so no input is settled and no
-output is sent afterwards.
+sent yet.  The console is suspended while its viewers are exported, so none of their input is settled
+and none of their output is sent afterwards.
 """
 
 from __future__ import annotations

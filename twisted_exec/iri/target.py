@@ -170,8 +170,8 @@ def check_socket(path: str, trusted_uids: Collection[int]) -> None:
     socket and every directory above it.
 
     :param trusted_uids: users that may own it, besides root.
-    :raises TargetError: it is not a socket, belongs to another user, or is in a directory that
-        others may write.  :class:`FileNotFoundError` is passed on: there is no listener.
+    :raises TargetError: it is not a socket, belongs to another user, or is in a directory that others
+        own or may write.  :class:`FileNotFoundError` is passed on: there is no listener.
     """
     trusted = {0, *trusted_uids}
     entry = os.lstat(path)

@@ -41,7 +41,7 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
     :param shared: other users may enter the directory, because the gate checks them.
         Otherwise it must be private (0700).
-    :raises TargetError: it belongs to another user, or is open to others.
+    :raises TargetError: it cannot be created, belongs to another user, or is open to others.
     """
     try:
         if shared:

@@ -135,7 +135,7 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     :param file: a closed recording; an excerpt is one, too.
     :param first: milliseconds since the epoch.
     :param last: the same.
-    :raises InvalidRecording: the recording is not closed, or has nothing in the range.
+    :raises InvalidRecording: the recording is damaged or not closed, or has nothing in the range.
     """
     file.seek(0)
     sections = list(Blocks(file))

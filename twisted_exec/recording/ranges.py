@@ -175,7 +175,7 @@ def decode_signed_head(line: bytes) -> SignedHead:
     """
     Decode the line of :meth:`SignedHead.encode`.
 
-    :raises ValueError: the line is not complete.
+    :raises ValueError: the line is not complete, or not that of a signed head.
     """
     if not line.endswith(b"\n"):
         raise ValueError("the line is not complete")

@@ -103,7 +103,8 @@ class IRenderer(Interface):
         Render a screen.
 
         :param key: names the machine.  Machines take turns.
-        :return: fires with a :class:`Rendered`.  Cancelling gives the turn to another job.  Fails with
+        :return: fires with a :class:`Rendered`.  Cancelling gives the turn to another job, unless the
+            job has begun.  Fails with
             :class:`~twisted_exec.api.status.NotImplementedByBackend` if there is no emulator, and with
             :class:`~twisted_exec.api.status.ServiceUnavailable` if too many jobs wait, and if the
             process ends or takes too long.

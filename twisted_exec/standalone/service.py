@@ -142,7 +142,8 @@ class Settings:
     :param issuers: issuers of OIDC ID tokens for further users.
     :param storage: makes the API server's store, given the reactor; a file of the state
         directory when ``None``.
-    :param demo: create demo machines; otherwise only the class for shells is created.
+    :param demo: create demo machines; otherwise there are none, and of the program's own classes only
+        that for shells.
     :param classes: machine classes besides the program's own.
     :param client_ca: path of a further client CA; empty for none.
     :param sessions: limits of concurrent sessions of each part; ``None`` for as many as file

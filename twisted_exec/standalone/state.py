@@ -19,10 +19,11 @@ The directory is private, locked while the program runs, and has a version numbe
 ==================  ============================================================
 
 The certificates (:func:`prepare`) are created once and renewed in time.  They are the same files
-that ``twisted-exec pki`` creates for separate programs, issued for loopback.  A certificate is
-renewed when it expires within :data:`RENEW_DAYS`, is unreadable, or was not issued by the authority
-next to it.  Near an authority's expiry, a new authority signs. The old authority stays trusted
-until it expires, so that connections survive.  The services reload replaced files by themselves.
+that ``twisted-exec pki`` creates for separate programs, issued for loopback.  A certificate is renewed
+when it expires within :data:`RENEW_DAYS`, is unreadable or not valid yet, or does not belong to its key
+or to the authority next to it.  Near an authority's expiry, a new authority signs. The old authority
+stays trusted until it expires, so that connections survive.  The services reload replaced files by
+themselves.
 """
 
 from __future__ import annotations
@@ -95,8 +96,7 @@ class StateDirectory:
         """
         Create or check the directory, and lock it.
 
-        :raises StateError: another program uses it, other users can read it, or a newer version
-            wrote it.
+        :raises StateError: it cannot be used, for example because another program uses it.
         """
         try:
             private_directory(self.path)

@@ -157,7 +157,7 @@ def credentials_of(
     A file may be replaced at any time.  They never come from the metadata service of a cloud:
     this program should not connect to such an address.
 
-    :return: raises :class:`StoreError` if there are none.
+    :return: raises :class:`StoreError` if there are none that can be used.
     """
     path = target.credentials
     if path:
