@@ -77,9 +77,11 @@ class FloorTestCase(SynchronousTestCase):
         self.clock = Clock()
         self.floor = Floor(self.clock)
 
-    def join(self, user: str, *, force: bool = False, **rights: bool) -> Person:
+    def join(
+        self, user: str, *, force: bool = False, observe: bool = False, **rights: bool
+    ) -> Person:
         person = Person(user, **rights)
-        self.floor.join(person, force=force)
+        self.floor.join(person, force=force, observe=observe)
         return person
 
 
@@ -152,6 +154,10 @@ class PresenceTests(FloorTestCase):
         self.floor.rejoin(bob)
         self.assertEqual(ann.news(), notice("you are the writer of this console").decode())
         self.assertIn("the writer of this console is ann; you are an observer", bob.news())
+        self.floor.leave(ann)
+        eve = Person("eve")
+        self.floor.rejoin(eve, observe=True)
+        self.assertIn("this console has no writer; you are an observer", eve.news())
 
     def test_remind(self) -> None:
         """A reminder names the role; a session without input has none."""
@@ -202,6 +208,16 @@ class ActTests(FloorTestCase):
         self.floor.request_role(eve, Role.OBSERVER)
         self.floor.leave(ann)
         self.assertEqual((eve.writes, eve.news()), (False, ""))
+
+    def test_observe(self) -> None:
+        """A session that begins as an observer is one also at a free floor, and may type later."""
+        bob = self.join("bob", observe=True)
+        self.assertFalse(bob.writes)
+        self.assertIn(f"this console has no writer; you are an observer {HINT}", bob.news())
+        ann = self.join("ann")
+        self.assertEqual((ann.writes, ann.news(), bob.news()), (True, "", ""))
+        self.floor.request_role(bob, Role.WRITER)
+        self.assertEqual((ann.writes, bob.writes), (False, True))
 
     def test_force(self) -> None:
         """Joining with force takes over; a notice tells the former writers the user's name."""

@@ -177,6 +177,13 @@ class RestartTests(ViewerCase):
         self.assertEqual((first.role, second.role), (Role.WRITER, Role.OBSERVER))
         self.assertIn("the writer of this console is ann; you are an observer", other.notices[0])
 
+    def test_observer(self) -> None:
+        """A session that says that it is an observer does not become the writer, also if nobody types."""
+        viewer = self.shared.viewer()
+        stream = self.resume(viewer, 0, user="bob", options=StreamOptions(observe=True))
+        self.assertIs(viewer.role, Role.OBSERVER)
+        self.assertIn("this console has no writer; you are an observer", stream.notices[0])
+
     def test_oldest(self) -> None:
         """It continues no earlier than at the scrollback, or where it began."""
         self.shared.journal = Journal()  # without a limit: nobody trims it

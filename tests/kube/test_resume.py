@@ -44,6 +44,12 @@ reactor: Any = _reactor
 RECORDING = OpenRecording("masked", "ada")
 
 
+class UserWithRole(ResumingUser):
+    """A user who knows the role of the session."""
+
+    is_observer = False
+
+
 class ResumeCase(TestCase):
     """A console whose sessions can be resumed, at ``self.config``."""
 
@@ -120,6 +126,25 @@ class OpenConsoleTests(ResumeCase):
         stream.leave()
         await self.until(lambda: bool(self.user.detached_with))
         self.assertEqual(self.server.sessions, [])
+
+    async def test_role(self) -> None:
+        """The request that resumes says that the user is an observer by now."""
+        await self.check_role(is_observer=True)
+
+    async def test_other_role(self) -> None:
+        """The request that resumes does not say that the user is an observer who is none any more."""
+        await self.check_role(is_observer=False)
+
+    async def check_role(self, *, is_observer: bool) -> None:
+        self.user = user = UserWithRole()
+        stream = await self.opening(stream=replace(CONSOLE, observe=not is_observer))
+        user.is_observer = is_observer
+        self.lose()
+        await self.until(lambda: len(user.returns) == 1)
+        asked = ["observe=true" in path for path, _ in self.server.heads]
+        self.assertEqual(asked, [not is_observer, is_observer])
+        stream.leave()
+        await self.until(lambda: bool(user.detached_with))
 
     async def test_not_resumable(self) -> None:
         """The user of a server that cannot resume gets the connection itself."""

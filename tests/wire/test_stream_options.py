@@ -40,6 +40,7 @@ class StreamOptionsTests(SynchronousTestCase):
             ({b"stdout": [b"true"], b"stderr": [b"true"]}, b"stdout=true&stderr=true"),
             ({b"stdout": [b"t"], b"stderr": [b"1"], b"tty": [b"1"]}, b"stdout=true&tty=true"),
             ({b"readOnly": [b"true"]}, b"readOnly=true"),
+            ({b"observe": [b"1"], b"force": [b"1"]}, b"observe=true&force=true"),
             (
                 {b"stdout": [b"true"], b"inputEnded": [b"true"]},
                 b"stdout=true&inputEnded=true",

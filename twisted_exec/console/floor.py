@@ -15,6 +15,7 @@ act                      effect
 join with input          writer if the floor is free or the same user has it; else
                          observer, with a notice that names the writer
 join with force          as join, followed by take over
+join as an observer      observer, with a notice that names the writer
 take over                writer; all other writers become observers, with a notice
                          that names the new writer
 release                  observer
@@ -145,11 +146,12 @@ class Floor:
             return f"the writer of this console is {self.writer}"
         return "this console has no writer"
 
-    def join(self, participant: Participant, *, force: bool = False) -> None:
+    def join(self, participant: Participant, *, force: bool = False, observe: bool = False) -> None:
         """
         Add a session.
 
         :param force: take over from other writers.
+        :param observe: begin as an observer, also if the floor is free.
         """
         participant.role = Role.OBSERVER
         self._participants.append(participant)
@@ -161,19 +163,21 @@ class Floor:
             return
         if force:
             self._take_over(participant)
-        elif self._is_free_to(participant):
+        elif not observe and self._is_free_to(participant):
             self._make_writer(participant)
         else:
             self.remind(participant)
         self.follow_presence()
 
-    def rejoin(self, participant: Participant) -> None:
+    def rejoin(self, participant: Participant, *, observe: bool = False) -> None:
         """
         Add a session of an earlier process, of which the role is unknown.
 
         A new writer gets a notice, because the user may have been an observer.
+
+        :param observe: as of :meth:`join`.
         """
-        self.join(participant)
+        self.join(participant, observe=observe)
         if participant.role is Role.WRITER:
             self.remind(participant)
 

@@ -181,6 +181,11 @@ class Viewer:
         return self._options is not None and self._options.force
 
     @property
+    def observes(self) -> bool:
+        """True if the session asked to begin as an observer."""
+        return self._options is not None and self._options.observe
+
+    @property
     def reads_marks(self) -> bool:
         """True if the stream has marks beside the output."""
         return IMarkTransport.providedBy(self._transport)

@@ -169,9 +169,9 @@ class Viewers:
             viewer.finish(console.ending)
         else:
             if position is None:
-                self.floor.join(viewer, force=viewer.forces)
+                self.floor.join(viewer, force=viewer.forces, observe=viewer.observes)
             else:
-                self.floor.rejoin(viewer)
+                self.floor.rejoin(viewer, observe=viewer.observes)
             self.attendance_changed()
         console.pace()
 

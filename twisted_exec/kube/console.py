@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -239,7 +239,11 @@ class _Opening:
             turn = next(turns)
 
             async def opened_again(current: ClientConfig) -> ConsoleClient:
-                return await self._connect(current, where, user, [protocol], header, turn)
+                # A new process of the machine's runtime does not know the role.
+                observes = getattr(self.user, "is_observer", self.options.stream.observe)
+                stream = replace(self.options.stream, observe=observes)
+                again = replace(self, options=replace(self.options, stream=stream))
+                return await again._connect(current, where, user, [protocol], header, turn)
 
             return Deferred.fromCoroutine(_again(self.config, self.reactor, opened_again))
 

@@ -3,8 +3,8 @@ Options of a console session: the query of the request that opens it.
 
 Each hop forwards the options in one canonical form, because the streams only start at the machine's
 end.  Both spellings are accepted: an API server's (``stdin=true``) and a kubelet's (``input=1``).
-``readOnly``, ``force`` and ``inputEnded`` are our own.  Sources: ``PodExecOptions`` and ``PodAttachOptions`` of
-``k8s.io/api/core/v1``, and ``NewOptions`` of
+``readOnly``, ``observe``, ``force`` and ``inputEnded`` are our own.  Sources: ``PodExecOptions`` and
+``PodAttachOptions`` of ``k8s.io/api/core/v1``, and ``NewOptions`` of
 ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
 """
 
@@ -33,6 +33,7 @@ class StreamOptions:
         clients may leave it out.  ``None`` when the request does not say.
     :param tty: the client has a terminal, so stderr is merged into stdout.
     :param read_only: the client only watches; its input never reaches the machine.
+    :param observe: begin as an observer, who may ask for the role of the writer later.
     :param force: take what another session may have to give up, such as an exclusive line.
     :param input_ended: the session begins as if its input had just ended.
     """
@@ -40,6 +41,7 @@ class StreamOptions:
     channels: frozenset[Channel] | None = None
     tty: bool = False
     read_only: bool = False
+    observe: bool = False
     force: bool = False
     input_ended: bool = False
 
@@ -61,6 +63,7 @@ class StreamOptions:
             frozenset(channels | {Channel.ERROR}) if channels else None,
             tty,
             _true(query, b"readOnly"),
+            _true(query, b"observe"),
             _true(query, b"force"),
             _true(query, b"inputEnded"),
         )
@@ -82,6 +85,7 @@ class StreamOptions:
         flags = (
             (channels and self.tty, b"tty"),
             (self.read_only, b"readOnly"),
+            (self.observe, b"observe"),
             (self.force, b"force"),
             (self.input_ended, b"inputEnded"),
         )

@@ -26,6 +26,7 @@ from twisted.python.failure import Failure
 
 from tests.kube.console_cases import ConsolesCase
 from twisted_exec.api.status import Forbidden
+from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     SHUTTING_DOWN,
@@ -36,6 +37,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.server import READ_ONLY
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
+from twisted_exec.wire.control_messages import encode_notice
 
 reactor: Any = _reactor
 
@@ -654,6 +656,27 @@ class TerminalTests(TerminalCase):
         self.assertNotIn(b"reboot", process.stdout)
         process.type(b"\x1d")
         await self.ends_so(process, 0)
+
+    async def test_role_after_a_stop(self) -> None:
+        """In the session that follows a stop the user has the former role, and takes nothing over."""
+        observer = f"the writer of this console is ann; you are an observer {HINT}"
+        for notice, is_observer in (
+            ("you are the writer of this console", False),
+            (observer, True),
+        ):
+            first = self.serve(EchoAttachment(b"one$ "))
+            process = self.start_on_terminal("--force")
+            await process.until(rb"one\$ ")
+            first.transport.write(encode_notice(notice))
+            await process.until(rb"\[twisted-exec: ")
+            second = self.serve(EchoAttachment(b"two$ "))
+            first.transport.end(Ending(SHUTTING_DOWN, "bye"))
+            await process.until(rb"two\$ ")
+            before, after = first.transport.asked, second.transport.asked
+            self.assertEqual((before.observe, before.force), (False, True))
+            self.assertEqual((after.observe, after.force), (is_observer, False))
+            process.type(b"\x1d")
+            await self.ends_so(process, 0)
 
     async def test_left_in_an_editor(self) -> None:
         """On leaving, the modes that the machine set on the terminal are reset."""

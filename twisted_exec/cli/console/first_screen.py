@@ -174,6 +174,11 @@ class FirstScreen:
             return False
         return state.epoch == self._epoch and state.offset >= self._offset
 
+    @property
+    def is_observer(self) -> bool:
+        """See :class:`.ConsoleSession`."""
+        return self._user.is_observer
+
     # The events of the stream.
 
     def attached(self, stream: Any) -> None:

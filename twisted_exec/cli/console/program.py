@@ -223,7 +223,7 @@ class ConsoleProgram:
     _script: Script | None = None
     _progress: ConnectingLine | None = None
     _screen: FirstScreen | None = None
-    _is_verified = False
+    _is_verified = _observes = False
 
     def __init__(self, options: argparse.Namespace) -> None:
         from twisted_exec.cli.console.terminal import Terminal
@@ -375,6 +375,9 @@ class ConsoleProgram:
 
     def _follow(self, following: NextSession) -> None:
         """Prepare for the next session."""
+        is_same = following.machine == self._options.name
+        # What the user wanted of a machine at the start, or has chosen there, may not suit another session.
+        self._observes, self._options.force = is_same and self._session.is_observer, False
         self._options.name = following.machine
 
     def _draw(self, data: bytes) -> None:
@@ -411,7 +414,13 @@ class ConsoleProgram:
             session.start(keys, output, timeout_seconds=timeout)
         # Without any terminal nothing answers the machine, and output is wanted byte for byte.
         tty = self._terminal.is_terminal or os.isatty(1)
-        stream_options = replace(CONSOLE, tty=tty, read_only=options.read_only, force=options.force)
+        stream_options = replace(
+            CONSOLE,
+            tty=tty,
+            read_only=options.read_only,
+            observe=self._observes,
+            force=options.force,
+        )
         attempt = patiently(
             lambda: self.attempt(session, reactor, stream_options), reactor, self._inform
         )

@@ -240,6 +240,11 @@ class ConsoleSession:
         """True if the last output left the cursor inside a line."""
         return self._display.mid_line
 
+    @property
+    def is_observer(self) -> bool:
+        """True if the machine gets nothing of what the user types, as far as notices say so."""
+        return self._read_only or self._display.notices.is_observer
+
     # The stream's events.
 
     def attached(self, stream: MachineStream, *, greets: bool = True) -> None:
@@ -321,8 +326,7 @@ class ConsoleSession:
         news = self._recordings.changed(attendance.recordings)
         if self._outcome is not None:
             return
-        is_observer = self._read_only or notices.is_observer
-        if writer and is_observer and self._interactive and self._terminal.shows_more:
+        if writer and self.is_observer and self._interactive and self._terminal.shows_more:
             self._display.inform(writer)
         if news:
             self._tell_recorded(news)
@@ -419,11 +423,10 @@ class ConsoleSession:
             if leaves:
                 self._end(Outcome())
             return
-        is_sent = not (self._read_only or self._display.notices.is_observer)
         if self._escapes is None:
             pieces: list[Typed] = [data]
         else:
-            pieces = self._escapes.feed(data, is_sent=is_sent)
+            pieces = self._escapes.feed(data, is_sent=not self.is_observer)
         for piece in pieces:
             if self._outcome is not None:
                 return

@@ -628,6 +628,10 @@ class ResumableUser(ConsoleUser, Typing):
     A user without ``notice`` and ``skipped`` gets these messages in the output.
     """
 
+    @property
+    def is_observer(self) -> bool:
+        """True if the user's session is an observer: it stays one at a new process of the machine's runtime."""
+
     def outage(self, reason: str) -> None:
         """The connection is lost; :meth:`resumed` or ``detached`` follows."""
 
