@@ -25,7 +25,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from tests.kube.console_cases import ConsolesCase
-from twisted_exec.api.status import Forbidden
+from twisted_exec.api.status import Conflict, Forbidden
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -587,6 +587,26 @@ class TerminalTests(TerminalCase):
         await self.ends_so(process, 0)
         self.assertEqual((first.received, second.received), (b"", b"ls\r"))
         self.assertEqual(first.detached_with, ["client closed"])
+
+    async def test_other_machine_refused(self) -> None:
+        """If the chosen machine has no console, the user reads why, and is back in the former role."""
+        first, again = EchoAttachment(b"one$ "), EchoAttachment(b"one again$ ")
+        self.serve(first)
+        self.consoles.machines["default/web-1"] = Conflict("machine is powered off")
+        for arguments, greeting in (((), rb"Connected to vm\..*\r\n"), (("--quiet",), b"")):
+            process = self.start_on_terminal(*arguments)
+            await process.until(rb"one\$ ")
+            first.transport.write(
+                encode_notice(f"this console has no writer; you are an observer {HINT}")
+            )
+            await process.until(rb"you are an observer")
+            self.serve(again)
+            process.type(b"~Lweb\r")
+            await process.until(rb"machine is powered off\r\n" + greeting + rb"one again\$ ")
+            self.assertTrue(again.transport.asked.observe)
+            process.type(b"\x1d")
+            await self.ends_so(process, 0)
+            self.serve(first)
 
     async def test_menu_of_a_read_only_session(self) -> None:
         """In a read-only session the menu sends no request and explains why."""

@@ -32,7 +32,7 @@ class UserTerminal:
     :param say: prints messages of this program; the last line has no newline.
     :param draw: writes what is neither output nor a message; ``None`` without a terminal.
     :param attached: called when the stream is attached.
-    :param greeting: returns the greeting; empty for none.
+    :param greeting: returns the greeting, also with ``--quiet``; empty for none.
     :param place: returns the machine, its namespace and its server, for the status.
     :param watch: receives all output that is written.
     :param full_screen: whether the output so far has switched to the other screen.

@@ -22,11 +22,15 @@ class NextSession:
     :param machine: its name.
     :param reset: switch the machine off and on first.
     :param stopped: why the server was stopped that is to be back first; empty if it was not.
+    :param observe: begin as an observer.
+    :param news: a message for the user once the session is open, such as why another console did not open.
     """
 
     machine: str
     reset: bool = False
     stopped: str = ""
+    observe: bool = False
+    news: str = ""
 
 
 class MachineStream(Protocol):

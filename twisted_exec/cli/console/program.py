@@ -224,6 +224,8 @@ class ConsoleProgram:
     _progress: ConnectingLine | None = None
     _screen: FirstScreen | None = None
     _is_verified = _observes = False
+    _news = ""  # for the user of the session that opens
+    _former: NextSession | None = None  # opens again if the next session is refused
 
     def __init__(self, options: argparse.Namespace) -> None:
         from twisted_exec.cli.console.terminal import Terminal
@@ -375,10 +377,14 @@ class ConsoleProgram:
 
     def _follow(self, following: NextSession) -> None:
         """Prepare for the next session."""
-        is_same = following.machine == self._options.name
-        # What the user wanted of a machine at the start, or has chosen there, may not suit another session.
-        self._observes, self._options.force = is_same and self._session.is_observer, False
-        self._options.name = following.machine
+        from twisted_exec.cli.console.interfaces import NextSession
+
+        former = NextSession(str(self._options.name), observe=self._session.is_observer)
+        is_same = following.machine == former.machine
+        self._former = None if is_same or following.news else former
+        self._observes = following.observe or (is_same and former.observe)
+        self._options.force = False  # it was for the first session
+        self._options.name, self._news = following.machine, following.news
 
     def _draw(self, data: bytes) -> None:
         """Write on the terminal what is no output."""
@@ -473,14 +479,21 @@ class ConsoleProgram:
             progress.stop()
 
     def _refused(self, failure: Any) -> None:
-        self._session.failed(self.explain(failure.value))
+        line = self.explain(failure.value)
+        if self._former is None:
+            self._session.failed(line)
+        else:
+            self._session.go_to(replace(self._former, news=line))
 
     def _greeting(self) -> str:
         if self._script is not None or not self._terminal.is_terminal:
             return ""
-        escapes = self._options.escape
-        keys = f" {escapes}." if escapes is not None else ""
-        return f"Connected to {self.subject}.{keys}"
+        lines = [one_line(self._news)] if self._news else []
+        if not self._options.quiet:
+            escapes = self._options.escape
+            keys = f" {escapes}." if escapes is not None else ""
+            lines.append(f"Connected to {self.subject}.{keys}")
+        return "\n".join(lines)
 
     def _inform(self, line: str) -> None:
         """Write a message about the connection, unless ``--quiet`` forbids it."""

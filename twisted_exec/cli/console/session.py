@@ -277,7 +277,7 @@ class ConsoleSession:
         if self._outcome is not None:
             return
         if greeting := self._terminal.greeting():
-            self._display.inform(greeting)
+            self._display.tell(greeting)
         if news := self._recordings.begun(getattr(self._stream, "recorded", "")):
             self._tell_recorded(news)
 
@@ -479,16 +479,15 @@ class ConsoleSession:
             full_screen=self._terminal.full_screen(),
         )
         acting = Deferred.fromCoroutine(self._act(command, dialog, self._scrollback))
-        self._acting = acting.addCallbacks(
-            self._go_to_next, self._refused, (dialog,), {}, (dialog,), {}
-        )
+        self._acting = acting.addCallbacks(self.go_to, self._refused, errbackArgs=(dialog,))
         acting.addBoth(lambda _: self._close_dialog(dialog))
 
     def _type_into(self, dialog: Dialog, data: bytes) -> None:
         if not dialog.typed(data) and _INTERRUPT in data and self._acting is not None:
             self._acting.cancel()  # a request to the server, for which the user does not wait
 
-    def _go_to_next(self, following: NextSession | None, dialog: Dialog) -> None:
+    def go_to(self, following: NextSession | None) -> None:
+        """End, so that another session follows; ``None`` does nothing."""
         if following is not None:
             self._end(Outcome(next=following))
 
