@@ -148,9 +148,9 @@ class Viewers:
             return
         if position is None:
             viewer.output.start(console.scrollback_start)
-            viewer.output.precede(
-                Notice(f"banner: {line}", NoticeKind.BANNER) for line in viewer.banner
-            )
+            if viewer.banner:
+                banner = Notice(f"banner: {' | '.join(viewer.banner)}", NoticeKind.BANNER)
+                viewer.output.precede([banner])
         else:
             viewer.output.resume(position, console.scrollback_start)
             if console.interruption.ending is not None:

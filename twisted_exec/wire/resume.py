@@ -351,7 +351,7 @@ class NoticeKind(Enum):
     INTERRUPTED = "interrupted"
     """The machine has ended; the session waits for it to start again."""
     BANNER = "banner"
-    """A line of the machine's banner, which a new session gets before the last line of earlier output."""
+    """The machine's banner, which a new session gets before the last line of earlier output."""
 
 
 class NoticeRole(Enum):
