@@ -240,9 +240,10 @@ class MachinesTests(MenuCase):
         self.assertEqual((stream.told[-1], stream.sent), ("leave", b""))
 
     def test_stay(self) -> None:
-        """Enter, Ctrl-C and the machine itself change nothing; a part of many names lists these."""
+        """Enter, Ctrl-C and the machine itself change nothing; a part of many names counts and lists these."""
         stream = self.open()
-        self.assertNotIn(" a ", self.type(b"~L", b"b\r").rpartition("Machines in")[2])
+        matches = '2 names in namespace ns have "b" in them:\r\n   1  b-1  Shutdown\r\n   2  b-2'
+        self.assertIn(matches, self.type(b"~L", b"b\r"))
         self.type(b"\r")
         self.assertIn('No name in namespace ns has "none" in it', self.type(b"~L", b"none\r"))
         self.type(b"\x03")
@@ -280,7 +281,8 @@ class PowerTests(MenuCase):
             drawn = self.type(b"~P")
             self.assertIn(f"Machine a is Running; its power is {self.client.spec['power']}.", drawn)
             self.assertEqual(("o on" in drawn, "f off" in drawn), (power == "On", power == "Off"))
-            self.type(key)
+            question = self.type(key)
+            self.assertTrue(all(len(row) < 60 for row in question.split("\r\n")), question)
             self.assertEqual(self.client.power, [])
             self.assertIn("Machine a is being switched", self.type(b"y"))
             self.assertEqual(self.client.power, [("a", power)])

@@ -259,12 +259,14 @@ class MenuTests(SessionCase):
     """Commands of the escape menu."""
 
     def test_in_order(self) -> None:
-        """A BREAK, a SysRq and roles are sent in order with what is typed."""
-        self.begin(escapes=parse_escape("^],~"))
+        """A BREAK, a SysRq and roles are sent in order with what is typed; the user reads of the first two."""
+        said: list[str] = []
+        self.begin(escapes=parse_escape("^],~"), say=said.append)
         stream = self.attach()
         self.session.typed(b"a\r~Bb\r~Sh~f\r~r")
         self.assertEqual(stream.sent, b"a\r|b\r|h|\r|")
         self.assertEqual(stream.told, [Break(), Break(), Role.DRIVE, Role.WATCH])
+        self.assertEqual(said, ["BREAK sent", "BREAK and h sent"])
 
     def test_waits_with_what_is_typed(self) -> None:
         """Menu commands keep their place in input that waits for the stream."""

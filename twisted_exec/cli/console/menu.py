@@ -156,7 +156,7 @@ async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     async with access.client() as client:
         listed = await client.list(access.dialect.workload, namespace, trim=_short)
     states = {safe(each["metadata"]["name"]): _state(each) for each in listed["items"]}
-    machines = sorted(states)
+    machines, heading = sorted(states), f"Machines in namespace {namespace}:"
     while True:
         names = machines[: dialog.rows - 2]  # between the heading and the question
         if len(machines) > len(names):
@@ -168,7 +168,7 @@ async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
         ]
         if len(machines) > len(names):
             rows.append(f"  and {len(machines) - len(names)} more: type a part of the name")
-        dialog.tell("\n".join([f"Machines in namespace {namespace}:", *rows]))
+        dialog.tell("\n".join([heading, *rows]))
         text = await dialog.line("Switch to (number or name; Enter stays here): ")
         if not text:
             return None
@@ -180,9 +180,11 @@ async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
                 return NextSession(matches[0])
             dialog.tell(f"This is the console of {access.name}.")
             return None
-        if not matches:
+        if matches:
+            machines = matches
+            heading = f'{len(matches)} names in namespace {namespace} have "{safe(text)}" in them:'
+        else:
             dialog.tell(f'No name in namespace {namespace} has "{safe(text)}" in it.')
-        machines = matches or sorted(states)
 
 
 async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
@@ -207,7 +209,8 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
         if choice not in effects:
             dialog.tell("Nothing was switched.")
             return None
-        if await dialog.key(f"{effects[choice]} y confirms: ") != "y":
+        dialog.tell(effects[choice])
+        if await dialog.key("y confirms; any other key cancels: ") != "y":
             dialog.tell("Nothing was switched.")
             return None
         if choice == "r":

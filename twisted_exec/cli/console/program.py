@@ -60,6 +60,7 @@ AGAIN_SECONDS = 1.0
 _NOT_READY = (404, 409, 429)
 """Answers of a server that has just started: it has no machine yet, or none that runs."""
 NOT_READY_SECONDS = 60.0
+"""Time for such a server to have the machine, from its first answer of this kind."""
 
 _SILENT_SECONDS = 0.5
 """Connections that take longer get a line about their progress."""
@@ -648,7 +649,7 @@ class _Console(ConsoleProgram):
         from twisted_exec.api.status import APIError
         from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
-        patience, discarded = NOT_READY_SECONDS, 0
+        not_ready_since, discarded = None, 0
         while True:
             await deferLater(reactor, AGAIN_SECONDS)
             # The machine may be at another prompt when the server is back.
@@ -662,8 +663,9 @@ class _Console(ConsoleProgram):
                 continue  # exec-standalone writes the file when it is ready
             except APIError as error:
                 if error.code < 500:
-                    patience -= AGAIN_SECONDS
-                    if error.code not in _NOT_READY or patience < 0:
+                    now = reactor.seconds()
+                    not_ready_since = not_ready_since or now
+                    if error.code not in _NOT_READY or now - not_ready_since > NOT_READY_SECONDS:
                         raise
                 continue
             self._stopped = ""

@@ -444,6 +444,7 @@ class ConsoleSession:
         elif isinstance(typed, SysRq):
             if self._wish(Break()):
                 self._send(typed.key)
+                self._tell_sent(f"BREAK and {typed.key.decode()} sent")
         elif typed is EscapeCommand.LEAVE:
             self._end(Outcome())
         elif typed is EscapeCommand.HELP:
@@ -455,8 +456,13 @@ class ConsoleSession:
             self._terminal.suspend()
         elif typed in DIALOGS:
             self._open_dialog(typed)
-        else:
-            self._wish(_WISHES[typed])
+        elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
+            self._tell_sent("BREAK sent")
+
+    def _tell_sent(self, line: str) -> None:
+        """Say what was sent; other input shows by its echo, and a server that refuses it says so."""
+        if not self.is_observer and self._stream is not None and self._outage is None:
+            self._display.tell(line)
 
     def _tell_about(self, lines: list[str]) -> None:
         place = self._terminal.place()
