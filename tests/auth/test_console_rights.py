@@ -157,5 +157,8 @@ class ConsoleAccessTests(SynchronousTestCase):
             problem = self.terms(READ, strict=strict)
             assert isinstance(problem, Forbidden)
             self.assertIn(f"cannot {lacking}", problem.message)
+        problem = self.terms(READ, options=StreamOptions(read_only=True))
+        assert isinstance(problem, Forbidden)
+        self.assertIn('cannot observe resource "machines/console"', problem.message)
         self.assertIsInstance(self.terms(OPEN, strict=True), Forbidden)
         self.assertIsInstance(self.terms(hidden=True), NotFound)

@@ -437,6 +437,21 @@ class BootstrapTests(RBACCase):
             self.assertFalse(self.may(who, "update machines/status"), name)
             self.assertFalse(self.may(who, "create machinepools/proxy"), name)
 
+    def test_reading(self) -> None:
+        """Two roles read one thing about consoles: what machines printed, and who used consoles."""
+        own = "console.twisted-exec.dev"
+        lists = ("consolesessions", "consolerequests", "deletedconsoles", "consolerecordings")
+        for name in ("console-log-reader", "console-session-reader"):
+            who, reads_logs = self.bound(name), name == "console-log-reader"
+            for what in ("get machines", "get machines/log"):
+                self.assertEqual(self.may(who, what), reads_logs, what)
+            for what in (f"{verb} {kind}" for verb in ("get", "list", "watch") for kind in lists):
+                self.assertEqual(self.may(who, what, api_group=own), not reads_logs, what)
+            for what in ("create machines/exec", "observe machines/console", "patch machines"):
+                self.assertFalse(self.may(who, what), what)
+            for what in ("delete consolesessions", "get consolerecordings/content"):
+                self.assertFalse(self.may(who, what, api_group=own), what)
+
     def test_admin(self) -> None:
         """Administrators manage bindings; editors do not."""
         rbac = "rbac.authorization.k8s.io"

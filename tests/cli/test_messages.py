@@ -107,33 +107,53 @@ class ExplainTests(SynchronousTestCase):
         self.assertEqual(explain(BadGateway(elsewhere), config=config), elsewhere)
 
     def test_missing_right(self) -> None:
-        """The message for a 403 names the role to ask for, and the command that grants it."""
+        """The message for a 403 names the smallest role to ask for, and the command that grants it."""
+        compute, own = "compute.ironcore.dev", "console.twisted-exec.dev"
 
-        def told(verb: str, resource: str, where: str = ' in the namespace "lab"') -> str:
-            words = f'User "ann@x" cannot {verb} resource "{resource}" in API group "g"{where}'
+        def told(
+            verb: str, resource: str, where: str = ' in the namespace "lab"', group: str = ""
+        ) -> str:
+            group = group or (compute if resource.startswith("machine") else own)
+            words = (
+                f'User "ann@x" cannot {verb} resource "{resource}" in API group "{group}"{where}'
+            )
             line = explain(Forbidden(f"x is forbidden: {words}"))
             self.assertIn(f"{words}; ask an administrator for ", line)
             return line.partition("; ask an administrator for ")[2]
 
         for verb, resource, role in (
-            ("create", "machines/exec", "edit"),
-            ("get", "machines/log", "edit"),
+            ("observe", "machines/console", "console-observer"),
+            ("get", "machines/console", "console-observer"),  # a host's words for the same
+            ("get", "machines/log", "console-log-reader"),
             ("list", "machines", "view"),
-            ("patch", "instances", "edit"),
+            ("patch", "machines", "edit"),
             ("takeover", "machines/console", "admin"),
+            ("list", "consolesessions", "console-session-reader"),
+            ("delete", "consolesessions", "admin"),
+            ("list", "consolerecordings", "console-session-reader"),
             ("get", "consolerecordings/content", "console-recording-reader"),
-            ("list", "consolerequests", "edit"),
+            ("get", "deletedconsoles/log", "admin"),
+            ("list", "consolerequests", "console-session-reader"),
+            ("patch", "consolerequests/approval", "console-approver"),
+            ("create", "consolepolicies", "console-policy-editor"),
+            ("list", "consolealerts", "view"),
         ):
             self.assertEqual(
                 told(verb, resource),
                 f"the role {role}: kubectl create rolebinding ann-x-{role} --clusterrole={role} "
                 "--user=ann@x -n lab",
             )
+        for verb, resource in (("create", "machines/exec"), ("drive", "machines/console")):
+            self.assertEqual(
+                told(verb, resource),
+                "the role edit (console-observer suffices for --read-only): kubectl create "
+                "rolebinding ann-x-edit --clusterrole=edit --user=ann@x -n lab",
+            )
         self.assertEqual(
             told("list", "machines", ""),
             "the role view: kubectl create clusterrolebinding ann-x-view --clusterrole=view --user=ann@x",
         )
-        self.assertEqual(told("delete", "secrets"), "a role with delete on secrets")
+        self.assertEqual(told("delete", "widgets", group="x"), "a role with delete on widgets")
 
     def test_right_to_observe(self) -> None:
         """A 403 that names a smaller request gets no other remedy."""

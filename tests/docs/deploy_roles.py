@@ -27,9 +27,11 @@ from twisted_exec.api.spaces import DEFAULT_PROVIDER, namespace_of
 from twisted_exec.apiserver.aggregated import control_plane
 from twisted_exec.auth.rbac import (
     CONSOLE_APPROVER,
+    CONSOLE_LOG_READER,
     CONSOLE_OBSERVER,
     CONSOLE_POLICY_EDITOR,
     CONSOLE_RECORDING_READER,
+    CONSOLE_SESSION_READER,
     PERMISSION_WATCHER,
     bootstrap_objects,
 )
@@ -55,9 +57,12 @@ UNBOUND = (
     CONSOLE_APPROVER,
     CONSOLE_POLICY_EDITOR,
     CONSOLE_RECORDING_READER,
+    CONSOLE_SESSION_READER,
     PERMISSION_WATCHER,
 )
 """Roles that are part of no other role."""
+OF_DIALECTS = (CONSOLE_OBSERVER, CONSOLE_LOG_READER)
+"""Roles with rules of each dialect, which the host's controller aggregates."""
 CHART_CONDITIONS = {
     "apiserver/rights.yaml": ".Values.apiserver.enabled",
     "apiserver/roles.yaml": ".Values.apiserver.enabled",
@@ -122,9 +127,11 @@ def roles_of(dialect: Dialect) -> list[Object]:
         (each["kind"], each["metadata"]["name"]): each for each in bootstrap_objects((dialect,))
     }
     roles = list(_of_people(objects.values(), groups, dialect.name))
-    observer = _ours(objects["ClusterRole", CONSOLE_OBSERVER])
-    observer["metadata"]["name"] = f"twisted-exec:{dialect.name}:{CONSOLE_OBSERVER}"
-    roles.append(observer)
+    for name in OF_DIALECTS:
+        role = _ours(objects["ClusterRole", name])
+        labels = {_aggregate_to(name): "true"}
+        role["metadata"] = {"name": f"twisted-exec:{dialect.name}:{name}", "labels": labels}
+        roles.append(role)
     shared = {(each["kind"], each["metadata"]["name"]) for each in bootstrap_objects(())}
     for key, each in objects.items():
         if key not in shared:
@@ -136,7 +143,22 @@ def roles_of_sessions() -> list[Object]:
     """Return the roles of people for console sessions, which all dialects share."""
     objects = bootstrap_objects(())
     unbound = [each for each in objects if each["metadata"]["name"] in UNBOUND]
-    return [*_of_people(objects, {SESSIONS}, "sessions"), *map(_ours, unbound)]
+    gathering = [
+        {
+            "apiVersion": RBAC,
+            "kind": "ClusterRole",
+            "metadata": {"name": name},
+            "aggregationRule": {
+                "clusterRoleSelectors": [{"matchLabels": {_aggregate_to(name): "true"}}]
+            },
+        }
+        for name in OF_DIALECTS
+    ]
+    return [*_of_people(objects, {SESSIONS}, "sessions"), *map(_ours, unbound), *gathering]
+
+
+def _aggregate_to(role: str) -> str:
+    return f"{SESSIONS}/aggregate-to-{role}"
 
 
 def _of_people(objects: Iterable[Object], groups: set[str], whose: str) -> Iterator[Object]:

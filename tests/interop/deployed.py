@@ -111,9 +111,9 @@ class DeployedTests(SynchronousTestCase):
         return json.loads(self.ask(path, {"Accept": "application/json"})[1])
 
     def test_roles(self) -> None:
-        """``edit`` opens consoles and reads logs, ``view`` only reads machines, others nothing."""
+        """``edit`` opens consoles and reads logs, ``view`` only reads machines, others nothing; readers read."""
         self.run_machine("default")
-        edit, view = self.user("edit"), self.user("view")
+        edit, view, reader = (self.user(role) for role in ("edit", "view", "console-log-reader"))
         nobody = self.cluster.user("nobody", [])
         can = ("auth", "can-i", "create", "machines", "--subresource=exec", "-n", "default")
         self.cluster.programs.until(
@@ -123,12 +123,14 @@ class DeployedTests(SynchronousTestCase):
         self.assertEqual((done.returncode, "42z" in done.stdout), (3, True), done.stderr)
         log = f"/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{MACHINE}/log"
         self.assertIn("42z", kubectl(edit, "get", "--raw", log))
+        self.assertIn("42z", kubectl(reader, "get", "--raw", log))
         self.assertIn(MACHINE, kubectl(view, "get", "machines"))
         for kubeconfig in (view, nobody):
             refused = self.console(kubeconfig, "echo $((6*7))z\n")
             self.assertNotIn("42z", refused.stdout)
             self.assertIn("forbidden", refused.stderr.lower())
             self.assertEqual(kubectl(kubeconfig, "get", "--raw", log, check=False), "")
+        self.assertIn("forbidden", self.console(reader, "echo $((6*7))z\n").stderr.lower())
         self.assertEqual(kubectl(nobody, "get", "machines", check=False), "")
 
     def test_namespace(self) -> None:

@@ -78,7 +78,6 @@ async def behind_kube_apiserver(mode: str, directory: str) -> dict[rights.Cell, 
             client,
             lambda user: cluster.user(user, []),
             _machines(client),
-            observer_role="twisted-exec:ironcore:console-observer",
         )
         return await site.found(await clients(directory, pods=False))
     finally:

@@ -193,7 +193,7 @@ async def highest_right(
 
     :param console: the permission on the machine's ``console``, without a verb.
     :param refusal: names the permission that a user without any right lacks.
-    :param wanted: the right to name instead where the verbs are strict.
+    :param wanted: the same where the verbs are strict, and for a user who only wants to observe.
     :raises APIError: the user has no right.
     """
     # The highest first, because a session without --force can ask for the floor later, and
@@ -205,10 +205,10 @@ async def highest_right(
             return right
         if decision.hidden:
             break
-    missing = refusal
-    if console.strict or (await gate.decide(refusal)).allowed:  # a policy makes the verbs strict
-        missing = replace(console, verb=wanted.verb)
-    raise gate.refused(missing, decision)
+    is_named = console.strict or wanted is Right.OBSERVE
+    if is_named or (await gate.decide(refusal)).allowed:  # a policy makes the verbs strict
+        refusal = replace(console, verb=wanted.verb)
+    raise gate.refused(refusal, decision)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ as in Kubernetes, are in ``edit`` and not in ``view``.
 which refer to Secrets of any namespace.
 
 The list of console sessions, with users and their addresses, is in ``edit``, which can open
-consoles too.  Ending other users' sessions is in ``admin``.
+consoles too, and in ``console-session-reader``.  Ending other users' sessions is in ``admin``.
 
 ``console-observer`` may look on at consoles, ``edit`` may type, ``admin`` may take over from others.
 
@@ -43,7 +43,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import Interface, implementer
 
-from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.users import (
     AUTHENTICATED,
@@ -61,9 +61,11 @@ from twisted_exec.tls.pki import FORWARDING_USER
 __all__ = [
     "CERTIFICATES",
     "CONSOLE_APPROVER",
+    "CONSOLE_LOG_READER",
     "CONSOLE_OBSERVER",
     "CONSOLE_POLICY_EDITOR",
     "CONSOLE_RECORDING_READER",
+    "CONSOLE_SESSION_READER",
     "PERMISSION_WATCHER",
     "IRuleSource",
     "Object",
@@ -73,6 +75,7 @@ __all__ = [
     "Rule",
     "bootstrap_objects",
     "bootstrappers",
+    "smallest_role",
 ]
 
 
@@ -354,13 +357,28 @@ CERTIFICATES = "certificates.k8s.io"
 _REQUESTS = "certificatesigningrequests"
 _EVENTS = ("", "events.k8s.io")
 _SESSIONS = ("console.twisted-exec.dev",)
+_PRESENCE = "consolesessions deletedconsoles consolerequests consolerecordings"
 _SPACES, _INVENTORY = ("space.kubestellar.io",), ("multicluster.x-k8s.io",)
 CONSOLE_APPROVER = "console-approver"
+CONSOLE_LOG_READER = "console-log-reader"
 CONSOLE_OBSERVER = "console-observer"
 PERMISSION_WATCHER = "console-permission-watcher"
 """The role of hops that watch roles and bindings.  No default binding gives it to anyone."""
 CONSOLE_POLICY_EDITOR = "console-policy-editor"
 CONSOLE_RECORDING_READER = "console-recording-reader"
+CONSOLE_SESSION_READER = "console-session-reader"
+_SMALLEST_FIRST = (
+    "view",
+    CONSOLE_OBSERVER,
+    CONSOLE_LOG_READER,
+    CONSOLE_SESSION_READER,
+    CONSOLE_RECORDING_READER,
+    CONSOLE_APPROVER,
+    CONSOLE_POLICY_EDITOR,
+    "edit",
+    "admin",
+)
+"""The roles of people."""
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _ISSUER = (
     "/.well-known/openid-configuration",
@@ -448,6 +466,7 @@ _SYSTEM_ROLES = [
         _on("consolerecordings", _READ, _SESSIONS),
         _on("consolerecordings/content", ("get",), _SESSIONS),
     ),
+    _role(CONSOLE_SESSION_READER, _on(_PRESENCE, _READ, _SESSIONS)),
     _role(
         "system:basic-user",
         _on(
@@ -649,11 +668,7 @@ def bootstrap_objects(
             _on("secrets", (*_READ, *_WRITE), ("",)),
             _on("serviceaccounts", (*_WRITE, "impersonate"), ("",)),
             _on("serviceaccounts/token", ("create",), ("",)),
-            _on(
-                "consolesessions deletedconsoles consolerequests consolerecordings",
-                _READ,
-                _SESSIONS,
-            ),
+            _on(_PRESENCE, _READ, _SESSIONS),
             _on("consolerecordings", ("create", "update", "patch"), _SESSIONS),
             _on("consolealerts consolerequests", _WRITE, _SESSIONS),
             _on("spaces", _WRITE, _SPACES),
@@ -683,6 +698,13 @@ def bootstrap_objects(
             *(_on(each.workload.plural, ("get",), (each.group,)) for each in several),
         ),
         _role(
+            CONSOLE_LOG_READER,
+            *(
+                _on(f"{each.workload.plural} {each.workload.plural}/log", ("get",), (each.group,))
+                for each in several
+            ),
+        ),
+        _role(
             "system:aggregate-to-admin:consoles",
             *(_on_consoles(dialect, ("takeover",)) for dialect in several),
             part_of="admin",
@@ -704,3 +726,10 @@ def bootstrap_objects(
             _binding(dialect.proxy_role, ("User", FORWARDING_USER)),
         ]
     return (*roles, *bindings)
+
+
+def smallest_role(verb: str, group: str, resource: str, subresource: str = "") -> str:
+    """Return the smallest default role of people that includes a permission; empty if none does."""
+    roles = _gather(bootstrap_objects(DIALECTS, node_pods=True))
+    wanted = Attributes(User(""), verb, group, resource=resource, subresource=subresource)
+    return next((n for n in _SMALLEST_FIRST if any(r.allows(wanted) for r in roles[n])), "")

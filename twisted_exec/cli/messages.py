@@ -80,20 +80,9 @@ _UNREACHABLE = (
 
 _DENIED = re.compile(
     r'User "(?P<user>[^"]+)" cannot (?P<verb>[a-z]+) resource "(?P<kind>[a-z]+)(?:/(?P<subresource>[a-z]+))?" '
-    r'in API group "[^"]*"(?: in the namespace "(?P<namespace>[-a-z0-9]+)")?'
+    r'in API group "(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[-a-z0-9]+)")?'
 )
 """The words of RBAC (``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go``)."""
-
-_READS = ("get", "list", "watch")
-_READERS = {
-    "consolealerts": "view",
-    "consolepolicies": "view",
-    "consolerecordings": "console-recording-reader",
-    "consolerequests": "edit",
-    "consolesessions": "edit",
-    "deletedconsoles": "edit",
-}
-"""Smallest roles that read a kind."""
 
 
 def _role_to_request(message: str) -> str:
@@ -104,19 +93,18 @@ def _role_to_request(message: str) -> str:
     return f"; {ask_for_role(**lacking.groupdict(default=''))}"
 
 
-def ask_for_role(user: str, verb: str, kind: str, subresource: str, namespace: str) -> str:
+def ask_for_role(
+    user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
+) -> str:
     """
-    Return the remedy for a right that a user lacks: the role, and the command that grants it.
+    Return the remedy for a right that a user lacks: the smallest role, and the command that grants it.
 
     :param kind: the resource, such as ``machines``.
     :param namespace: empty for all.
     """
-    role = ""
-    if any(kind == dialect.workload.plural for dialect in DIALECTS):
-        role = "view" if verb in _READS and not subresource else "edit"
-        role = "admin" if verb == "takeover" else role
-    elif verb in _READS and subresource in ("", "content"):
-        role = _READERS.get(kind, "")
+    from twisted_exec.auth.rbac import CONSOLE_OBSERVER, smallest_role
+
+    role = smallest_role(verb, group, kind, subresource)
     if not role:
         return f"ask an administrator for a role with {verb} on {kind}"
     import shlex  # few messages need it
@@ -124,8 +112,10 @@ def ask_for_role(user: str, verb: str, kind: str, subresource: str, namespace: s
     name = re.sub(r"[^a-z0-9]+", "-", f"{user}-{role}".lower()).strip("-")
     create = "rolebinding" if namespace else "clusterrolebinding"
     where = f" -n {namespace}" if namespace else ""
+    opens_console = bool(group) and (subresource == "exec" or verb == "drive")
+    less = f" ({CONSOLE_OBSERVER} suffices for --read-only)" if opens_console else ""
     return (
-        f"ask an administrator for the role {role}: kubectl create {create} {name} --clusterrole={role} "
+        f"ask an administrator for the role {role}{less}: kubectl create {create} {name} --clusterrole={role} "
         f"--user={shlex.quote(user)}{where}"
     )
 

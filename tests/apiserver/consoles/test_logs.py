@@ -157,16 +157,17 @@ class PermissionTests(LogCase):
     """Permissions for logs."""
 
     async def test_edit(self) -> None:
-        """``edit`` and ``admin`` may read logs."""
-        for role in ("edit", "admin"):
+        """``edit``, ``admin`` and ``console-log-reader`` may read logs."""
+        for role in ("edit", "admin", "console-log-reader"):
             await self.admin.create(BINDINGS, binding("jane", role), "default")
             await self.follow(user="jane")
             await self.follow(user="jane", path=POD_LOG)
             await self.admin.delete(BINDINGS, f"jane-{role}", "default")
 
     async def test_view(self) -> None:
-        """``view`` may not."""
-        await self.admin.create(BINDINGS, binding("jane", "view"), "default")
+        """``view`` and ``console-observer`` may not."""
+        for role in ("view", "console-observer"):
+            await self.admin.create(BINDINGS, binding("jane", role), "default")
         told = await self.denied(403, user="jane")
         self.assertEqual(
             told["message"],

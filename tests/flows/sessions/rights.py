@@ -205,14 +205,12 @@ class Site:
     :param admin: path of the kubeconfig of a user who may do everything.
     :param kubeconfig: writes the kubeconfig of a user; returns its path.
     :param create_machine: creates a machine whose console is a shell, and waits until it runs.
-    :param observer_role: name of the ClusterRole of observers.
     """
 
     admin: str
     client: KubeClient
     kubeconfig: Callable[[str], str]
     create_machine: Callable[[str], Awaitable[object]]
-    observer_role: str = "console-observer"
     users: dict[str, str] = field(default_factory=dict)
 
     async def bind(self) -> None:
@@ -235,12 +233,11 @@ class Site:
             self.users[role] = self.kubeconfig(user)
             if role == "no role":
                 continue
-            name = self.observer_role if role == "console-observer" else role
             binding = {
                 "apiVersion": f"{_RBAC}/v1",
                 "kind": "RoleBinding",
                 "metadata": {"name": user},
-                "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name},
+                "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
                 "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
             }
             await self.client.create(kinds.ROLEBINDINGS.resource, binding, "default")

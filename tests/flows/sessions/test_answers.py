@@ -174,8 +174,9 @@ class UnreachedTests(AnswersCase):
                 '"default"'
             )
             remedy = (
-                "; ask an administrator for the role edit: kubectl create rolebinding jane-edit "
-                "--clusterrole=edit --user=jane -n default"
+                "; ask an administrator for the role edit (console-observer suffices for "
+                "--read-only): kubectl create rolebinding jane-edit --clusterrole=edit --user=jane "
+                "-n default"
             )
             await self.both(403, told, name, user="jane", console=told + remedy)
 

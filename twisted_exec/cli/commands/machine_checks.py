@@ -177,7 +177,8 @@ class _MachineCheck:
         plural = self._dialect.workload.plural
         what = f"{verb} {plural}/{subresource}".removesuffix("/")
         message = f"may not {what} in namespace {self._namespace}"
-        remedy = ask_for_role(self._user, verb, plural, subresource, self._namespace)
+        group = self._dialect.group
+        remedy = ask_for_role(self._user, verb, group, plural, subresource, self._namespace)
         return message + (f": {reason}" if reason else ""), remedy
 
     async def _review(self, verb: str, subresource: str) -> Object:
