@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { countOf, Table } from "../../../../twisted_exec/web/page/views/parts.js";
+import { askFor, countOf, lacking, Table } from "../../../../twisted_exec/web/page/views/parts.js";
 import { install } from "../dom.mjs";
 
 install();
@@ -50,6 +50,15 @@ test("an update draws only cells that differ, so a click or a selection in other
 test("a short list has no button", () => {
   const { body, more } = table(200);
   assert.deepEqual([body.children.length, more.hidden], [200, true]);
+});
+
+test("the notice of a right that is lacking says what, whom to ask for which role, and the server's words", () => {
+  const made = lacking("You may not read this log.", askFor("console-log-reader", "lab"), { message: 'User "ada" cannot get' });
+  assert.deepEqual(made.children.map((each) => each.text), [
+    "You may not read this log.",
+    "Ask your administrator for the role “console-log-reader” in the namespace lab.",
+    'User "ada" cannot get',
+  ]);
 });
 
 test("a list says how many of its rows are shown", () => {

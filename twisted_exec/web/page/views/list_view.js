@@ -3,7 +3,7 @@
 import { fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
 import { matches, namespacesOf } from "./filter.js";
-import { toolbar, tellWaiting } from "./parts.js";
+import { lacking, toolbar, tellWaiting } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
 const TYPED_MILLISECONDS = 400;
@@ -333,13 +333,8 @@ function explained(error, { plural, namespace, role, isRead, instead }) {
   if (error.code === 401) return notice("warning", "Waiting for your login.");
   if (error.code === 403) {
     const where = namespace ? `in the namespace ${printable(namespace)}` : "in all namespaces";
-    return notice(
-      "warning",
-      h("p", {}, `You may not list ${plural} ${where}.`),
-      instead?.(namespace),
-      h("p", {}, `Type the namespaces in which you may list them above, or ask your administrator for the role “${role}” there.`),
-      h("p", { class: "dim mono" }, printable(error.message)),
-    );
+    const advice = `Type the namespaces in which you may list them above, or ask your administrator for the role “${role}” there.`;
+    return lacking(`You may not list ${plural} ${where}.`, advice, error, instead?.(namespace));
   }
   if (error.code === 0 || error.code >= 500) {
     return notice("warning", `${isRead ? "The list is not current" : "No list yet"}: ${printable(error.message)}. The page tries again by itself.`);

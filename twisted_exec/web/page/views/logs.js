@@ -6,7 +6,7 @@ import { sleep } from "../watch.js";
 import { mark } from "./log/rows.js";
 import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
-import { field, foldable, menu, save, showWaiting } from "./parts.js";
+import { askFor, field, foldable, lacking, menu, save, showWaiting } from "./parts.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
 const MOST_PENDING_LINES = 1000;
@@ -117,7 +117,8 @@ class LogView {
       return;
     }
     const kind = error instanceof RangeError ? "warning" : "error";
-    fill(this.problem, notice(kind, printable(error.message), error.code === 403 && " The roles edit and admin include reading logs."));
+    const advice = askFor(this.deleted ? "admin" : "console-log-reader", this.namespace);
+    fill(this.problem, error.code === 403 ? lacking("You may not read this log.", advice, error) : notice(kind, printable(error.message)));
     if (!this.source.range) this.problem.append(button("Try again", () => this.#act(() => this.#start())));
     if (!(error instanceof LogReplaced)) return;
     this.window.clear();

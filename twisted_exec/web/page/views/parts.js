@@ -1,12 +1,29 @@
 /** Parts that the views share: tables that keep the focus, menus, downloads. */
 
-import { button, fill, h, printable, renew } from "../dom.js";
+import { button, fill, h, notice, printable, renew } from "../dom.js";
 import { duration } from "../times.js";
 
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 2000; // before the page says that it waits
 const STEP = 200; // rows that are drawn at once; more follow when the user asks for them
 const SKELETON_ROWS = 6;
+
+/**
+ * Return the notice of a right that the user lacks.
+ *
+ * @param {string} text what the user may not do.
+ * @param {string} advice
+ * @param {{message: string}} error the server's words.
+ * @param {any} [instead] what the user may do.
+ */
+export function lacking(text, advice, error, instead) {
+  return notice("warning", h("p", {}, text), instead, h("p", {}, advice), h("p", { class: "dim mono" }, printable(error.message)));
+}
+
+/** Return the advice to ask for a role in a namespace. */
+export function askFor(role, namespace) {
+  return `Ask your administrator for the role “${role}” in the namespace ${printable(namespace)}.`;
+}
 
 /**
  * A table whose rows are kept by key, so that an update does not take the focus or the selection away.

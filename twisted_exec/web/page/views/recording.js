@@ -3,7 +3,7 @@
 import { button, fill, h, notice, printable } from "../dom.js";
 import { itemPath, may } from "../objects.js";
 import { size, zonedTime } from "../times.js";
-import { badge, field, foldable, save, showWaiting } from "./parts.js";
+import { askFor, badge, field, foldable, save, showWaiting } from "./parts.js";
 import { openPlayer } from "./player.js";
 import { MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline } from "./recording_model.js";
 
@@ -89,7 +89,7 @@ class RecordingView {
       this.recording = await api.request(itemPath("consolerecordings", this.namespace, this.name), { signal });
       this.#showFacts(rowOf(this.recording));
       if (!(await may(api, "get", "consolerecordings", "content", this.namespace, this.name))) {
-        fill(this.problem, notice("warning", "You may see but not play this recording: that needs get on consolerecordings/content, as the roles admin and console-recording-reader have it."));
+        fill(this.problem, notice("warning", "You may see but not play this recording. ", askFor("console-recording-reader", this.namespace)));
         return;
       }
       await this.#load(signal);

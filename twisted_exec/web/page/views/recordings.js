@@ -12,7 +12,7 @@ import { rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
 
 const OPTIONS = {
   plural: "consolerecordings",
-  role: "edit",
+  role: "console-session-reader",
   missing: "This server has no recordings: it is of an older release.",
   rights: { mayRead: ["get", "content"], mayEnd: ["patch", ""] },
 };
@@ -88,7 +88,7 @@ class Recordings extends ListView {
     const unreadable = [...namespaces].filter((each) => this.rightsIn(each).mayRead === false).map(printable).join(", ");
     if (unreadable === this.#unreadable) return; // a screen reader would read it again
     this.#unreadable = unreadable;
-    fill(this.hint, unreadable && notice("", `You may see but not play recordings in ${unreadable}: that needs get on consolerecordings/content, as the roles admin and console-recording-reader have it.`));
+    fill(this.hint, unreadable && notice("", `You may see but not play recordings in ${unreadable}: ask your administrator for the role “console-recording-reader” there.`));
   }
 
   #columns() {

@@ -6,7 +6,7 @@ import { parseTime, TIME_FORMS, zonedTime } from "../times.js";
 import { sleep } from "../watch.js";
 import { parseFraming } from "./log/frames.js";
 import { FORM } from "./log/ranges.js";
-import { copyButton, field, foldable, menu, save, showWaiting } from "./parts.js";
+import { askFor, copyButton, field, foldable, lacking, menu, save, showWaiting } from "./parts.js";
 import { nextWait, screenOf, segmentsOf } from "./screen_model.js";
 import { styledText } from "./styles.js";
 
@@ -188,8 +188,12 @@ class ScreenView {
     if (error.code === 501) this.controls.hidden = this.frame.hidden = true;
     if (error.code === 403) {
       this.reason.hidden = false;
-      more.push(" If a policy asks for a reason, give it above and show the screen again.");
-    } else if (error.code === 501 || error.code === 503) {
+      const lacksRight = error.message.includes(" cannot observe resource ");
+      const advice = lacksRight ? askFor("console-observer", this.place.namespace) : "If a policy asks for a reason, give it above and show the screen again.";
+      fill(this.problem, lacking("You may not see this screen.", advice, error));
+      return;
+    }
+    if (error.code === 501 || error.code === 503) {
       const { namespace, name } = this.place;
       more.push(" ", h("a", { href: this.context.link(namespace, name, "logs") }, "The log is still available."));
     }

@@ -10,7 +10,7 @@ import { connectionOf, order, ownSessions, rowOf, textsOf, THIS_PAGE } from "./s
 
 const OPTIONS = {
   plural: "consolesessions",
-  role: "edit",
+  role: "console-session-reader",
   missing: "This server does not list console sessions: it is of an older release.",
   rights: { mayEnd: ["delete", ""] },
 };
