@@ -15,6 +15,7 @@ from twisted_exec.api.dialects import (
     SPHERIC_MACHINES,
     Owner,
     by_name,
+    missing_class,
     one_per_group,
     owner_of,
 )
@@ -34,6 +35,16 @@ class NamesTests(SynchronousTestCase):
                 "/apis/core.spheric.cloud/namespaces/lab/machines/vm-1/exec",
             ],
         )
+
+    def test_missing_class(self) -> None:
+        """The message names classes that exist, at most ten."""
+        missing = 'class "smal" does not exist'
+        self.assertEqual(missing_class("smal", None), missing)
+        self.assertEqual(missing_class("smal", ()), f"{missing}; there are: none")
+        self.assertEqual(missing_class("smal", "ba"), f"{missing}; there are: a, b")
+        many = missing_class("smal", [f"c{number:02}" for number in range(20)])
+        self.assertTrue(many.startswith(f"{missing}; there are: c00, c01, c02,"), many)
+        self.assertTrue(many.endswith(", c09, ..."), many)
 
     def test_identities(self) -> None:
         """A poollet is known by its certificate's common name and organisation."""

@@ -56,7 +56,8 @@ class ChoiceTests(SynchronousTestCase):
 
     def test_unknown(self) -> None:
         """A MachineClass that does not exist."""
-        self.assertEqual(choice("vm", [], offers()), ("", 'machine class "vm" does not exist'))
+        missing = 'class "vm" does not exist; there are: none'
+        self.assertEqual(choice("vm", [], offers()), ("", missing))
 
     def test_other_capabilities(self) -> None:
         """The class has other capabilities in the runtime: the message has both."""

@@ -351,6 +351,23 @@ def one_per_group(names: Iterable[str]) -> tuple[Dialect, ...]:
     return tuple(dialects) or (DEFAULT,)
 
 
+def missing_class(name: str, existing: Iterable[str] | None) -> str:
+    """
+    Return the message about a class that does not exist, with at most ten that do.
+
+    :param existing: names of all classes; ``None`` if they are not known.
+    """
+    message = f'class "{name}" does not exist'
+    if existing is None:
+        return message
+    names = sorted(existing)
+    more = ", ..." if len(names) > _MOST_NAMED else ""
+    return f"{message}; there are: {', '.join(names[:_MOST_NAMED]) or 'none'}{more}"
+
+
+_MOST_NAMED = 10
+
+
 @dataclass(frozen=True)
 class Owner:
     """The object that a runtime's machine belongs to; all empty without labels."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from twisted_exec.api import quantity
+from twisted_exec.api.dialects import missing_class
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 ReadOnlyObject = Mapping[str, Any]
@@ -53,9 +54,10 @@ def choice(
     :param status: the runtime's answer with its classes.
     :return: the runtime's class name and an empty string, or an empty string and the reason.
     """
-    machine_class = next((item for item in classes if item["metadata"]["name"] == name), None)
+    by_name = {item["metadata"]["name"]: item for item in classes}
+    machine_class = by_name.get(name)
     if machine_class is None:
-        return "", f'machine class "{name}" does not exist'
+        return "", missing_class(name, by_name)
     match = offered_for(machine_class, status)
     if match is None:
         return "", _why_none(machine_class, status)

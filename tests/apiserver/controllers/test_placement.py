@@ -39,8 +39,13 @@ def pool(
     }
 
 
+NOT_OFFERED = 'no machine pool offers class "small" (there is 1)'
+
+
 class PlanTests(SynchronousTestCase):
-    """One machine and some pools."""
+    """One machine and some pools; the classes are not known, or these."""
+
+    classes: set[str] | None = None
 
     def plan(
         self, *pools: dict[str, Any], bound: dict[tuple[str, str], int] | None = None, **spec: Any
@@ -49,7 +54,7 @@ class PlanTests(SynchronousTestCase):
             "metadata": {"name": "vm"},
             "spec": {"machineClassRef": {"name": "small"}, **spec},
         }
-        return plan(IRONCORE, machine, pools, Counter(bound or {}))
+        return plan(IRONCORE, machine, pools, Counter(bound or {}), self.classes)
 
     def refused(self, *pools: dict[str, Any], **spec: Any) -> str:
         found = self.plan(*pools, **spec)
@@ -82,8 +87,8 @@ class PlanTests(SynchronousTestCase):
         """A pool may tell only one of the two."""
         self.assertEqual(self.plan(pool("a", 1, capacity=None)).pool, "a")
         self.assertEqual(self.plan(pool("a", None, capacity=1)).pool, "a")
-        self.assertIn("without class small: 1", self.refused(pool("a", None, capacity=None)))
-        self.assertIn("without class small: 1", self.refused(pool("a", classes="large")))
+        self.assertIn(NOT_OFFERED, self.refused(pool("a", None, capacity=None)))
+        self.assertIn(NOT_OFFERED, self.refused(pool("a", classes="large")))
         self.assertIn("no room", self.refused(pool("a", "many")))
 
     def test_classes_alone(self) -> None:
@@ -92,7 +97,7 @@ class PlanTests(SynchronousTestCase):
         for each in pools:
             each["status"]["availableMachineClasses"] = [{"name": "small"}]
         self.assertEqual(self.plan(*pools, bound={("a", "small"): 1}).pool, "b")
-        self.assertIn("without class small: 1", self.refused(pool("a", None, capacity=None)))
+        self.assertIn(NOT_OFFERED, self.refused(pool("a", None, capacity=None)))
 
     def test_ready(self) -> None:
         """Only a pool that is ready, and stays."""
@@ -151,6 +156,24 @@ class PlanTests(SynchronousTestCase):
             "OutOfCapacity: no room for class small: 1 of 3 machinepools; "
             "not ready: 2 of 3 machinepools",
         )
+
+    def test_no_class(self) -> None:
+        """A class that does not exist, or that no pool offers, is the reason."""
+        others = pool("a", classes="large"), pool("b", classes="large")
+        told = f'{FAILED}: no machine pool offers class "small" (there are 2)'
+        self.assertEqual(self.refused(*others), told)
+        self.assertEqual(
+            self.refused(*others, pool("c", ready="False")),
+            f"{FAILED}: not ready: 1 of 3 machinepools; without class small: 2 of 3 machinepools",
+        )
+        self.classes = {"small", "large"}
+        self.assertEqual(self.refused(*others), told)
+        self.classes = {"large"}
+        missing = f'{FAILED}: class "small" does not exist; there are: large'
+        for pools in ((), others, [pool("a", classes="large", ready="False")]):
+            self.assertEqual(self.refused(*pools), missing)
+        self.assertIn("no room", self.refused(pool("a", 0)))  # a pool knows it
+        self.assertEqual(self.plan(pool("a")).pool, "a")
 
     def test_other_names(self) -> None:
         """Fleets have instances, by their own names."""

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 
 from tests.apiserver.controllers.test_placement import READY
-from tests.apiserver.support import MACHINES, MERGE, POOLS, APITestCase
+from tests.apiserver.support import CLASSES, MACHINES, MERGE, POOLS, APITestCase
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
@@ -48,6 +48,14 @@ class SchedulerTests(APITestCase):
 
     def settings(self) -> dict[str, Any]:
         return {"scheduling": True}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.make_class("small")
+
+    def make_class(self, name: str) -> None:
+        made = {"metadata": {"name": name}, "capabilities": {"cpu": "1", "memory": "1Gi"}}
+        self.answer("POST", CLASSES, made, code=201)
 
     def make_ready(self, name: str, room: int = 10, **status: Any) -> None:
         self.make_pool(
@@ -138,6 +146,22 @@ class SchedulerTests(APITestCase):
         self.soon()
         for name in ("vm", "other"):
             self.assertEqual((self.pool_of(name), self.ready(name)), ("pool-a", None))
+
+    def test_no_class(self) -> None:
+        """A machine whose class does not exist reads so, with those that do, until the class is there."""
+        self.answer("DELETE", f"{CLASSES}/small")
+        self.make_class("large")
+        self.make_machine("vm", "")
+        self.soon()
+        why = 'class "small" does not exist; there are: large'
+        self.assertEqual(self.ready("vm"), ("False", "FailedScheduling", why))
+        (event,) = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
+        self.assertEqual(event["message"], why)
+        self.make_class("small")
+        self.clock.advance(TELL_SECONDS)
+        self.assertEqual(
+            self.ready("vm"), ("False", "FailedScheduling", "there are no machinepools")
+        )
 
     def test_columns(self) -> None:
         """``kubectl get machines`` shows the reason."""

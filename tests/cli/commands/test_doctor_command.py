@@ -429,9 +429,17 @@ class MachineTests(ChainTestCase):
         await self.make_machine(pool="")
         message, remedy = await self.problem("machine")
         self.assertIn('machine "vm" has no machine pool', message)
-        self.assertIn('machine class "small" does not exist', message)
+        self.assertIn('class "small" does not exist; there are: none', message)
         self.assertIn("create the MachineClass small, or delete the machine", remedy)
         self.assertIn("spec.machineClassRef is immutable", remedy)
+
+    async def test_no_class(self) -> None:
+        """A class that does not exist is named once, also if the scheduler says so."""
+        await self.make_machine(pool="")
+        missing = 'class "small" does not exist; there are: none'
+        await self.machine_ready("FailedScheduling", missing)
+        message, _ = await self.problem("machine")
+        self.assertEqual(message, f'machine "vm" has no machine pool: FailedScheduling: {missing}')
 
     async def test_unplaced(self) -> None:
         """A machine that cannot be scheduled is quoted with its newest Warning Event."""
@@ -507,7 +515,7 @@ class MachineTests(ChainTestCase):
         poollet, port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
         await self.make_machine()
-        problem = 'machine class "small" does not exist'
+        problem = 'class "small" does not exist'
         await self.machine_ready("MachineClassNotReady", problem)
         message = f'machines.compute.ironcore.dev "vm" is not running yet: {problem}'
         poollet.answer = (503, {"kind": "Status", "message": message, "code": 503})

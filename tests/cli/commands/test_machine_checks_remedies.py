@@ -96,12 +96,8 @@ class EndingTests(SynchronousTestCase):
 class ClassTests(SynchronousTestCase):
     """A class that does not exist."""
 
-    def test_names(self) -> None:
-        """The remedy lists existing classes, or says how to list them."""
-        listed = machine_checks.other_class(
-            DEFAULT, "smal", [f"c{number:02}" for number in range(20)]
-        )
-        self.assertIn("create the MachineClass smal, or delete the machine", listed)
-        self.assertIn("(there are: c00, c01,", listed)
-        self.assertIn("c09, ...)", listed)
-        self.assertIn("kubectl get machineclasses", machine_checks.other_class(DEFAULT, "smal", []))
+    def test_remedy(self) -> None:
+        """The remedy says how to list the classes."""
+        remedy = machine_checks.other_class(DEFAULT, "smal")
+        self.assertIn("create the MachineClass smal, or delete the machine", remedy)
+        self.assertIn("kubectl get machineclasses", remedy)

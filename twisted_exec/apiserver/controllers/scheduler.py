@@ -1,9 +1,9 @@
 """
 The scheduler: assign Machines without a pool to a pool.
 
-The scheduler follows the store for machines without a pool, machine counts per pool, and the pools.
-A changed machine is looked at alone; after a change of a pool, or when room becomes free, all
-waiting machines are, oldest first.  :func:`plan` decides, without I/O.
+The scheduler follows the store for machines without a pool, machine counts per pool, the pools, and
+the names of the classes.  A changed machine is looked at alone; after a change of a pool, when room
+becomes free, or when a class comes or goes, all waiting machines are, oldest first.  :func:`plan` decides, without I/O.
 
 Users choose how many machines wait, so the scheduler works in short turns of the reactor.
 
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush, nsmallest
@@ -42,7 +42,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api import quantity
 from twisted_exec.api.conditions import with_conditions
-from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.dialects import Dialect, missing_class
 from twisted_exec.api.kinds import Object, machine_kind
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
@@ -54,7 +54,7 @@ from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added, log_failure
 from twisted_exec.storage.history import Key, key_of
-from twisted_exec.storage.interfaces import DELETED, Event, IStorage
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 
 COMPONENT = "scheduler"
 SOON_SECONDS = 0.02
@@ -102,6 +102,8 @@ class Scheduler(StoreFollower):
         self._places: dict[str, tuple[str, str]] = {}
         self._bound: Counter[tuple[str, str]] = Counter()
         self._pools: dict[str, Object] = {}
+        self._classes: set[str] | None = None
+        """Their names; ``None`` until the first list is there."""
         self._reported: dict[Key, tuple[float, Placement]] = {}
         self._changed: dict[Key, None] = {}
         """Machines for the next run."""
@@ -120,7 +122,11 @@ class Scheduler(StoreFollower):
             (self._dialect.pool, self._pool_changed),
             (self._dialect.workload, self._machine_changed),
         ]
-        return [Followed(resource, take, listed_as_added(take)) for resource, take in changed]
+        followed = [Followed(resource, take, listed_as_added(take)) for resource, take in changed]
+        return [
+            Followed(self._dialect.workload_class, self._class_changed, self._classes_listed),
+            *followed,
+        ]
 
     def stopService(self) -> None:
         """Stop following the store."""
@@ -143,6 +149,19 @@ class Scheduler(StoreFollower):
             if previous is not None and facts(previous) == facts(event.obj):
                 return
         self._look_at_all()
+
+    def _classes_listed(self, listing: Listing) -> None:
+        self._classes = {each["metadata"]["name"] for each in listing.items}
+        self._look_at_all()
+
+    def _class_changed(self, event: Event) -> None:
+        if self._classes is None:
+            return  # the list follows
+        name = {event.obj["metadata"]["name"]}
+        classes = self._classes - name if event.type == DELETED else self._classes | name
+        if classes != self._classes:
+            self._classes = classes
+            self._look_at_all()
 
     def _machine_changed(self, event: Event) -> None:
         machine, key = event.obj, key_of(event.obj)
@@ -276,7 +295,9 @@ class Scheduler(StoreFollower):
         if machine is None:
             return None
         alike = self._wishes(machine)
-        placement = nowhere.get(alike) or plan(self._dialect, machine, pools, assumed)
+        placement = nowhere.get(alike) or plan(
+            self._dialect, machine, pools, assumed, self._classes
+        )
         if not placement.pool:
             nowhere[alike] = placement
         else:
@@ -418,18 +439,24 @@ class Placement:
 
 
 def plan(
-    dialect: Dialect, machine: ReadOnlyObject, pools: Sequence[ReadOnlyObject], bound: Bound
+    dialect: Dialect,
+    machine: ReadOnlyObject,
+    pools: Sequence[ReadOnlyObject],
+    bound: Bound,
+    classes: Collection[str] | None = None,
 ) -> Placement:
     """
     Choose a pool for a machine that has none.
 
     :param pools: every pool of the dialect.
+    :param classes: names of all classes; ``None`` if they are not known.
     """
-    name = dialect.class_name(machine)
+    name, is_offered = dialect.class_name(machine), False
     refused: Counter[str] = Counter()
     fitting: list[tuple[int, int, str]] = []
     for pool in pools:
         room = room_for(dialect, pool, name, bound)
+        is_offered = is_offered or room is not None
         problem = _problem(dialect, machine, pool, room)
         if problem:
             refused[problem.format(name=name)] += 1
@@ -437,6 +464,12 @@ def plan(
             fitting.append((_unwelcome(machine, pool), -(room or 0), pool["metadata"]["name"]))
     if fitting:
         return Placement(min(fitting)[2])
+    if not is_offered and classes is not None and name not in classes:
+        return Placement("", FAILED, missing_class(name, classes))
+    if set(refused) == {_WITHOUT.format(name=name)}:
+        count = f"there {'is' if len(pools) == 1 else 'are'} {len(pools)}"
+        message = f'no {dialect.pool_noun} offers class "{name}" ({count})'
+        return Placement("", FAILED, message)
     full = refused.get(_FULL.format(name=name), 0)
     # The reason first: lists of machines cut the end off.
     among = f"of {len(pools)} {dialect.pool.plural}"
@@ -477,7 +510,7 @@ def shows(machine: ReadOnlyObject, placement: Placement) -> bool:
     return (ready.get("reason"), ready.get("message")) == (placement.reason, placement.message)
 
 
-_FULL = "no room for class {name}"
+_FULL, _WITHOUT = "no room for class {name}", "without class {name}"
 
 
 def _problem(
@@ -493,7 +526,7 @@ def _problem(
     if any(each.get("effect") in _HARD for each in _untolerated(machine, pool)):
         return "with a taint that the machine does not tolerate"
     if room is None:
-        return "without class {name}"
+        return _WITHOUT
     return _FULL if room <= 0 else ""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
 
-from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.dialects import Dialect, missing_class
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
 from twisted_exec.api.kinds.events import written
 from twisted_exec.api.status import APIError, Forbidden, NotFound, TooManyRequests, message_of
@@ -226,7 +226,7 @@ class _MachineCheck:
         problem, remedy = await self._check_class(machine)
         # Events expire; the condition stays.
         why = await self._newest_warning(machine) or why_of(condition_of(machine, "Ready"))
-        details = "; ".join(filter(None, (problem, why)))
+        details = why if problem in why else "; ".join(filter(None, (problem, why)))
         message = f"{self._named} has no {dialect.pool_noun}" + (f": {details}" if details else "")
         self._report.error("machine", message, remedy or self._placing_remedy())
 
@@ -263,12 +263,13 @@ class _MachineCheck:
                 return "", ""
         else:
             return "", ""
+        names: list[str] | None
         try:
             listed = await self._client.list(dialect.workload_class)
+            names = [str(each["metadata"]["name"]) for each in listed["items"]]
         except APIError:
-            listed = {"items": []}
-        names = [str(each["metadata"]["name"]) for each in listed["items"]]
-        return f'{dialect.noun} class "{name}" does not exist', other_class(dialect, name, names)
+            names = None
+        return missing_class(name, names), other_class(dialect, name)
 
     async def _newest_warning(self, machine: Object, *, besides: str = "") -> str:
         """
@@ -434,8 +435,6 @@ LINES = {
 }
 """Remedies by the reason of a Machine's condition Ready, for reasons that are about the line."""
 
-_MOST_NAMES = 10
-
 
 def power_on(dialect: Dialect, name: str, namespace: str) -> str:
     """Return the command that powers a machine on."""
@@ -443,23 +442,13 @@ def power_on(dialect: Dialect, name: str, namespace: str) -> str:
     return f"kubectl patch {dialect.workload.plural} {name} -n {namespace} --type=merge {patch}"
 
 
-def other_class(dialect: Dialect, name: str, existing: Sequence[str]) -> str:
-    """
-    Return the remedy for a class that does not exist.
-
-    :param existing: names of the classes that exist; empty if the user may not list them.
-    """
-    listed = ", ".join(sorted(existing)[:_MOST_NAMES])
-    more = ", ..." if len(existing) > _MOST_NAMES else ""
-    classes = f"there are: {listed}{more}" if listed else f"see kubectl get {_classes(dialect)}"
+def other_class(dialect: Dialect, name: str) -> str:
+    """Return the remedy for a class that does not exist."""
+    classes = dialect.workload_class
     return (
-        f"create the {dialect.workload_class.kind} {name}, or delete the {dialect.noun} and create it "
-        f"again with another class ({classes}): spec.{dialect.class_reference} is immutable"
+        f"create the {classes.kind} {name}, or delete the {dialect.noun} and create it again with "
+        f"another class (see kubectl get {classes.plural}): spec.{dialect.class_reference} is immutable"
     )
-
-
-def _classes(dialect: Dialect) -> str:
-    return dialect.workload_class.plural
 
 
 def other_pool(dialect: Dialect) -> str:

@@ -65,7 +65,7 @@ test("a console whose machine is off shows why, leads to its log and screen, and
 
 test("a console whose machine has no pool yet follows its condition, leads to its events, and opens when it runs", () => {
   const { made, opened, labels } = panel({ reason: "NoMachinePool", message: "This machine does not run yet.", isSeen: true });
-  for (const problem of ["not ready: 1 of 1 machinepools", "without class gpu: 1 of 1 machinepools"]) {
+  for (const problem of ["not ready: 1 of 1 machinepools", 'class "gpu" does not exist']) {
     made.follow({ state: "Pending", problem, runs: false, isOff: false }, false);
     assert.match(made.element.text, new RegExp(`Pending: ${problem}\\. This console opens as soon as the machine runs`));
     assert.deepEqual(labels(), ["Events"]);
