@@ -14,6 +14,7 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import capturedLogs, formatEvent
 
 from tests.contracts.machine_runtime import (
     machine,
@@ -108,6 +109,26 @@ class TroubleTests(MachineCase):
         event = runtime.machines.records.events[-1].spec
         message = "console output is on disk again; 0 bytes were lost"
         self.assertEqual((event.reason, event.message), ("JournalRecovered", message))
+
+    async def test_same_disk(self) -> None:
+        """A disk that fails for many machines at once is one line of the log, which names some of them."""
+        runtime = await self.make_runtime()
+        for number in range(12):
+            made = machine(f"m-{number:02}", "shell")
+            await runtime.create_machine(pb.CreateMachineRequest(machine=made))
+        records = list(runtime.machines.records)
+        with capturedLogs() as logged:
+            for record in records:
+                runtime.journals.failed(record.journal_key, "no answer")
+            await self.until(
+                lambda: any(" more machines: " in formatEvent(each) for each in logged)
+            )
+        (text,) = (text for each in logged if "output is" in (text := formatEvent(each)))
+        named = ", ".join(record.label for record in records[:10])
+        message = "console output is in memory only, not on disk: no answer"
+        self.assertEqual(text, f"{named} and 2 more machines: {message}")
+        reasons = [event.spec.reason for event in runtime.machines.records.events]
+        self.assertEqual(reasons.count("JournalFull"), 12)
 
 
 class ConditionTests(MachineCase):

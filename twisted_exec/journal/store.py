@@ -503,8 +503,9 @@ class JournalStore:
     def fail(self, key: str, journal: Journal, reason: str) -> None:
         """Handle that a journal cannot be written: try again soon, then less often."""
         if key not in self._failing:
+            if not self._failing:  # the others are on the same disk
+                self._log.warn("journals are not on disk at present: {why}", why=reason)
             self._failing[key] = journal
-            self._log.warn("journal {key} is not on disk: {why}", key=key, why=reason)
             self.failed(key, reason)
         self._later(self._retry_seconds, self._retrying.start)
 
@@ -519,9 +520,9 @@ class JournalStore:
                 continue  # the others may have another problem
             del self._failing[key]
             self._lost_bytes += lost
-            self._log.info("journal {key} is on disk again; {lost} bytes lost", key=key, lost=lost)
             self.recovered(key, lost)
         if not self._failing:
+            self._log.info("all journals are on disk again")
             self._retry_seconds = _RETRY_SECONDS[0]
             return
         self._retry_seconds = min(self._retry_seconds * 2, _RETRY_SECONDS[1])

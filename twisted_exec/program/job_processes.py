@@ -257,7 +257,7 @@ class _Process(ProcessProtocol, Generic[T]):
         if self.transport is not None and self.transport.pid:
             self.transport.signalProcess("KILL")
         if waiting is not None:
-            self._log.warn("{message}", message=message)
+            self._log.warn("{why}", why=message)
             if not waiting.done.called:
                 waiting.done.errback(JobFailed(message))
         self._ready()

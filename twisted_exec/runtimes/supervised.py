@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger, LogLevel
 
 from twisted_exec.api.conditions import (
@@ -56,6 +57,10 @@ _EVENTS_OF_ACTS = {
     TAKEOVER_DENIED: ("Warning", "ConsoleTakeoverDenied"),
     INPUT_DENIED: ("Warning", "ConsoleInputDenied"),
 }
+_LEVELS = {"Warning": LogLevel.warn, "Normal": LogLevel.info}
+_GATHERING_SECONDS = 2.0
+"""Reports of journals within this time are one line of the log."""
+_MOST_NAMED = 10
 
 
 LAST_LINE_SECONDS = ProgramOption(
@@ -142,6 +147,8 @@ class SupervisedMachines:
         self.recordings: ConsoleRecordings | None = None
         self._make_recordings = make_recordings
         self._recorders: dict[str, MachineRecorder] = {}
+        self._unlogged: dict[tuple[LogLevel, str], list[str]] = {}
+        self._logging: IDelayedCall | None = None
         self._journals.failed = self._journal_failed
         self._journals.recovered = self._journal_recovered
 
@@ -434,6 +441,9 @@ class SupervisedMachines:
     async def stop(self, ending: Ending) -> None:
         """End every session with the reason, and every machine that cannot outlive the runtime."""
         stopping = self.stop_alerts()
+        if self._unlogged and self._logging is not None:
+            self._logging.cancel()
+            self._log_journals()
         continuing = self.continuing
         if continuing:
             self._log.info(
@@ -465,16 +475,30 @@ class SupervisedMachines:
                 self._log.warn("{label}: {why}", label=record.label, why=problem.message)
 
     def _journal_failed(self, key: str, reason: str) -> None:
-        record = self.records.of_journal(key)
-        if record is not None:
-            message = f"console output is in memory only, not on disk: {reason}"
-            self._event(record, "Warning", "JournalFull", message)
+        message = f"console output is in memory only, not on disk: {reason}"
+        self._journal_event(key, "Warning", "JournalFull", message)
 
     def _journal_recovered(self, key: str, lost_bytes: int) -> None:
+        message = f"console output is on disk again; {lost_bytes} bytes were lost"
+        self._journal_event(key, "Normal", "JournalRecovered", message)
+
+    def _journal_event(self, key: str, type: str, reason: str, message: str) -> None:
+        """Record it, and log it later: all machines share a disk, and one line names them."""
         record = self.records.of_journal(key)
-        if record is not None:
-            message = f"console output is on disk again; {lost_bytes} bytes were lost"
-            self._event(record, "Normal", "JournalRecovered", message)
+        if record is None:
+            return
+        self.records.add_event(record, type, reason, message, self._now_nanoseconds())
+        if not self._unlogged:
+            self._logging = self._reactor.callLater(_GATHERING_SECONDS, self._log_journals)
+        self._unlogged.setdefault((_LEVELS[type], message), []).append(record.label)
+
+    def _log_journals(self) -> None:
+        gathered, self._unlogged = self._unlogged, {}
+        for (level, message), labels in gathered.items():
+            named, more = ", ".join(labels[:_MOST_NAMED]), len(labels) - _MOST_NAMED
+            if more > 0:
+                named += f" and {more} more machines"
+            self._log.emit(level, "{labels}: {what}", labels=named, what=message)
 
     def _acted(self, record: MachineRecord, act: Act) -> None:
         type, reason = _EVENTS_OF_ACTS[act.kind]
@@ -482,8 +506,7 @@ class SupervisedMachines:
         self._report_act(act)
 
     def _event(self, record: MachineRecord, type: str, reason: str, message: str) -> None:
-        level = LogLevel.warn if type == "Warning" else LogLevel.info
-        self._log.emit(level, "{label}: {message}", label=record.label, message=message)
+        self._log.emit(_LEVELS[type], "{label}: {what}", label=record.label, what=message)
         self.records.add_event(record, type, reason, message, self._now_nanoseconds())
 
 

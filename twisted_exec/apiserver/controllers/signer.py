@@ -315,7 +315,7 @@ class Signer(Service):
         name = csr["metadata"]["name"]
         if self._pending_reasons.get(name) != message:
             self._pending_reasons[name] = message
-            self._log.info("request {name} waits: {message}", name=name, message=message)
+            self._log.info("request {name} waits: {why}", name=name, why=message)
             await self._reports.tell(
                 CERTIFICATESIGNINGREQUESTS, csr, WARNING, "NotApproved", message
             )
