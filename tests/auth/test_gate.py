@@ -326,7 +326,10 @@ class SessionGuardTests(SessionGuardContract, SynchronousTestCase):
             self.endings,
             {
                 "ann": Ending(REVOKED, "the token is not known"),
-                "bob": Ending(REVOKED, "the credential is now another user's"),
+                "bob": Ending(
+                    REVOKED,
+                    "the credential is now another user's: log in, and open the session again",
+                ),
             },
         )
 

@@ -98,7 +98,7 @@ class RefusalTests(PoolletCase):
         await self.start()
         acting = [(b"Impersonate-User", b"root")]
         answer = await self.refused(403, headers=acting, user=b"", identity=JANE)
-        self.assertIn("nobody can act as someone else here", answer)
+        self.assertIn("this server accepts no impersonation (kubectl --as)", answer)
 
     async def test_allowed_site(self) -> None:
         """A page of an allowed site opens a console."""

@@ -31,6 +31,7 @@ from twisted_exec.api.kinds import CONSOLE, PODS, Object, image_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired
 from twisted_exec.auth.interfaces import Decision, IRulesAuthorizer, User
+from twisted_exec.auth.rbac import smallest_role
 from twisted_exec.auth.rules import ALL, Attributes, Rule
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.base import ReadOnlyStorage
@@ -202,6 +203,10 @@ def _explained(decision: Decision, attributes: Attributes) -> Decision:
     needed = f"{attributes.verb} {attributes.resource}"
     needed += f"/{attributes.subresource}" if attributes.subresource else ""
     message = f"a pod here is a machine: this needs {needed} in API group {attributes.group}"
+    role = smallest_role(
+        attributes.verb, attributes.group, attributes.resource, attributes.subresource
+    )
+    message += f" (the default role {role} has it)" if role else ""
     return Decision(False, f"{message}; {decision.reason}" if decision.reason else message)
 
 

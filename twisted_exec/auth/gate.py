@@ -278,7 +278,9 @@ class Gate:
         if self.policy.impersonation is ImpersonationPolicy.REFUSED:
             if self.policy.proxy_is_caller and sender.forwarded_by is not None:
                 return sender  # the proxy has judged that
-            raise Forbidden("nobody can act as someone else here; ask the API server")
+            raise Forbidden(
+                "this server accepts no impersonation (kubectl --as): send the request to the API server"
+            )
         requested = impersonation(credentials.headers, sender)
         if requested is None:
             return sender
@@ -404,11 +406,11 @@ class Gate:
             except Unauthorized as error:
                 raise _distrusted(evidence) or error from None
         if not _is_same(sender, evidence.sender):
-            raise Forbidden("the credential is now another user's")
+            raise Forbidden(_ANOTHERS)
         try:
             user = await self._acting(evidence.credentials, sender)
             if not _is_same(user, evidence.user):
-                raise Forbidden("the credential is now another user's")
+                raise Forbidden(_ANOTHERS)
             for attributes in evidence.allowed:
                 if attributes.user is evidence.user:
                     attributes = replace(attributes, user=user)
@@ -420,6 +422,9 @@ class Gate:
             return await evidence.console.review(answers, user)
         except NotFound as error:  # hidden: withdrawn as well
             raise Forbidden(error.message) from None
+
+
+_ANOTHERS = "the credential is now another user's: log in, and open the session again"
 
 
 def _distrusted(evidence: Evidence) -> Unauthorized | None:

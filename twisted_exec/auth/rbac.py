@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -730,6 +731,11 @@ def bootstrap_objects(
 
 def smallest_role(verb: str, group: str, resource: str, subresource: str = "") -> str:
     """Return the smallest default role of people that includes a permission; empty if none does."""
-    roles = _gather(bootstrap_objects(DIALECTS, node_pods=True))
+    roles = _default_roles()
     wanted = Attributes(User(""), verb, group, resource=resource, subresource=subresource)
     return next((n for n in _SMALLEST_FIRST if any(r.allows(wanted) for r in roles[n])), "")
+
+
+@cache
+def _default_roles() -> dict[str, tuple[Rule, ...]]:
+    return _gather(bootstrap_objects(DIALECTS, node_pods=True))

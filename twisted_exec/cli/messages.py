@@ -56,7 +56,7 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
             message += f' in namespace "{namespace}"'
         return message
     if error.reason == "Forbidden":
-        message = str(error.message) + _role_to_request(error.message)
+        message = "; ".join(filter(None, (str(error.message), role_to_request(error.message))))
         return message if "forbidden" in message else f"forbidden: {message}"
     if error.reason == "Unauthorized":
         return _unauthorized(str(error.message), config)
@@ -85,12 +85,12 @@ _DENIED = re.compile(
 """The words of RBAC (``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go``)."""
 
 
-def _role_to_request(message: str) -> str:
+def role_to_request(message: str) -> str:
     """Return the remedy for a right that the user lacks; empty if the message is not about one, or has it."""
     lacking = _DENIED.search(message)
     if lacking is None or message[lacking.end() :].startswith(": you may "):
         return ""
-    return f"; {ask_for_role(**lacking.groupdict(default=''))}"
+    return ask_for_role(**lacking.groupdict(default=""))
 
 
 def ask_for_role(

@@ -25,6 +25,12 @@ class RefusalTests(SynchronousTestCase):
             ('machine pool "a" has no usable address of', 503, "pool", "--addresses"),
             ('machine "vm" is powered off', 409, "machine", ""),
             ('User "ada" cannot create machines/exec', 403, "rights", "administrator"),
+            (
+                'User "ada" cannot observe resource "machines/console" in API group "compute.ironcore.dev"',
+                403,
+                "rights",
+                "the role console-observer: kubectl create clusterrolebinding",
+            ),
             ("too many sessions", 429, "console", "try again later"),
             ("cannot reach https://a: the handshake is wrong", 502, "server", "API server"),
             ("out of order", 500, "console", "API server"),

@@ -215,7 +215,10 @@ def _forwarded(
 
 def _header_value(text: str) -> bytes:
     if text != text.strip() or _CONTROL.search(text):
-        raise Forbidden("your user, a group or an extra has characters that cannot be forwarded")
+        raise Forbidden(
+            f"{text[:60]!a}, of your user, groups or extra, cannot be forwarded to the poollet, because it has "
+            "control characters, or white space at an end: use a user without"
+        )
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:

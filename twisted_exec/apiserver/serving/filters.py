@@ -191,8 +191,10 @@ class RequestLimits:
         """
         mine = self._long_now[user.name]
         if mine >= self._long_per_user or self._long_now.total() >= self._long:
+            limit = f"{self._long_per_user} of one user and {self._long} of all are the limit"
             raise TooManyRequests(
-                f'Too many watches: user "{user.name}" has {mine}', retry_after_seconds=10
+                f'Too many watches: user "{user.name}" has {mine}, {limit}: end others, or try again later.',
+                retry_after_seconds=10,
             )
         left = min(
             self._terms_per_user - self._terms_now[user.name],

@@ -27,7 +27,7 @@ from twisted_exec.cli.commands.server_checks import (
     undiscovered,
     why_of,
 )
-from twisted_exec.cli.messages import ask_for_role
+from twisted_exec.cli.messages import ask_for_role, role_to_request
 from twisted_exec.cli.suggestion import suggest_machine
 from twisted_exec.kube.console import ConsoleOptions, open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -543,7 +543,7 @@ def of_refusal(message: str, code: int) -> tuple[str, str]:
     :param code: of the answer; 0 without one.
     """
     if code == Forbidden.code:
-        return "rights", _RIGHTS
+        return "rights", role_to_request(message) or _RIGHTS
     if code == TooManyRequests.code:
         return (
             "console",

@@ -218,6 +218,9 @@ class Parser(argparse.ArgumentParser):
     failure_code = 1
 
     def error(self, message: str) -> NoReturn:
+        extra = message.removeprefix("unrecognized arguments: ")
+        if extra != message and not extra.startswith("-"):
+            message += "; for several machines select them with -l or --all"
         self.exit(
             self.failure_code, f"{self.prog}: {one_line(message)}; see {self.prog} --help-all\n"
         )
