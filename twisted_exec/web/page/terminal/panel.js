@@ -176,17 +176,22 @@ export class Panel {
     const state = h("p", { class: "dim" });
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
     const power = button("Power on", () => this.#powerOn(power, state), { class: "primary" });
+    const { namespace, name } = this.#owner.place;
+    const doctor = `twisted-exec doctor ${this.#owner.context.machines.parse(name).name} -n ${namespace}`;
+    const remedy = h("p", { class: "dim", hidden: true }, h("code", {}, printable(doctor)), " says what to do.");
     const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.maySwitch;
     power.hidden = !mayPowerOn(this.#owner.machine);
     this.#fill(
       "The machine is not running",
       !isSeen && h("p", {}, printable(text)),
       state,
+      remedy,
       h("div", { class: "actions" }, power, again, links),
     );
     this.#followMachine = (machine, hasStarted) => {
       const isStopped = machine?.runs === false;
       state.textContent = isStopped ? `${printable(stoppedText(machine))} This console opens as soon as the machine runs.` : "";
+      remedy.hidden = !(isStopped && machine.problem && !machine.isOff);
       this.#offer(again, machine?.runs === true);
       if (machine) this.#offer(power, mayPowerOn(machine));
       if (hasStarted || (isSeen && machine?.runs)) this.#owner.reopen();
