@@ -3,8 +3,8 @@ Syslog over TLS (RFC 5425): rsyslog, syslog-ng and others.
 
 The protocol has no acknowledgement.  A receiver that crashes takes with it what it has received and
 not yet written.  So lines count as safe only when the receiver's kernel has acknowledged them *and*
-the connection has lasted for some time after that.  Lines since then are sent again after a lost
-connection: they may arrive twice.
+the connection has lasted for some time after that.  After a lost connection the other lines are sent
+again: they may arrive twice.
 
 Messages are those of RFC 5424, each with its length in front (RFC 5425).  The host name is the machine's
 name, the process id its boot, and the message id ``line`` or ``gap``; everything else is structured data.

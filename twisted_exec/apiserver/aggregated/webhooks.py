@@ -168,7 +168,7 @@ class Webhooks:
         """
         Return the object after mutation.
 
-        :raises APIError: a webhook denies the request, or its call fails.
+        :raises APIError: a webhook denies the request, or could not be asked.
         """
         if pass_.second and pass_.last != attributes.new:
             pass_.due()

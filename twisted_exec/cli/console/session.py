@@ -157,7 +157,7 @@ class ConsoleSession:
     :param act: carries out the commands of the escape menu that need a dialog; ``None`` for none.
     :param limited: end a script :data:`SCRIPT_SECONDS` after the end of input if it has no other limit.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
-    :param tell_recorded: gets messages about recordings of the console instead of ``say``.
+    :param tell_recorded: gets messages about recordings of the console; by default the terminal gets them.
     :param watch_network: calls its argument after each change of the network; returns a function that
         stops this.
     :ivar finished: fires once with the :class:`Outcome`, after the output is

@@ -49,7 +49,7 @@ class LineTiming:
     Time limits for opening and closing a line, and the delays between attempts.
 
     :ivar first_delay_seconds: from the loss of a line until it is opened again; each further delay is
-        twice as long.
+        twice as long, until a line is open for 10 seconds.
     :ivar longest_delay_seconds: limit of these delays.
     :ivar open_seconds: limit of one attempt to open the line.
     :ivar close_seconds: how long a peer may take to accept pending input before the line is cut.

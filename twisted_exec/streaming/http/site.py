@@ -631,7 +631,7 @@ class Site(server.Site):
 
     def wind_down(self) -> None:
         """
-        Close each connection after its next response, and leave idle ones open.
+        Close each connection after the response to its next request, and leave idle ones open.
 
         Unlike :meth:`drain` this loses no request: a client may be sending one on a connection that
         it believes to be kept open, and does not repeat a write whose connection is lost.
