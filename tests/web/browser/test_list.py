@@ -253,6 +253,21 @@ class EmptyTests(FleetTestCase):
         await user.page.until(row("vm-0000"))
         await user.page.until("document.querySelector('#bar .user').innerText === 'ada'")
 
+    async def test_outage(self) -> None:
+        """Who comes back to a list while the server is away reads the rows of before, and since when they may be old."""
+        await self.add_machines(3)
+        user = await self.user()
+        await user.page.until(row("vm-0002"))
+        await user.open("sessions")
+        await user.until_page("No console is open")
+        await user.page.set_offline(True)
+        await user.open("machines")
+        await user.until_page(r"This list is as of \d\d:\d\d: the server cannot be reached\.")
+        self.assertEqual(await user.page.evaluate(f"{_ROWS}.length"), 3)
+        self.assertEqual(await faults_of(user.page), [])
+        await user.page.set_offline(False)
+        await user.page.until("!document.querySelector('.as-of')")
+
     async def test_loading(self) -> None:
         """While lists load, their places have bars, and nothing says that they are empty."""
         await self.add_machines(1)

@@ -20,6 +20,19 @@ test("objects follow their watch", () => {
   assert.deepEqual(names(), []);
 });
 
+test("objects are as of the moment when their watch was lost, and keep what is made of them", (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 5000 });
+  const objects = new Objects(() => true, (each) => each.metadata.name);
+  objects.leave();
+  assert.equal(objects.asOf, null); // never read
+  objects.apply({ type: "RESET", items: [object("a")] });
+  objects.apply({ type: "ADDED", object: object("b") });
+  objects.leave();
+  t.mock.timers.tick(1000);
+  objects.leave();
+  assert.deepEqual([objects.asOf, objects.all], [5000, ["a", "b"]]);
+});
+
 test("names in paths are encoded", () => {
   assert.equal(listPath("consolesessions"), "/apis/console.twisted-exec.dev/v1alpha1/consolesessions");
   assert.equal(

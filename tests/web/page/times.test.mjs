@@ -3,10 +3,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { age, clockTime, dateTime, duration, parseTime, size, zone, zonedTime } from "../../../twisted_exec/web/page/times.js";
+import { age, clockTime, dateTime, duration, minute, parseTime, size, zone, zonedTime } from "../../../twisted_exec/web/page/times.js";
 
 const NOW = new Date(2026, 10, 20, 12, 0, 0).getTime();
 const local = (...parts) => new Date(...parts).toISOString();
+
+test("a time of today has no date", () => {
+  const time = new Date(2026, 10, 20, 8, 38, 20).getTime();
+  assert.equal(minute(time, NOW), "08:38");
+  assert.equal(minute(time, NOW + 86_400_000), "2026-11-20 08:38");
+});
 
 test("users write times in several ways", () => {
   const cases = [

@@ -59,6 +59,7 @@ async function main() {
     store,
     theme,
     machines: /** @type {any} */ (null),
+    lists: new Map(), // those of the views that were left
     announce: (text) => frame.announce(text),
     link: machineLink,
     navigate: (hash) => {
@@ -69,7 +70,10 @@ async function main() {
   if (parse(location.hash).view === "console") loadTerminal().catch(() => {});
   const logInAgain = await authenticate(context);
   nameUser(context);
-  api.addEventListener("authorized", () => nameUser(context));
+  api.addEventListener("authorized", () => {
+    context.lists.clear(); // another user may have logged in
+    nameUser(context);
+  });
   const waiting = h("p", { class: "view dim" });
   fill(view, waiting);
   const endWaiting = tellWaiting(waiting, config);

@@ -27,23 +27,38 @@ export function itemPath(plural, namespace, name, subresource = "") {
 
 /** The objects of a list, by the events of its watch. */
 export class Objects {
+  /** @type {number | null} when they were current, in milliseconds since 1970; null before the list was read. */
+  asOf = null;
+  #isCurrent = false;
   #objects = new Map();
   #select;
+  #make;
 
-  /** @param {(object: any) => boolean} [select] others are not kept. */
-  constructor(select = () => true) {
+  /**
+   * @param {(object: any) => boolean} [select] others are not kept.
+   * @param {(object: any) => any} [make] returns what is kept of an object.
+   */
+  constructor(select = () => true, make = (object) => object) {
     this.#select = select;
+    this.#make = make;
   }
 
   /** @param {{type: string, items?: any[], object?: any}} event */
   apply(event) {
+    this.#isCurrent = true;
     if (event.type === "RESET") {
-      this.#objects = new Map((event.items ?? []).filter(this.#select).map((each) => [keyOf(each), each]));
+      this.#objects = new Map((event.items ?? []).filter(this.#select).map((each) => [keyOf(each), this.#make(each)]));
     } else if (event.type === "DELETED" || !this.#select(event.object)) {
       this.#objects.delete(keyOf(event.object));
     } else {
-      this.#objects.set(keyOf(event.object), event.object);
+      this.#objects.set(keyOf(event.object), this.#make(event.object));
     }
+  }
+
+  /** The watch has ended, or is lost: the objects are as of now until the next event. */
+  leave() {
+    if (this.#isCurrent) this.asOf = Date.now();
+    this.#isCurrent = false;
   }
 
   /** @returns {any[]} */

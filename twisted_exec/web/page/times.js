@@ -104,6 +104,17 @@ export function zone(minutes) {
 }
 
 /**
+ * The local time to the minute, with the date unless it is that of `now`.
+ *
+ * @param {number} time
+ * @param {number} now
+ * @returns {string}
+ */
+export function minute(time, now) {
+  return dateTime(time).slice(localDay(time) === localDay(now) ? 11 : 0, 16);
+}
+
+/**
  * The local date.
  *
  * @param {string | number} time

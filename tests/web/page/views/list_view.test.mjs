@@ -47,7 +47,8 @@ async function open(t, { allowed = [], address = "", options = {}, served = null
   server.allowed = new Set(allowed);
   const values = new Map();
   const store = { get: (key, fallback = null) => values.get(key) ?? fallback, set: (key, value) => values.set(key, value) };
-  const context = { api: server, config: { namespace: "home", cluster: "lab" }, store, machines: new Machines([KIND], served) };
+  const lists = new Map();
+  const context = { api: server, lists, config: { namespace: "home", cluster: "lab" }, store, machines: new Machines([KIND], served) };
   const query = new URLSearchParams(address);
   const rights = { mayEnd: ["delete", ""] };
   const view = new Things(context, { query }, { plural: "things", role: "edit", missing: "No things.", rights, ...options });
@@ -55,6 +56,50 @@ async function open(t, { allowed = [], address = "", options = {}, served = null
   t.after(() => view.stop());
   return { view, server, store, context };
 }
+
+/** Leave the view and come back to it. */
+async function again(t, { view, context }) {
+  view.stop();
+  const next = new Things(context, { query: new URLSearchParams() }, { plural: "things", role: "edit" });
+  await next.start();
+  t.after(() => next.stop());
+  return next;
+}
+
+test("a view that is opened again shows the rows that it had, and since when they may be old", async (t) => {
+  const opened = await open(t, { allowed: ["list"] });
+  const { view, server } = opened;
+  server.watches[0].onEvent({ type: "RESET", items: [named("x")] });
+  t.mock.timers.tick(100);
+  const next = await again(t, opened);
+  assert.deepEqual(next.objects.map((each) => each.metadata.name), ["x"]);
+  assert.equal(next.problem.text, ""); // it will be read at once
+  t.mock.timers.tick(3000);
+  assert.match(next.problem.text, /^Waiting for lab to answer, for 3s so far. This list is as of \d\d:\d\d\.$/);
+  server.watches.at(-1).onProblem({ code: 0, message: "the server cannot be reached" });
+  assert.match(next.problem.text, /^This list is as of \d\d:\d\d: the server cannot be reached\./);
+  server.watches.at(-1).onEvent({ type: "RESET", items: [] });
+  server.watches.at(-1).onProblem(null);
+  t.mock.timers.tick(100);
+  assert.deepEqual([next.objects, next.problem.text, view.objects.length], [[], "", 1]);
+});
+
+test("the lists of few views are kept", async (t) => {
+  const { view, context } = await open(t, { allowed: ["list"] });
+  for (let number = 0; number < 40; number++) view.list(() => `/things/${number}`, { onChange: () => {} });
+  assert.equal(context.lists.size, 16);
+});
+
+test("a view that is left does not change the address of the next one", async (t) => {
+  globalThis.location.hash = "#/things";
+  const { view } = await open(t, { allowed: ["list"] });
+  view.filter.value = "x";
+  view.filter.send("input");
+  globalThis.location.hash = "#/others";
+  t.mock.timers.tick(400);
+  assert.equal(globalThis.location.hash, "#/others");
+  globalThis.location.hash = "";
+});
 
 test("the address follows the filter and the namespaces", async (t) => {
   globalThis.location.hash = "#/things";
@@ -150,7 +195,7 @@ test("a list that was read is not current when its server is away", async (t) =>
   const [{ onEvent, onProblem }] = server.watches;
   onEvent({ type: "RESET", items: [] });
   onProblem({ code: 0, message: "the server cannot be reached" });
-  assert.match(view.problem.text, /^The list is not current/);
+  assert.match(view.problem.text, /^This list is as of \d\d:\d\d: the server cannot be reached\. The page tries/);
 });
 
 test("a problem that stays is shown once, with what a user can do who may not list", async (t) => {
@@ -172,7 +217,7 @@ test("a list that waits for two seconds says for whom, until it has an answer", 
   t.mock.timers.tick(1000);
   assert.equal(view.problem.text, "");
   t.mock.timers.tick(2000);
-  assert.equal(view.problem.text, "Waiting for lab to answer, for 3s so far.");
+  assert.equal(view.problem.text, "Waiting for lab to answer, for 3s so far. ");
   server.watches[0].onEvent({ type: "RESET", items: [] });
   assert.equal(view.problem.text, "");
 });

@@ -54,16 +54,19 @@ test("rows are in natural order", () => {
   assert.deepEqual(rows.sort(order("name", true)).map((row) => row.name), ["vm-10", "vm-9", "vm-1"]);
 });
 
-test("rows follow the events of their watches", () => {
+/** The rows of machines. */
+const rowsOf = (...machines) => machines.map((each) => rowOf(each, KIND));
+
+test("rows are those of all kinds", () => {
   const rows = new Rows(KIND);
-  rows.apply("a", KIND, { type: "RESET", items: [machine("vm-1"), machine("vm-2")] });
-  rows.apply("b", KIND, { type: "RESET", items: [machine("vm-3")] });
-  rows.apply("a", KIND, { type: "MODIFIED", object: machine("vm-1", { state: "Shutdown" }) });
-  rows.apply("a", KIND, { type: "DELETED", object: machine("vm-2") });
-  rows.apply("a", KIND, { type: "ADDED", object: machine("vm-4") });
-  const shown = rows.select("", order("name", false)).map((row) => `${row.name} ${row.state}`);
-  assert.deepEqual(shown, ["vm-1 Shutdown", "vm-3 Running", "vm-4 Running"]);
-  rows.apply("a", KIND, { type: "RESET", items: [] });
+  const other = { ...KIND, plural: "instances" };
+  rows.set(KIND, rowsOf(machine("vm-1"), machine("vm-2")));
+  rows.set(other, [rowOf(machine("vm-3"), other)]);
+  const shown = () => rows.select("", order("name", false)).map((row) => `${row.name} ${row.state}`);
+  assert.deepEqual(shown(), ["vm-1 Running", "vm-2 Running", "vm-3 Running"]);
+  rows.set(KIND, rowsOf(machine("vm-4"), machine("vm-1", { state: "Shutdown" })));
+  assert.deepEqual(shown(), ["vm-1 Shutdown", "vm-3 Running", "vm-4 Running"]);
+  rows.set(KIND, []);
   assert.equal(rows.size, 1);
 });
 
@@ -75,9 +78,9 @@ test("rows have the users and the recordings of their machines, and the filter f
   rows.setSessions([session("vm-1", "bob"), session("vm-1", "ada"), session("vm-1", "ada"), session("vm-2", "eve", "servers.other.example")]);
   const busy = machine("vm-3");
   busy.status.conditions.push({ type: "ConsoleInUse", status: "True" });
-  rows.apply("a", KIND, { type: "RESET", items: [machine("vm-1"), machine("vm-2"), busy] });
+  rows.set(KIND, rowsOf(machine("vm-1"), machine("vm-2"), busy));
   rows.setRecordings([{ metadata, spec: { machine: "vm-2" }, status: { phase: "Recording" } }, { metadata, spec: { machine: "vm-1" }, status: { phase: "Closed" } }]);
-  assert.deepEqual(rows.select("", byName).map((row) => [row.users, row.isRecorded]), [["ada, bob", false], ["", true], ["In use", false]]);
+  assert.deepEqual(rows.select("", byName).map((row) => [row.users, row.isRecorded]), [["ada (2), bob", false], ["", true], ["In use", false]]);
   assert.deepEqual(rows.select("ada", byName).map((row) => row.name), ["vm-1"]);
   assert.deepEqual(rows.select("recorded", byName).map((row) => row.name), ["vm-2"]);
   rows.setSessions([]);
@@ -88,7 +91,7 @@ test("unhealthy consoles are counted whatever the filter is", () => {
   const rows = new Rows(KIND);
   const sick = machine("vm-2");
   sick.status.conditions.push({ type: "ConsoleHealthy", status: "False" });
-  rows.apply("a", KIND, { type: "RESET", items: [machine("vm-1"), sick] });
+  rows.set(KIND, rowsOf(machine("vm-1"), sick));
   assert.equal(rows.sick, 1);
   assert.deepEqual([rows.some((row) => row.name === "vm-2"), rows.some((row) => row.name === "vm-3")], [true, false]);
 });

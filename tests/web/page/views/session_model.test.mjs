@@ -3,10 +3,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { connectionOf, order, ownSessions, rowOf as sessionRow, textsOf as sessionTexts } from "../../../../twisted_exec/web/page/views/session_model.js";
+import { connectionOf, counted, order, ownSessions, rowOf as sessionRow, textsOf as sessionTexts } from "../../../../twisted_exec/web/page/views/session_model.js";
 import { METADATA, assertFinds } from "./finding.mjs";
 
 const object = (name, more = {}) => ({ metadata: { namespace: "default", name }, ...more });
+
+test("a user with several sessions is named once", () => {
+  assert.deepEqual(counted(["ada", "bob", "ada"]), ["ada (2)", "bob"]);
+  assert.deepEqual(counted([]), []);
+});
 
 test("a filter finds sessions by their columns", () => {
   const spec = { user: "ada", caller: "proxy", machine: "vm-1", mode: "TakeOver", address: "192.0.2.4", session: "7777-id" };

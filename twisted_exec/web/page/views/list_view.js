@@ -2,12 +2,14 @@
 
 import { fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
+import { minute } from "../times.js";
 import { matches, namespacesOf } from "./filter.js";
 import { lacking, toolbar, tellWaiting } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
 const TYPED_MILLISECONDS = 400;
 const DRAW_MILLISECONDS = 100;
+const MOST_KEPT = 16; // lists of views that were left
 
 /** A view implements two methods. */
 export class ListView {
@@ -22,8 +24,9 @@ export class ListView {
   #addressing = 0;
   /** @type {Set<() => void>} what is to be done before the next drawing. */
   #updates = new Set();
-  /** @type {Set<string>} paths that have not answered yet. */
-  #loading = new Set();
+  /** @type {Map<string, Objects>} lists that have not answered yet, by path. */
+  #loading = new Map();
+  #path = pathOf(location);
   #endWaiting = () => {};
   #waiting = h("p", { class: "dim" });
   #said = h("div");
@@ -118,60 +121,66 @@ export class ListView {
   }
 
   /**
-   * Keep the objects of a list in all namespaces that the user has named.
-   *
-   * @param {(namespace: string) => string} path
-   * @param {any} options as of {@link watch}, and these: `onChange(objects)` is called before `draw()`;
-   *   `select(object)` says which ones are kept.
-   */
-  list(path, { onChange, select, ...options }) {
-    const lists = new Map();
-    const update = () => onChange([...lists.values()].flatMap((each) => each.all));
-    this.watch(path, {
-      ...options,
-      onEvent: (event, source) => {
-        if (!lists.has(source)) lists.set(source, new Objects(select));
-        lists.get(source).apply(event);
-        this.changed(update);
-      },
-    });
-  }
-
-  /**
-   * Watch a list in all namespaces that the user has named.
+   * Keep the objects of a list in all namespaces that the user has named. What this view has shown before is there at
+   * once, until the list is read.
    *
    * @param {(namespace: string) => string} path
    * @param {object} options
-   * @param {(event: any, path: string) => void} options.onEvent see Api.watch.
+   * @param {(objects: any[]) => void} options.onChange is called before `draw()`.
+   * @param {(object: any) => boolean} [options.select] others are not kept.
+   * @param {(object: any) => any} [options.make] returns what is kept of an object.
    * @param {Record<string, string>} [options.query]
    * @param {string} [options.plural] of the objects.
    * @param {string} [options.role] that may list them.
    * @param {HTMLElement} [options.problem] where problems are shown.
    */
-  watch(path, { onEvent, query, plural = this.plural, role = this.#options.role, problem = this.#notices }) {
-    const { signal } = this.#watches;
+  list(path, { onChange, select, make, query, plural = this.plural, role = this.#options.role, problem = this.#notices }) {
     const { instead } = this.#options;
-    for (const namespace of namespacesOf(this.namespaces.value)) {
+    const update = () => onChange(lists.flatMap((each) => each.all));
+    const lists = namespacesOf(this.namespaces.value).map((namespace) => {
       const source = path(namespace);
-      let isRead = false;
-      this.#loading.add(source);
-      this.context.api.watch(
-        source,
-        (event) => {
-          isRead = true;
+      const objects = this.#kept(source, { query, select, make });
+      this.#loading.set(source, objects);
+      this.#watch(source, objects, update, {
+        query,
+        onProblem: (error) => {
           this.#answered(source);
-          onEvent(event, source);
+          this.#report(problem, source, error && explained(error, { plural, namespace, role, asOf: objects.asOf, instead }));
         },
-        {
-          query,
-          signal,
-          onProblem: (error) => {
-            this.#answered(source);
-            this.#report(problem, source, error && explained(error, { plural, namespace, role, isRead, instead }));
-          },
-        },
-      );
-    }
+      });
+      return objects;
+    });
+    if (lists.every((each) => each.asOf !== null)) update();
+  }
+
+  /** Return the objects that a view at the same address had of a list when it was left; none if there was no such view. */
+  #kept(source, { query, select, make } = /** @type {any} */ ({})) {
+    const { lists } = this.context;
+    const key = JSON.stringify([this.#path, source, query]);
+    const objects = lists.get(key) ?? new Objects(select, make);
+    lists.delete(key);
+    lists.set(key, objects);
+    if (lists.size > MOST_KEPT) lists.delete(lists.keys().next().value);
+    return objects;
+  }
+
+  /** Let objects follow their list until the view is left or lists others. */
+  #watch(source, objects, update, { query, onProblem = (_) => {} } = /** @type {any} */ ({})) {
+    const { signal } = this.#watches;
+    signal.addEventListener("abort", () => objects.leave());
+    const onEvent = (event) => {
+      this.#answered(source);
+      objects.apply(event);
+      this.changed(update);
+    };
+    this.context.api.watch(source, onEvent, {
+      query,
+      signal,
+      onProblem: (error) => {
+        if (error) objects.leave();
+        onProblem(error);
+      },
+    });
   }
 
   #answered(source) {
@@ -201,20 +210,16 @@ export class ListView {
     const { api, machines } = this.context;
     if (!machines.serves(plural)) return;
     const { signal } = this.#watches;
-    const lists = new Set();
-    const update = () => onChange([...lists].flatMap((each) => each.all));
-    for (const namespace of namespacesOf(this.namespaces.value)) {
+    const update = () => onChange(lists.flatMap((each) => each.all));
+    const lists = namespacesOf(this.namespaces.value).map((namespace) => {
+      const source = listPath(plural, namespace);
+      const objects = this.#kept(source);
       may(api, "list", plural, "", namespace).then((isAllowed) => {
-        if (!isAllowed || signal.aborted) return;
-        const objects = new Objects();
-        lists.add(objects);
-        const onEvent = (event) => {
-          objects.apply(event);
-          this.changed(update);
-        };
-        api.watch(listPath(plural, namespace), onEvent, { signal });
+        if (isAllowed && !signal.aborted) this.#watch(source, objects, update);
       });
-    }
+      return objects;
+    });
+    if (lists.every((each) => each.asOf !== null)) update();
   }
 
   /** Show a message above the list, until the next one. */
@@ -234,9 +239,9 @@ export class ListView {
   keepAddress() {
     const said = Object.entries(this.address).filter(([, value]) => value);
     const query = new URLSearchParams(said).toString();
-    const [path] = location.hash.split("?");
-    const hash = (path || "#/machines") + (query && `?${query}`);
-    if (hash !== location.hash && (path || query)) history.replaceState(null, "", hash);
+    const hash = this.#path + (query && `?${query}`);
+    // The user may have gone to another view, which is still loading.
+    if (pathOf(location) === this.#path && hash !== (location.hash || this.#path)) history.replaceState(null, "", hash);
   }
 
   /** The text or the notice of a list without rows; null while it is not known, empty beside a problem. */
@@ -305,7 +310,9 @@ export class ListView {
     if (first) this.context.store.set("namespace", first);
     this.#endWaiting();
     this.begin();
-    if (this.isLoading) this.#endWaiting = tellWaiting(this.#waiting, this.context.config);
+    if (!this.isLoading) return;
+    const known = [...this.#loading.values()].flatMap(({ asOf }) => asOf ?? []);
+    this.#endWaiting = tellWaiting(this.#waiting, this.context.config, known.length > 0 && [asOfText(Math.min(...known)), "."]);
   }
 
   #report(place, path, problem) {
@@ -329,7 +336,16 @@ export class ListView {
   }
 }
 
-function explained(error, { plural, namespace, role, isRead, instead }) {
+function pathOf({ hash }) {
+  return hash.split("?")[0] || "#/machines";
+}
+
+/** Return what is said of rows that may be old; their tables are grey then. */
+function asOfText(time) {
+  return h("span", { class: "as-of" }, `This list is as of ${minute(time, Date.now())}`);
+}
+
+function explained(error, { plural, namespace, role, asOf, instead }) {
   if (error.code === 401) return notice("warning", "Waiting for your login.");
   if (error.code === 403) {
     const where = namespace ? `in the namespace ${printable(namespace)}` : "in all namespaces";
@@ -337,7 +353,7 @@ function explained(error, { plural, namespace, role, isRead, instead }) {
     return lacking(`You may not list ${plural} ${where}.`, advice, error, instead?.(namespace));
   }
   if (error.code === 0 || error.code >= 500) {
-    return notice("warning", `${isRead ? "The list is not current" : "No list yet"}: ${printable(error.message)}. The page tries again by itself.`);
+    return notice("warning", asOf === null ? "No list yet" : asOfText(asOf), `: ${printable(error.message)}. The page tries again by itself.`);
   }
   return notice("error", printable(error.message));
 }

@@ -4,6 +4,7 @@ import { qualifiedName } from "../machines.js";
 import { healthOf } from "./alert_model.js";
 import { matches } from "./filter.js";
 import { stateOf } from "./recording_model.js";
+import { counted } from "./session_model.js";
 
 const READY = "Ready";
 const OUTPUT = "ConsoleOutput";
@@ -71,9 +72,9 @@ export function order(column, isDescending) {
     collator.compare(a.name, b.name);
 }
 
-/** The rows of several watches. */
+/** The rows of all kinds of machines. */
 export class Rows {
-  #bySource = new Map();
+  #byKind = new Map();
   #users = new Map(); // names by place
   #recorded = new Set(); // places
   /** @type {any[]} all rows, in the order of the last comparison. */
@@ -87,17 +88,10 @@ export class Rows {
     this.#resource = qualifiedName(kind);
   }
 
-  /** Apply an event of the watch `source`. */
-  apply(source, kind, event) {
-    const rows = event.type === "RESET" ? new Map() : (this.#bySource.get(source) ?? new Map());
-    const objects = event.type === "RESET" ? event.items : [event.object];
-    for (const object of objects) {
-      const row = this.#completed(rowOf(object, kind));
-      if (event.type === "DELETED") rows.delete(row.key);
-      else rows.set(row.key, row);
-    }
-    this.#bySource.set(source, rows);
-    this.#isCurrent = false;
+  /** @param {any[]} rows all machines of a kind. */
+  set(kind, rows) {
+    this.#byKind.set(kind, rows);
+    this.#complete();
   }
 
   /** @param {any[]} sessions all ConsoleSessions: who is at which machine. */
@@ -105,7 +99,7 @@ export class Rows {
     this.#users = new Map();
     for (const { spec, metadata } of sessions) {
       const place = this.#placeOf(spec, metadata);
-      this.#users.set(place, (this.#users.get(place) ?? new Set()).add(spec.user));
+      this.#users.set(place, [...(this.#users.get(place) ?? []), spec.user]);
     }
     this.#complete();
   }
@@ -118,7 +112,7 @@ export class Rows {
   }
 
   get size() {
-    return [...this.#bySource.values()].reduce((sum, rows) => sum + rows.size, 0);
+    return this.#all().length;
   }
 
   /** How many consoles are not healthy. */
@@ -146,7 +140,7 @@ export class Rows {
   }
 
   #all() {
-    return [...this.#bySource.values()].flatMap((rows) => [...rows.values()]);
+    return [...this.#byKind.values()].flat();
   }
 
   #placeOf(spec, metadata) {
@@ -154,15 +148,11 @@ export class Rows {
   }
 
   #complete() {
-    for (const row of this.#all()) this.#completed(row);
+    for (const row of this.#all()) {
+      // Who may not list sessions reads in the machine that there are some.
+      row.users = counted((this.#users.get(row.place) ?? []).sort()).join(", ") || (row.isInUse ? "In use" : "");
+      row.isRecorded = this.#recorded.has(row.place);
+    }
     this.#isCurrent = false;
-  }
-
-  #completed(row) {
-    const users = [...(this.#users.get(row.place) ?? [])].sort();
-    // Who may not list sessions reads in the machine that there are some.
-    row.users = users.length ? users.join(", ") : row.isInUse ? "In use" : "";
-    row.isRecorded = this.#recorded.has(row.place);
-    return row;
   }
 }

@@ -5,7 +5,7 @@ import { button, fill, h, printable } from "../dom.js";
 import { age, zonedTime } from "../times.js";
 import { namespacesOf } from "./filter.js";
 import { ListView } from "./list_view.js";
-import { Rows, order } from "./machine_rows.js";
+import { Rows, order, rowOf } from "./machine_rows.js";
 import { countOf, emptyState, field, skeleton, toolbar } from "./parts.js";
 import { VisibleRows } from "./visible_rows.js";
 
@@ -114,13 +114,11 @@ class MachineList extends ListView {
     this.#rows = new Rows(machines.resource);
     this.#keep();
     for (const kind of machines.kinds) {
-      this.watch((namespace) => machines.list(kind, namespace), {
+      this.list((namespace) => machines.list(kind, namespace), {
         plural: kind.plural,
         query: { labelSelector: this.#selector.value.trim() },
-        onEvent: (event, path) => {
-          this.#rows.apply(path, kind, event);
-          this.changed();
-        },
+        make: (machine) => rowOf(machine, kind),
+        onChange: (rows) => this.#rows.set(kind, rows),
       });
     }
     this.beside("consolesessions", (sessions) => this.#rows.setSessions(sessions));

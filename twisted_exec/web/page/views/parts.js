@@ -135,17 +135,18 @@ export function skeleton() {
  *
  * @param {HTMLElement} element
  * @param {{cluster?: string}} config of the page
+ * @param {any} [more] text or an element behind it.
  * @returns {() => void} to be called when there is an answer.
  */
-export function tellWaiting(element, { cluster }) {
+export function tellWaiting(element, { cluster }, more = null) {
   const began = Date.now();
   const timer = setInterval(() => {
     const waited = Date.now() - began;
-    if (waited >= PATIENCE_MILLISECONDS) element.textContent = `Waiting for ${printable(cluster || location.host)} to answer, for ${duration(waited)} so far.`;
+    if (waited >= PATIENCE_MILLISECONDS) fill(element, `Waiting for ${printable(cluster || location.host)} to answer, for ${duration(waited)} so far. `, more);
   }, TICK_MILLISECONDS);
   return () => {
     clearInterval(timer);
-    element.textContent = "";
+    fill(element);
   };
 }
 

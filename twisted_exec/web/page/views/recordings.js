@@ -61,7 +61,7 @@ class Recordings extends ListView {
     this.list((namespace) => listPath(this.plural, namespace), {
       select: (recording) => !machine || isOf(recording, machine),
       onChange: (objects) => {
-        this.#rows = objects.map(rowOf).sort((first, second) => (first.begin < second.begin ? 1 : -1));
+        this.#rows = objects.map((each) => rowOf(each)).sort((first, second) => (first.begin < second.begin ? 1 : -1));
       },
     });
     this.draw();

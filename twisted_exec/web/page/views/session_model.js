@@ -60,6 +60,17 @@ function compare(first, second) {
 }
 
 /**
+ * Return each name once, with the number of its sessions if there are several: `["ada (2)", "bob"]`.
+ *
+ * @param {string[]} names of the users of sessions.
+ * @returns {string[]}
+ */
+export function counted(names) {
+  const count = (name) => names.filter((each) => each === name).length;
+  return [...new Set(names)].map((name) => (count(name) > 1 ? `${name} (${count(name)})` : name));
+}
+
+/**
  * The state of a session's connection.
  *
  * @param {ReturnType<typeof rowOf> & {awayFor?: string}} row
