@@ -106,6 +106,7 @@ class ConsoleTests(WebTestCase):
         ada = await self.user()
         await ada.open("machines/default/vm-2")
         await ada.until_page("not running[^]*Pending[^]*opens as soon as the machine runs")
+        await ada.until_page("twisted-exec doctor vm-2 -n default")
         await self.check_layout(ada, "pending", PANEL, f"{PANEL} .button", ".console-head")
         labels = f"[...document.querySelectorAll('{PANEL} .button:not([hidden])')].map((each) => each.innerText)"
         self.assertEqual(await ada.page.evaluate(labels), ["Events"])

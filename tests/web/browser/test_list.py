@@ -122,7 +122,9 @@ class ListTests(FleetTestCase):
         user = await self.user(size=SIZES["phone"])
         await user.page.until(f"{row('build-7')}?.querySelector('.power')")  # as the user may
         await user.click_text("button", "More of build-7")
-        await user.page.until("document.querySelector('dialog[open]')")
+        await user.page.until(
+            "/powered off/i.test(document.querySelector('dialog[open]')?.innerText)"
+        )
         self.assertEqual(await faults_of(user.page, taps=True), [])
         await user.click_text("dialog button", "Power on build-7")
         await user.page.until(f"/Power off/.test({row('build-7')}.textContent)")
@@ -138,6 +140,23 @@ class ListTests(FleetTestCase):
         self.assertLess(box[2], 64)
         await user.page.click_at(box[0] + 120, box[1] - 8)
         await user.page.until("location.hash === '#/machines/default/web-2'")
+
+    async def test_bar(self) -> None:
+        """The bar is one line also on a phone that lies on its side, and names the cluster and the user in full."""
+        user = await self.user(size=(844, 390))
+        await user.page.until(row("web-1"))
+        named = "[...document.querySelectorAll('#bar :is(.cluster, .user)')]"
+        await user.page.evaluate(
+            f"{named}[0].textContent = 'exec-standalone'; {named}[1].textContent = 'administrator'"
+        )
+        for width in (844, 1440, 390):
+            await user.page.resize(width, 390)
+            await user.page.evaluate(_FRAME)
+            self.assertEqual(await faults_of(user.page), [], width)
+            cut = f"{named}.filter((each) => each.scrollWidth > each.clientWidth).length"
+            self.assertEqual(await user.page.evaluate(cut), 0, width)
+            heights = f"{named}.map((each) => each.offsetHeight).filter((each) => each > 24)"
+            self.assertEqual(await user.page.evaluate(heights), [], width)
 
     async def test_tabs_on_phone(self) -> None:
         """The tab of the selected console is in view with the button that closes it, also behind others."""

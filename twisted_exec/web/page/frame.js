@@ -90,11 +90,11 @@ export class Frame {
 
   /** Show the name of the cluster. */
   cluster(name) {
-    this.#cluster.textContent = printable(name);
+    this.#cluster.textContent = this.#cluster.title = printable(name);
   }
 
   user(name) {
-    this.#user.textContent = name ? printable(name) : "";
+    this.#user.textContent = this.#user.title = printable(name ?? "");
   }
 
   /** Let screen readers say a text. */

@@ -67,7 +67,7 @@ test("a console whose machine has no pool yet follows its condition, leads to it
   const { made, opened, labels } = panel({ reason: "NoMachinePool", message: "This machine does not run yet.", isSeen: true });
   for (const problem of ["not ready: 1 of 1 machinepools", 'class "gpu" does not exist']) {
     made.follow({ state: "Pending", problem, runs: false, isOff: false }, false);
-    assert.match(made.element.text, new RegExp(`Pending: ${problem}\\. This console opens as soon as the machine runs.*twisted-exec doctor vm -n default says what to do`));
+    assert.match(made.element.text, new RegExp(`Pending: ${problem}\\. This console opens as soon as the machine runs.*To learn what to change: twisted-exec doctor vm -n default`));
     assert.equal(made.element.all("p").at(-1).hidden, false);
     assert.deepEqual(labels(), ["Events"]);
   }

@@ -176,9 +176,7 @@ export class Panel {
     const state = h("p", { class: "dim" });
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
     const power = button("Power on", () => this.#powerOn(power, state), { class: "primary" });
-    const { namespace, name } = this.#owner.place;
-    const doctor = `twisted-exec doctor ${this.#owner.context.machines.parse(name).name} -n ${namespace}`;
-    const remedy = h("p", { class: "dim", hidden: true }, h("code", {}, printable(doctor)), " says what to do.");
+    const remedy = h("p", { class: "dim", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
     const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.maySwitch;
     power.hidden = !mayPowerOn(this.#owner.machine);
     this.#fill(
@@ -197,6 +195,14 @@ export class Panel {
       if (hasStarted || (isSeen && machine?.runs)) this.#owner.reopen();
     };
     this.#offer(again, !isSeen);
+  }
+
+  /** The command that knows the reasons of a fault, also those that users of the machine need not see. */
+  get #doctor() {
+    const { context, place } = this.#owner;
+    const { kind, name } = context.machines.parse(place.name);
+    const machine = kind === context.machines.resource ? name : `${kind.plural}/${name}`;
+    return `twisted-exec doctor ${machine} -n ${place.namespace}`;
   }
 
   async #powerOn(power, state) {

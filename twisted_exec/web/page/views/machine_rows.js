@@ -120,6 +120,11 @@ export class Rows {
     return this.#all().filter((row) => row.isSick).length;
   }
 
+  /** The length of the longest text about users. */
+  get longestUsers() {
+    return this.#all().reduce((most, { users, isRecorded }) => Math.max(most, isRecorded ? (users || "Recorded").length + 2 : users.length), 0);
+  }
+
   /** Whether a row, of all and not only of those that match a filter, is such a row. */
   some(isSuch) {
     return this.#all().some(isSuch);

@@ -181,6 +181,7 @@ class MachineList extends ListView {
     this.#table.classList.toggle("no-lines", !some((row) => row.line || row.problem));
     this.#table.classList.toggle("one-namespace", namespaces.length === 1 && namespaces[0] !== "");
     this.#table.classList.toggle("same-namespace", !some((row) => row.namespace !== rows[0]?.namespace));
+    this.#table.style.setProperty("--longest-users", String(this.#rows.longestUsers));
     this.#table.hidden = !rows.length;
     this.#table.setAttribute("aria-rowcount", String(rows.length + 1));
     this.#body.update(rows);
@@ -229,7 +230,7 @@ class MachineList extends ListView {
       this.#switch(row);
     };
     return [
-      action("Open", link(row.namespace, name)), action("Observe", `${link(row.namespace, name)}?mode=observe`),
+      action("Open", link(row.namespace, name), { class: "open" }), action("Observe", `${link(row.namespace, name)}?mode=observe`),
       part("Log", "logs"), part("Screen", "screen"),
       maySwitch && button(power, change, { class: "power", "aria-label": `${power} ${label}` }),
     ];
@@ -237,7 +238,11 @@ class MachineList extends ListView {
 
   /** Where there is no room for them beside the machine. */
   #showActions(row, maySwitch) {
-    ask(printable(row.name), (close) => h("div", { class: "choices" }, this.#actions(row, maySwitch, () => close(null)), button("Cancel", () => close(null))));
+    ask(printable(row.name), (close) => [
+      row.problem && h("p", { class: `problem ${row.severity}` }, printable(row.problem)),
+      row.users && h("p", { class: "dim" }, printable(row.users)),
+      h("div", { class: "choices" }, this.#actions(row, maySwitch, () => close(null)), button("Cancel", () => close(null))),
+    ]);
   }
 
   /** A console needs other rights than the list. */
