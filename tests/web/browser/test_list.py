@@ -119,7 +119,9 @@ class ListTests(FleetTestCase):
 
     async def test_phone(self) -> None:
         """A row of a phone has two lines, opens wherever it is touched, and has one button for the rest."""
-        user = await self.user(size=SIZES["phone"])
+        user = await self.user("sessions", size=SIZES["phone"])
+        await user.until_page("10.0.0.7")
+        await user.open("machines")
         await user.page.until(f"{row('build-7')}?.querySelector('.power')")  # as the user may
         await user.click_text("button", "More of build-7")
         await user.page.until(
@@ -128,6 +130,11 @@ class ListTests(FleetTestCase):
         self.assertEqual(await faults_of(user.page, taps=True), [])
         await user.click_text("dialog button", "Power on build-7")
         await user.page.until(f"/Power off/.test({row('build-7')}.textContent)")
+        await user.click_text("button", "More of web-2")
+        await user.page.until("document.querySelector('dialog[open]')")
+        await user.page.evaluate("history.back()")
+        await user.page.until("!document.querySelector('dialog')")
+        self.assertTrue(await user.page.evaluate("location.hash === '#/machines'"))
         await user.click_text("button", "More of web-2")
         await user.click_text("dialog a", "Log of web-2")
         await user.page.until("location.hash === '#/machines/default/web-2/logs'")
@@ -185,6 +192,12 @@ class ListTests(FleetTestCase):
         await user.page.until(f"{names} === {json.dumps(shown)}")
         other = await self.user("machines?filter=web-3&sort=-name")
         await other.page.until(f"{names} === {json.dumps(shown)}")
+
+    async def test_unknown(self) -> None:
+        """An address that names no view shows the list, and says so."""
+        user = await self.user("nonsense/x")
+        await user.until_page("There is no view nonsense/x")
+        await user.page.until(row("web-1"))
 
     async def test_keyboard(self) -> None:
         """`/` leads to the filter, arrows move through the rows, and Enter opens the console."""

@@ -65,6 +65,21 @@ test("another view closes a question without an answer, but not one that the pag
   assert.ok(login);
 });
 
+test("Back closes a dialog, and the view stays where the browser asks the page", async (t) => {
+  globalThis.navigation = new EventTarget();
+  t.after(() => delete globalThis.navigation);
+  const go = (navigationType, cancelable) => {
+    const event = Object.assign(new Event("navigate", { cancelable }), { navigationType });
+    globalThis.navigation.dispatchEvent(event);
+    return event.defaultPrevented;
+  };
+  const { answer, dialog } = question("ls");
+  assert.deepEqual([go("push", true), go("traverse", false), dialog.open], [false, false, true]);
+  assert.equal(go("traverse", true), true);
+  assert.equal(await answer, null);
+  assert.equal(go("traverse", true), false);
+});
+
 test("a dialog that the page needs an answer to stays open", async () => {
   let close;
   const answer = insist("Log in", (done) => {

@@ -44,7 +44,17 @@ function open(title, build, stays) {
       dialog.remove();
       resolve(answer);
     });
-    if (!stays) addEventListener("hashchange", () => close(null), { signal: closed.signal });
+    if (!stays) {
+      const { signal } = closed;
+      addEventListener("hashchange", () => close(null), { signal });
+      // Back closes the dialog alone, where the browser lets a page say so.
+      const { navigation } = /** @type {any} */ (globalThis);
+      navigation?.addEventListener("navigate", (event) => {
+        if (event.navigationType !== "traverse" || !event.cancelable) return;
+        event.preventDefault();
+        close(null);
+      }, { signal });
+    }
     document.body.append(dialog);
     dialog.showModal();
   });

@@ -4,11 +4,11 @@ const VIEWS = ["machines", "recordings", "sessions", "alerts", "consoles"];
 const PARTS = ["logs", "screen", "recordings", "events"];
 
 /**
- * Return the view and the parameters of a hash; the machine list for anything unknown.
+ * Return the view and the parameters of a hash; the machine list for anything unknown, which is then a parameter.
  *
  * `#/machines/NS/NAME` is a console, `#/machines/NS/NAME/logs` a part of a machine; a query may follow.
  *
- * @returns {{view: string, parameters: {namespace?: string, name?: string, part?: string, query: URLSearchParams}}}
+ * @returns {{view: string, parameters: {namespace?: string, name?: string, part?: string, unknown?: string, query: URLSearchParams}}}
  */
 export function parse(hash) {
   const [path, text = ""] = splitOnce(hash.replace(/^#\/?/, ""), "?");
@@ -16,14 +16,15 @@ export function parse(hash) {
   const words = path.split("/").filter(Boolean).map(decode);
   const [first, namespace, name, part] = words;
   // In the path of a request they would name something else.
-  if (words.some((word) => word === "." || word === "..")) return { view: "machines", parameters: { query } };
-  if (first === "machines" && namespace && name) {
+  const isOther = words.some((word) => word === "." || word === "..");
+  if (!isOther && first === "machines" && namespace && name) {
     if (!part) return { view: "console", parameters: { namespace, name, query } };
     if (PARTS.includes(part)) return { view: part, parameters: { namespace, name, part, query } };
   }
   // #/recordings/NS/NAME is one recording.
-  if (VIEWS.includes(first) && first !== "machines") return { view: first, parameters: { namespace, name, query } };
-  return { view: "machines", parameters: { query } };
+  if (!isOther && VIEWS.includes(first) && first !== "machines") return { view: first, parameters: { namespace, name, query } };
+  const isList = words.length === 0 || (words.length === 1 && first === "machines");
+  return { view: "machines", parameters: isList ? { query } : { unknown: path, query } };
 }
 
 /** Return the hash of a machine's console, or of another part of it. */

@@ -227,6 +227,14 @@ test("words of a link that the list does not know are named", async (t) => {
   assert.equal(view.problem.text, "The link says namespaces, which this list does not know. It knows filter, namespace.");
 });
 
+test("an address without a view is named", async (t) => {
+  const { context } = await open(t);
+  const view = new Things(context, { query: new URLSearchParams(), unknown: "nonsense/x" }, { plural: "things", role: "edit" });
+  await view.start();
+  t.after(() => view.stop());
+  assert.equal(view.problem.text, "There is no view nonsense/x. This is the list of machines.");
+});
+
 test("rights are asked once for each namespace, and drawn when they are known", async (t) => {
   const { view, server } = await open(t, { allowed: ["delete"], address: "namespace=a" });
   assert.deepEqual([view.rightsIn("a"), view.rightsIn("a")], [{}, {}]);

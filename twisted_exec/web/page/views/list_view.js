@@ -15,6 +15,7 @@ const MOST_KEPT = 16; // lists of views that were left
 export class ListView {
   #options;
   #query;
+  #unknown; // the path of the address, if there is no such view
   #stopped = new AbortController();
   #watches = new AbortController();
   #isAnywhere; // the user has named no namespaces yet
@@ -38,7 +39,7 @@ export class ListView {
 
   /**
    * @param {any} context
-   * @param {{namespace?: string, query: URLSearchParams}} parameters
+   * @param {{namespace?: string, query: URLSearchParams, unknown?: string}} parameters see routes.js.
    * @param {object} options
    * @param {string} options.plural the resource whose rights decide where the view begins: in all namespaces, or in
    *   that of the user.
@@ -50,10 +51,11 @@ export class ListView {
    *   namespace.
    * @param {{filter?: string, namespaces?: string | null}} [options.kept] what the user has typed before.
    */
-  constructor(context, { namespace, query }, options) {
+  constructor(context, { namespace, query, unknown = "" }, options) {
     const { plural, missing, kept = {} } = options;
     this.#options = options;
     this.#query = query;
+    this.#unknown = unknown;
     this.context = context;
     this.plural = plural;
     const named = namespace ?? query.get("namespace") ?? kept.namespaces ?? null;
@@ -108,7 +110,8 @@ export class ListView {
     this.#follow();
     const known = Object.keys(this.address);
     const unknown = [...this.#query.keys()].filter((key) => !known.includes(key)).map(printable);
-    if (unknown.length) this.say("warning", `The link says ${unknown.join(", ")}, which this list does not know. It knows ${known.join(", ")}.`);
+    if (this.#unknown) this.say("warning", `There is no view ${printable(this.#unknown)}. This is the list of machines.`);
+    else if (unknown.length) this.say("warning", `The link says ${unknown.join(", ")}, which this list does not know. It knows ${known.join(", ")}.`);
     const timer = setInterval(() => this.draw(), AGES_MILLISECONDS);
     this.signal.addEventListener("abort", () => clearInterval(timer));
   }
