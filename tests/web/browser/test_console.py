@@ -270,6 +270,25 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"/^vm-1\\W*,$/.test({tabs})")
         self.assertTrue(await ada.page.evaluate("location.hash.endsWith('vm-2/logs')"))
 
+    async def test_log(self) -> None:
+        """The log follows the machine from the start, until the user goes elsewhere, and from *End* on."""
+        bob = await self.user("bob")
+        await self.open_terminal(bob)
+        ada = await self.user()
+        await ada.open(f"{VM}/logs")
+        following = "document.querySelector('.log-foot input')?.checked"
+        await ada.page.until(following)
+        await bob.echo("later")
+        await ada.until_page("later-42")
+        await ada.click_text("button", "Begin")
+        await ada.page.until(f"!{following}")
+        await ada.click_text("button", "End")
+        await ada.page.until(following)
+        await ada.open(f"{VM}/logs?offset=0")
+        await ada.page.until("document.querySelector('.line.match')")
+        self.assertFalse(await ada.page.evaluate(following))
+        self.check_faults()
+
     async def test_past(self) -> None:
         """
         The name of a recording opens it: a frame of it is shown before it plays, input and sizes are

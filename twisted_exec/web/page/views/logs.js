@@ -31,9 +31,9 @@ class LogView {
   #running = null;
   #turn = 0;
   #match = NaN;
+  #isLost = false; // the connection that brings new output
   #searched = "";
-  /** @type {{lines: any[], changed: Set<any>, end: number, skipped: number, frame: number}} */
-  #pending = { lines: [], changed: new Set(), end: NaN, skipped: 0, frame: 0 };
+  #pending = nothing();
 
   constructor(container, context, { namespace, name, query }) {
     this.context = context;
@@ -203,6 +203,7 @@ class LogView {
     // Behind a very long line there may be little more than a prompt.
     if (piece && !this.window.isFull) await this.#more("older");
     this.window.scrollToEnd();
+    if (!this.following.disabled) this.#follow();
   }
 
   async #goTo(offset, isMatch = false) {
@@ -252,7 +253,9 @@ class LogView {
     const { signal } = this.#stopped;
     if (direction === "older") {
       const piece = await source.older(window.start, signal);
+      const { end } = window;
       if (piece) window.prepend(piece);
+      if (window.end !== end) this.#stopFollowing(); // the newest output is not shown any more
       return;
     }
     await source.refresh(signal);
@@ -356,15 +359,18 @@ class LogView {
   // New output
 
   async #followChanged() {
-    if (!this.following.checked) {
-      this.#following.abort();
-      return;
-    }
-    await this.#showNewest();
+    if (this.following.checked) await this.#showNewest();
+    else this.#stopFollowing();
+  }
+
+  /** Add output as it is printed, behind the newest that is shown. */
+  #follow() {
     this.following.checked = true;
     this.#following = new AbortController();
+    cancelAnimationFrame(this.#pending.frame);
+    this.#pending = nothing();
     const from = this.window.isEmpty ? this.source.range.end : this.window.end;
-    const on = { lines: (...news) => this.#printed(...news), state: (state) => this.#followState(state) };
+    const on = { lines: (...news) => this.#printed(...news), state: (...news) => this.#followState(...news) };
     this.source.follow(from, on, this.#following.signal);
   }
 
@@ -388,7 +394,7 @@ class LogView {
 
   #flush() {
     const { lines, changed, end, skipped } = this.#pending;
-    this.#pending = { lines: [], changed: new Set(), end: NaN, skipped: 0, frame: 0 };
+    this.#pending = nothing();
     if (this.#following.signal.aborted) return;
     if (skipped) {
       // The shown lines have no gaps: the rows before are left out as well.
@@ -408,7 +414,9 @@ class LogView {
     this.context.announce(error ? error.message : texts[state]);
     if (state === "ended") this.#stopFollowing();
     if (error) this.#failed(error);
-    else fill(this.problem, state === "open" ? null : notice("warning", texts[state]));
+    else if (state !== "open") fill(this.problem, notice("warning", texts[state]));
+    else if (this.#isLost) fill(this.problem);
+    this.#isLost = state === "lost";
   }
 
   // Files
@@ -426,6 +434,11 @@ class LogView {
       if (!signal.aborted) this.#failed(error);
     }
   }
+}
+
+/** What was printed since the last frame of the display. */
+function nothing() {
+  return { lines: /** @type {any[]} */ ([]), changed: new Set(), end: NaN, skipped: 0, frame: 0 };
 }
 
 function bootName(boot) {
