@@ -289,6 +289,18 @@ class ConsoleTests(WebTestCase):
         self.assertFalse(await ada.page.evaluate(following))
         self.check_faults()
 
+    async def check_player(self, ada: User[Any]) -> None:
+        """The player has the colours of the page, and text that can be read, also on a phone."""
+        player = "document.querySelector('.player .ap-player')"
+        for dark, colour in ((True, "rgb(14, 16, 19)"), (False, "rgb(255, 255, 255)")):
+            await ada.page.set_dark(dark)
+            shown = f"getComputedStyle({player}).backgroundColor === '{colour}'"
+            await ada.page.until(f"{player} && {shown}")
+        await ada.page.resize(390, 844)
+        width = "({ clientWidth, scrollWidth }) => scrollWidth > clientWidth"
+        await ada.page.until(f"({width})(document.querySelector('.player'))")
+        await ada.page.resize(1280, 800)
+
     async def test_past(self) -> None:
         """
         The name of a recording opens it: a frame of it is shown before it plays, input and sizes are
@@ -301,7 +313,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.click("td a[href='#/recordings/default/seen']")
         await ada.page.until(f"/recorded-42/.test({PLAYED})")
         await ada.until_page("0:00 of")
-        parts = (".player-controls", ".player-controls .button", ".player")
+        parts = (".player-controls", ".player-controls .button")
         await self.check_layout(ada, "recording", *parts)
         playing = Deferred.fromCoroutine(ada.until_page("Pause"))  # for as long as it takes
         await ada.click_text("button", "Play")
@@ -310,6 +322,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"/recorded-42/.test({PLAYED})")
         await ada.open("recordings/default/seen?at=3600")
         await ada.until_page(r"(\d+:\d\d) of \1")
+        await self.check_player(ada)
         await ada.page.allow("clipboard-read", "clipboard-write")
         await ada.click_text("button", "Copy link to this moment")
         await ada.until_page("The link to \\S+ is copied")

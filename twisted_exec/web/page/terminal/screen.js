@@ -57,6 +57,11 @@ const LIGHT = {
   brightWhite: "#3d444d",
 };
 
+/** Return the colours of a theme: background, foreground and more, and the sixteen of the terminal, in their order, last. */
+export function coloursOf({ isDark }) {
+  return isDark ? DARK : LIGHT;
+}
+
 let modules = null;
 
 /** Load xterm.js; @throws {Error} this installation has none. */
@@ -108,7 +113,7 @@ export class Screen {
       minimumContrastRatio: 4.5,
       screenReaderMode: preferences.get("screenReader", false),
       scrollback: SCROLLBACK_ROWS,
-      theme: theme.isDark ? DARK : LIGHT,
+      theme: coloursOf(theme),
       macOptionClickForcesSelection: true,
       logLevel: "off", // what a machine prints belongs into no log
     });
@@ -121,7 +126,7 @@ export class Screen {
     this.terminal.loadAddon(this.#fit);
     this.terminal.loadAddon(this.#search);
     this.#recolour = () => {
-      this.terminal.options.theme = theme.isDark ? DARK : LIGHT;
+      this.terminal.options.theme = coloursOf(theme);
     };
     this.#resize = () => this.setFontSize(this.#size());
     theme.addEventListener("change", this.#recolour);

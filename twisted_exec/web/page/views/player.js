@@ -30,6 +30,7 @@ function load() {
  * @param {number} options.limit seconds; longer pauses are cut to this length.
  * @param {number} options.position
  * @param {number} options.speed
+ * @param {Record<string, string>} options.colours as those of the terminal.
  * @param {boolean} options.showsKeys
  * @param {{position: number, label: string}[]} options.marks
  * @param {number} options.poster the position that is shown before it plays.
@@ -43,7 +44,11 @@ export async function openPlayer(stage, cast, options) {
   if (!library) return null;
   stage.replaceChildren();
   const { cols, rows } = cast.header.term;
-  const data = [{ version: 3, term: { cols, rows } }, ...cast.events];
+  stage.style.setProperty("--columns", cols);
+  stage.style.setProperty("--rows", rows);
+  const { background: bg, foreground: fg } = options.colours;
+  const theme = { bg, fg, palette: Object.values(options.colours).slice(-16).join(":") };
+  const data = [{ version: 3, term: { cols, rows, theme } }, ...cast.events];
   const player = library.create(
     { data },
     stage,

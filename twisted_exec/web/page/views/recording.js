@@ -2,6 +2,7 @@
 
 import { button, fill, h, notice, printable } from "../dom.js";
 import { itemPath, may } from "../objects.js";
+import { coloursOf } from "../terminal/screen.js";
 import { size, zonedTime } from "../times.js";
 import { askFor, badge, field, foldable, save, showWaiting } from "./parts.js";
 import { openPlayer } from "./player.js";
@@ -49,6 +50,7 @@ class RecordingView {
     this.proof = h("section", { hidden: true });
     this.idle = h("input", { type: "checkbox", checked: true, onchange: () => this.#play(this.#now()) });
     this.keys = h("input", { type: "checkbox", onchange: () => this.#play(this.#now()) });
+    const fullSize = h("input", { type: "checkbox", onchange: () => this.stage.classList.toggle("full-size") });
     this.speed = h("select", { onchange: () => this.#play(this.#now()) },
       SPEEDS.map((each) => h("option", { value: String(each) }, `${each}×`)));
     this.speed.value = "1";
@@ -60,7 +62,7 @@ class RecordingView {
       { class: "toolbar player-controls", hidden: true, onsubmit: (event) => this.#seekTyped(event) },
       this.toggle,
       foldable("More", [
-        field("Skip idle time", this.idle), field("Show typed keys", this.keys), field("Speed", this.speed),
+        field("Skip idle time", this.idle), field("Show typed keys", this.keys), field("100 %", fullSize), field("Speed", this.speed),
         field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go"),
         button("Copy link to this moment", () => this.#copyLink()), this.file,
       ]),
@@ -73,6 +75,7 @@ class RecordingView {
     );
     const timer = setInterval(() => this.#showClock(), CLOCK_MS);
     this.#stopped.signal.addEventListener("abort", () => clearInterval(timer));
+    context.theme.addEventListener("change", () => this.#play(this.#now()), { signal: this.#stopped.signal });
     this.#start();
   }
 
@@ -149,7 +152,7 @@ class RecordingView {
     const limit = this.idle.checked ? IDLE_SECONDS : Infinity;
     this.#timeline = new Timeline(cast.events, limit);
     const player = await openPlayer(this.stage, cast, {
-      limit, marks: this.#timeline.marks, poster: this.#timeline.playLength, position: this.#timeline.position(seconds), speed: Number(this.speed.value), showsKeys: this.keys.checked,
+      limit, marks: this.#timeline.marks, poster: this.#timeline.playLength, position: this.#timeline.position(seconds), colours: coloursOf(this.context.theme), speed: Number(this.speed.value), showsKeys: this.keys.checked,
       changed: (isPlaying) => (this.toggle.textContent = isPlaying ? "Pause" : "Play"),
       ended: () => this.context.announce("The recording ends here."),
     });
