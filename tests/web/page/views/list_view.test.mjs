@@ -222,6 +222,16 @@ test("a list that waits for two seconds says for whom, until it has an answer", 
   assert.equal(view.problem.text, "");
 });
 
+test("a view that waits to learn where it may begin says for whom", async (t) => {
+  const { context, server } = await open(t);
+  server.can = () => new Promise(() => {});
+  const view = new Things(context, { query: new URLSearchParams() }, { plural: "things", role: "edit" });
+  view.start();
+  t.after(() => view.stop());
+  t.mock.timers.tick(3000);
+  assert.match(view.problem.text, /^Waiting for lab to answer, for 3s so far/);
+});
+
 test("words of a link that the list does not know are named", async (t) => {
   const { view } = await open(t, { address: "namespaces=a&filter=x" });
   assert.equal(view.problem.text, "The link says namespaces, which this list does not know. It knows filter, namespace.");
