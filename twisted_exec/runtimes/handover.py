@@ -433,6 +433,8 @@ class MachinesHandOver:
         Go on after :meth:`suspend`, also if it has failed half way.
 
         :raises StateInUse: another process uses the state directory.
+        :raises TLSConfigError: a directory is not private or cannot be created.
+        :raises FormatError: a later release wrote the journals meanwhile.
         """
         machines = self._machines
         if not machines.state.is_open:
@@ -455,6 +457,7 @@ class MachinesHandOver:
 
         :param values: see :meth:`suspend`.
         :raises ValueError: the values are not valid, or a machine is of a class that is not offered.
+            Other errors are those of :meth:`.MachineRuntime.prepare`.
         """
         records = self._machines.records
         machines: Sequence[Mapping[str, Any]] = values["machines"]

@@ -106,7 +106,8 @@ class Hardware:
         """
         Add an interface for the next start.
 
-        :raises APIError: the driver refuses the interface.
+        :raises APIError: the driver refuses the interface, its name is not valid or in use, or the
+            machine has too many.
         :raises Conflict: the machine is on.
         """
         self._driver(record.class_name, _INTERFACES).check_network_interface(interface)
@@ -119,6 +120,7 @@ class Hardware:
         """
         Remove an interface.
 
+        :raises NotFound: the machine has no such interface.
         :raises Conflict: the machine is on.
         """
         parts = record.spec.network_interfaces

@@ -95,7 +95,7 @@ class MachineRuntime(Service):
     :param cache: stores the tokens of ``exec`` and ``log``.
     :param links: of its stream server.
     :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
-        journal, when the machine is created or adopted.
+        journal, when the machine is created or goes on from an earlier runtime.
     :param acted: called with the acts of users at consoles, for audit.
     :ivar upload_metrics: of the store of recordings.
     :ivar machines: those that exist.
@@ -196,6 +196,7 @@ class MachineRuntime(Service):
         :raises RetainedMachinesError: there are machines with disks of a runtime with ``keep_machines``, and
             this runtime is without.
         :raises FormatError: a later release wrote the journals.
+        :raises ServiceUnavailable: the directory for a machine's sockets cannot be created.
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
         self._state.open()
@@ -234,7 +235,7 @@ class MachineRuntime(Service):
         Create a viewer for a token.
 
         :return: the names of the machine, and the viewer.
-        :raises NotFound: the machine was deleted, or is another machine of the same name.
+        :raises NotFound: the machine is being deleted or was, or is another machine of the same name.
         :raises Conflict: the machine is off, or cannot start.
         """
         return self._consoles.attach(grant)
@@ -244,8 +245,8 @@ class MachineRuntime(Service):
         Find the journal for a token of a log.
 
         :return: the names of the machine, and its journal.
-        :raises NotFound: the machine was deleted, or is another machine of the same name; without a
-            machine's id: nothing is retained of the machine with that UID.
+        :raises NotFound: the machine is being deleted or was, or is another machine of the same name;
+            without a machine's id: nothing is retained of the machine with that UID.
         """
         return self._consoles.read_log(grant)
 
@@ -514,7 +515,7 @@ class RuntimeConsoles:
         Create a viewer for a token.
 
         :return: the names of the machine, and the viewer.
-        :raises NotFound: the machine was deleted, or is another machine of the same name.
+        :raises NotFound: the machine is being deleted or was, or is another machine of the same name.
         :raises Conflict: the machine is off, or cannot start.
         """
         record = self._machines.records.get(grant.machine_id)
@@ -528,8 +529,8 @@ class RuntimeConsoles:
         Find the journal for a token of a log.
 
         :return: the names of the machine, and its journal.
-        :raises NotFound: the machine was deleted, or is another machine of the same name; without a
-            machine's id: nothing is retained of the machine with that UID.
+        :raises NotFound: the machine is being deleted or was, or is another machine of the same name;
+            without a machine's id: nothing is retained of the machine with that UID.
         """
         if not grant.machine_id:
             return self._retained(grant.machine_uid)

@@ -108,7 +108,7 @@ class SupervisedMachines:
     :param offered: the classes by name; the mapping may change.
     :param mark: the environment variable that marks every process of a machine.
     :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
-        journal, when the machine is created or adopted.
+        journal, when the machine is created or goes on from an earlier runtime.
     :param acted: called with the acts of users at consoles, for audit.
     :ivar records: the machines as the runtime interface shows them.
     :ivar supervisors: by the id of the machine.
@@ -163,6 +163,7 @@ class SupervisedMachines:
         :raises RetainedMachinesError: there are machines with disks of a runtime with ``keep_machines``, and
             this runtime is without.
         :raises FormatError: a later release wrote the journals.
+        :raises ServiceUnavailable: the directory for a machine's sockets cannot be created.
         """
         retained = self._retained() if inherited is None else self._continued(inherited)
         self._journals.open()

@@ -2,7 +2,8 @@
 The supervisor of one machine.
 
 While the machine should be on, the supervisor restarts it when it ends: 0.1 s later the first time,
-then with exponential back-off while it keeps ending early.  All starts have the same journal.  Viewers at
+then with exponential back-off while it keeps ending early.  A machine that powers itself off, or that
+the driver does not restart, stays off.  All starts have the same journal.  Viewers at
 terminals wait for the next start after a crash and when the machine is switched off, for a limited
 time.  When a command ends itself with an exit code, its viewers end with that code.
 
@@ -63,7 +64,7 @@ class Supervisor:
     :param acted: called with the acts of users at the console.
     :param recorder: see :class:`.SharedConsole`, and so is ``answers_queries``.
     :ivar journal: the machine's output across restarts.
-    :ivar is_starting: true between power on and the open line.
+    :ivar is_starting: true during each start, until the line is open or the start has failed.
     :ivar run: the run of a machine that is on; ``None`` while it starts or is off.
     :ivar console: the console; ``None`` while the machine is off, unless viewers may wait there.
     """

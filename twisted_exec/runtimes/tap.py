@@ -114,6 +114,7 @@ def settings(options: Options) -> Settings:
 
     :raises ConfigError: the configuration file is wrong.
     :raises TargetError: an address is wrong.
+    :raises TLSConfigError: the path of a socket is too long.
     """
     return settings_of(
         Settings,

@@ -196,7 +196,7 @@ class Keeper:
         Get the holding with a name; this runtime owns it from now on.
 
         :param ended: as for :meth:`spawn`, if the command runs.
-        :raises ServiceUnavailable: nothing is held under the name.
+        :raises ServiceUnavailable: nothing is held under the name, or the keeper does not answer.
         """
         answer, descriptor = await self._ask("take", [("name", name), ("keep", int(keep))])
         return self._received(name, answer, descriptor, ended)
@@ -480,8 +480,8 @@ class KeeperConnection:
 
     :param handle: connected and non-blocking.
     :param exited: called with the name and status of each command that ended.
-    :param lost: called after the keeper has closed the connection, with the requests that were not
-        answered, and whether it had greeted.
+    :param lost: called after the connection was lost, with the requests that were not answered, and
+        whether the keeper had greeted.
     """
 
     def __init__(

@@ -164,7 +164,8 @@ class IPMIDriver(LineDriver[IPMILine]):
         """
         Run one command of ipmitool.
 
-        :return: fires with its output; fails with ``ServiceUnavailable`` and its last line.
+        :return: fires with its output; fails with ``ServiceUnavailable`` and a reason, such as its
+            last line.
         """
         return run_program(
             self.reactor,

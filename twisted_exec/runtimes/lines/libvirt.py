@@ -210,7 +210,7 @@ def console_source(text: str) -> tuple[str, str]:
 
     :param text: the XML of the running domain.
     :return: ``pty`` or ``unix``, and a path.
-    :raises ServiceUnavailable: there is no console of these types.
+    :raises ServiceUnavailable: the XML cannot be read, or has no console of these types.
     """
     try:
         devices = ElementTree.fromstring(text).find("devices")

@@ -123,7 +123,7 @@ class SharedLine:
     :class:`~twisted_exec.runtimes.interfaces.ISharedLineTransport`.
 
     :param claim: returns the line's name and endpoint, or raises an ``APIError``.
-    :param release: called after power off.
+    :param release: called after the line is closed for good.
     :param breakable: the endpoint's transports have ``send_break``.
     :param power: the machine's switch, or ``None``.
     """

@@ -109,7 +109,8 @@ class MachineCache:
         Wait until the cache contains a change.
 
         :param obj: the target's answer to the change.
-        :return: fires with the machine in this or a newer version.
+        :return: fires with the machine in this or a newer version; fails with
+            :class:`GatewayTimeout` after :data:`CURRENT_SECONDS`.
         """
         name, version = obj["metadata"]["name"], str(obj["metadata"].get("resourceVersion", ""))
         uid = str(obj["metadata"].get("uid", ""))

@@ -15,8 +15,8 @@ only in the ``spec`` of the target's machines.  Connected volumes and interfaces
 objects of their own (:mod:`.part_objects`), to which the machine refers.  The names of these
 objects are hashes of the names of machine and part, so repeated requests create them once.
 
-An annotation of the machine stores the descriptions of its parts without secrets; lists are
-answered from it.
+An annotation of the machine stores the descriptions of its connected volumes and its interfaces
+without secrets; lists are answered from it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def to_object(machine: pb.Machine, machine_id: str, place: BrokerPlace) -> Objec
     """
     Build the object for a machine.
 
-    :raises APIError: the machine is too large, or the target has no kinds for its parts.
+    :raises APIError: the machine is too large, its power is unknown, or the target does not support
+        its parts.
     """
     dialect, labels = place.dialect, place.labels()
     uid = owner_of(machine.metadata.labels).uid
@@ -436,7 +437,7 @@ def read_parts(
     Convert the parts of a machine in the target.
 
     :param annotation: see :func:`parts_annotation`.
-    :raises ValueError: the annotation is damaged.
+    :raises ValueError: the annotation is damaged, or the size of a disk is not valid.
     """
     stored = _parsed(annotation)
     return list(_volumes(spec, stored, place)), list(_interfaces(spec, stored, place))

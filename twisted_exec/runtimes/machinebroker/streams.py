@@ -86,7 +86,8 @@ def find(
     Find the machine of a request.
 
     :param machine_uid: UID of the source's Machine, or empty.
-    :raises NotFound: the machine was deleted, or is another machine of the same name.
+    :raises NotFound: the machine is being deleted or was, or is another machine of the same name.
+    :raises ServiceUnavailable: see :meth:`.MachineCache.check`.
     :raises Conflict: the machine is off, and ``needs_power`` is true.
     """
     entry = cache.get(machine_id)
@@ -124,6 +125,7 @@ class TargetUpstream:
         :param subject: facts of the session; its subresource is requested.
         :raises Forbidden: the user cannot be impersonated.
         :raises BadGateway: the broker's credentials are missing.
+        :raises ServiceUnavailable: the target is a Space, and is not available.
         """
         place, acting = self.place, self.identity.acting_as(grant.user)
         path = place.machines.path(place.namespace, grant.machine_id, subject.subresource)

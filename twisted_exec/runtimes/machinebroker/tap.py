@@ -218,6 +218,7 @@ def settings(options: Options) -> Settings:
     Translate the command line.
 
     :raises TargetError: an address is wrong.
+    :raises TLSConfigError: the path of a socket is too long.
     """
     return settings_of(
         Settings,

@@ -368,6 +368,7 @@ class HotPlugSlots:
 
         :raises Conflict: the guest does not release the disk, or the machine type has no hot
             plugging.
+        :raises ServiceUnavailable: QEMU does not answer.
         """
         self._must_be_pluggable()
         card = Disk(name, "").device()["id"]
@@ -401,6 +402,7 @@ class HotPlugSlots:
         Enlarge a disk.
 
         :raises Conflict: QEMU refused.
+        :raises ServiceUnavailable: QEMU does not answer.
         """
         size = self._disks.size(volume)
         try:

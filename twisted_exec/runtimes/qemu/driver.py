@@ -750,7 +750,8 @@ class SerialConnection:
         Connect the line.
 
         :param socket: path of QEMU's socket, for a machine without a log.
-        :raises ServiceUnavailable: QEMU has ended, or the FIFO cannot be opened.
+        :raises ServiceUnavailable: QEMU has ended or does not answer, or the FIFO cannot be opened.
+        :raises QMPError: QEMU refused a command, or has ended.
         """
         log = self._log_without(socket)
         if log is None:

@@ -31,7 +31,8 @@ class QMPError(Exception):
     """
     QEMU refused a command, or closed or violated the protocol.
 
-    :param kind: QEMU's error class, such as ``DeviceNotFound``; usually ``GenericError``.
+    :param kind: QEMU's error class, such as ``DeviceNotFound``; usually ``GenericError``, and empty without
+        an answer.
     """
 
     def __init__(self, message: str, kind: str = "") -> None:

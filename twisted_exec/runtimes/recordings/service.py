@@ -151,6 +151,7 @@ class ConsoleRecordings:
         Go on with all recordings.
 
         :raises TLSConfigError: the directory is not private, or cannot be created.
+        :raises OSError: it cannot be read.
         """
         self._recordings.clear()
         self._by_machine.clear()
@@ -203,7 +204,7 @@ class ConsoleRecordings:
 
     def on_change(self, changed: Callable[[str], None]) -> None:
         """
-        Call a function when a recording began, ended or got into trouble.
+        Call a function when a recording began, ended, or changed its user or its problem.
 
         :param changed: takes the key of the machine.
         """
@@ -260,8 +261,9 @@ class ConsoleRecordings:
         Record a machine from now on, for a session that needs it.
 
         :param input: at least so much.
-        :raises Conflict: the recording is closed, has failed, or is another recording.
-        :raises ServiceUnavailable: the machine cannot be recorded now.
+        :raises Conflict: the recording is closed, has failed, or its files were changed.
+        :raises ServiceUnavailable: the machine cannot be recorded now, or the recording is not what
+            the session needs.
         """
         recording = self._recordings.get(uid)
         if why := self._unreadable(uid):

@@ -102,7 +102,8 @@ class Storing:
         """
         Delete a recording in the store.
 
-        :return: fires when that is done; at once if it was never there.
+        :return: fires when that is done; at once if the recording is not closed, or the runtime has no
+            store.
         :raises OSError: it cannot be noted that the recording is to be deleted.
         """
         if self._uploads is None or recording.state != CLOSED:

@@ -251,7 +251,7 @@ def header_text(request: Request | FurtherRequest, header: bytes) -> str:
     """
     Decode a percent-encoded header; return an empty text if it is missing.
 
-    :raises NotFound: the header occurs twice or is not ASCII; no token matches it.
+    :raises NotFound: the header occurs twice, or is not percent-encoded UTF-8; no token matches it.
     """
     values: Sequence[bytes] = request.requestHeaders.getRawHeaders(header, [])
     if not values:
@@ -339,7 +339,7 @@ class TokenServer(Service):
         """
         Start to serve.
 
-        :raises TargetError: the address needs a certificate or a base URL.
+        :raises TargetError: the address needs a certificate or a base URL, or is no valid path.
         :raises TLSConfigError: the address is not valid, or its certificate cannot be loaded.
         :raises CannotListenError: the address is in use or not of this host.
         """

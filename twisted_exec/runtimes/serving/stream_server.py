@@ -499,7 +499,7 @@ class Resuming:
 
         :param claimed: the facts that the request names.
         :return: the names of the machine, and a kept session if the client can resume it later.
-        :raises APIError: there is no such machine, or no such session to resume.
+        :raises APIError: as of ``attach``, or the session cannot be resumed.
         """
         user = grant.user or claimed.user
         if resumption is not None and resumption.resume is not None:
@@ -544,7 +544,7 @@ class StreamServer(TokenServer):
     Serves consoles for tokens.
 
     :param attach: see :data:`Attach`.
-    :param cache: the tokens that ``Exec`` and ``Log`` of the runtime created.
+    :param cache: the tokens that the runtime created.
     :param read_log: see :data:`ReadLog`; ``None`` disables
         logs.
     :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
