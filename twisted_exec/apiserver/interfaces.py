@@ -151,7 +151,8 @@ class IReservation(Interface):
         Cancelling gives up waiting, and not the write.
 
         :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the approval does not
-            count any more.
+            count any more, and with another :class:`~twisted_exec.api.status.APIError` if it cannot
+            be written.
         """
 
     def opened() -> None:
@@ -188,7 +189,8 @@ class IConsolePolicies(Interface):
         :param right: the right that the user has and asks for.
         :return: fires with the decision.
             Fails with :class:`~twisted_exec.api.status.Forbidden` if a policy refuses the session;
-            the message names the policies and what the user can do.
+            the message names the policies and what the user can do.  Fails with another
+            :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
         """
 
     def review(applicant: Applicant, uid: str, right: Right) -> Terms:

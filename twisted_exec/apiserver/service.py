@@ -139,8 +139,8 @@ class Settings(ServingSettings):
     :param drain_seconds: how long sessions may continue when the server stops.
     :param shutdown_delay_seconds: time to serve as not ready before the drain.
     :param pods_view: serve each machine as a Pod too; never behind a host, whose Pods they would be.
-    :param signing: CA of poollets' serving certificates; ``None`` disables signing.
-    :param client_signing: CA of poollets' client certificates.
+    :param signing: CA of serving certificates of poollets and node servers; ``None`` to sign none.
+    :param client_signing: CA of client certificates; ``None`` to sign none.
     :param signing_seconds: longest lifetime of these certificates.
     :param kubelets: access to kubelets; Pods are then those of Nodes instead of the view of
         machines.  ``None`` for no Nodes.

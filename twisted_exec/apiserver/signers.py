@@ -343,7 +343,7 @@ class NodeServing:
     The signer is ``kubernetes.io/kubelet-serving``.  Kubernetes leaves the approval of requests to
     people.  This server approves a node server's own request when its Node, and no other Node,
     reports every requested name: a client that can write a Node's addresses receives its
-    connections anyway.  Names of the API server itself are never approved.
+    connections anyway.  Names of the API server itself are never approved where one CA signs both.
 
     :param storage: holds the Nodes.
     :param own_names: the API server's own names in certificates of the same CA.

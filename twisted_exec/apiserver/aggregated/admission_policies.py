@@ -3,7 +3,7 @@ The host's admission policies: CEL expressions, put to use by bindings.
 
 A ValidatingAdmissionPolicy is evaluated for each of its bindings that matches the request.  A
 failed evaluation counts as a failed validation unless ``failurePolicy`` is ``Ignore``.  Two
-features always fail here: parameters (``paramKind``), and MutatingAdmissionPolicies, whose
+features always fail here: parameters (``paramRef``), and MutatingAdmissionPolicies, whose
 expressions construct objects of the host's types.  So no matching policy is skipped unless it
 allows that itself. Source: ``k8s.io/apiserver/pkg/admission/plugin/policy``.
 """

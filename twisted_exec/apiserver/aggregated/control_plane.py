@@ -150,7 +150,7 @@ class Behind:
         """
         As :meth:`ControlPlane.on_permission_change`.
 
-        Roles and bindings of the host count if they may be watched, and so do its CAs.
+        The CAs of the host count, and its roles and bindings if they may be watched.
         """
         self._changes = PermissionWatch(self.client, self._reactor, self._metrics, users)
         self._changes.changed = self.trust.changed = callback

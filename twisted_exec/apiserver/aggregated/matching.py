@@ -9,8 +9,9 @@ exclude requests by further rules.  All must match.  Source:
 ``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.  Each of
 our kinds has only one, so this equals ``Exact``.
 
-The host has validated and defaulted the configurations, so parsing is lenient.  A field that cannot
-be parsed is an error of its webhook, handled by the webhook's ``failurePolicy``.  Source:
+The host has validated and defaulted the configurations, so parsing is lenient.  A ``clientConfig``
+that cannot be parsed is a failed call of its webhook, handled by the webhook's ``failurePolicy``.  An
+invalid selector of a webhook refuses the requests that match its rules.  Source:
 ``k8s.io/api/admissionregistration/v1``.
 """
 
@@ -217,7 +218,7 @@ class Callee:
     """
     Address of a webhook, from its ``clientConfig``.
 
-    :param url: ``https://HOST:PORT`` and a path.
+    :param url: with scheme https and a path.
     :param server_name: name to verify in the certificate.
     :param ca: PEM; empty for the system's CAs.
     """

@@ -1,9 +1,9 @@
 """
 Admission of ConsoleRequests and ConsoleRecordings, and of labels that select ConsolePolicies.
 
-The server itself records the user of a ConsoleRequest, its approver, and the machine, pool and
-user of a ConsoleRecording.  An object of a user that names a machine needs the right to see that
-machine.
+The server itself records the user, the machine and the approver of a ConsoleRequest, and the
+user, the machine and the pool of a ConsoleRecording.  A user who creates one needs the right to see
+its machine.
 
 Users who cannot update a ConsolePolicy cannot take machines out of it, and cannot change or delete
 the recordings that it required.
@@ -74,8 +74,8 @@ class RequestRights(StoreFollower):
     A request is for its creator, and for the machine that has the name at that moment.
     An approver is another person: neither the user of the request, nor a user who created it by
     impersonation, nor a user whom one of these impersonates.  ServiceAccounts neither create nor approve
-    requests, because users who edit a namespace can create tokens for several of them.  An approver may
-    ``drive`` the console of the machine.
+    requests, because users who edit a namespace can create tokens for several of them.  An approver
+    needs the right to ``drive`` the console of the machine.
 
     The name of a deleted request cannot be used for a day (the server remembers 50 000 names,
     until it restarts): an approver might read one request and approve another.

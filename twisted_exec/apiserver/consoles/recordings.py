@@ -242,6 +242,7 @@ async def session_demand(
     Combine the policies' demand with that of the user, which is in the query or the command.
 
     :return: ``None`` if neither demands a recording.
+    :raises BadRequest: the query is not valid.
     :raises Forbidden: the user may not create recordings.
     """
     input = context.wants_recording or recording_of_query(context.request.args)

@@ -18,7 +18,7 @@ its own and deletes this object (:class:`ForeignObjects`).
 
 A deletion first writes the deleting user into the object, since another server may carry the
 session and learns of the deletion only from the store.  An object that is deleted without a user
-(another server took this server for dead) is created again, unless the session waits for its user.
+while its session is connected (another server took this server for dead) is created again.
 """
 
 from __future__ import annotations

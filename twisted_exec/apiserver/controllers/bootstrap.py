@@ -67,9 +67,9 @@ class SystemObjects(Service):
     """
     Creates the system objects again when the store has lost them.
 
-    A role that an administrator deletes through the API stays deleted until the next start, as in
-    kube-apiserver.  The permanent namespaces cannot be deleted through the API, so a permanent
-    namespace that disappears shows that another program changes the store.
+    A role that an administrator deletes through the API stays deleted until the system objects are
+    created again, such as at the next start.  The permanent namespaces cannot be deleted through
+    the API, so a permanent namespace that disappears shows that another program changes the store.
 
     :param storage: started before this service is.
     :param verbs: without admission.

@@ -485,7 +485,8 @@ def with_decision(
     Return the machine with a condition Ready that says why it waits, or, once it has a pool, without
     that condition.
 
-    :return: ``None`` if nothing changes, or if a poollet has set the condition.
+    :return: ``None`` if nothing changes, for a condition of a poollet, and for machines without
+        conditions.
     """
     status: ReadOnlyObject = machine.get("status", {})
     conditions = list(status.get("conditions", []))

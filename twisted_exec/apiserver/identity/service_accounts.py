@@ -8,8 +8,9 @@ OpenID Connect Discovery 1.0.
 Sources: ``pkg/registry/core/serviceaccount/storage/token.go`` and
 ``pkg/serviceaccount/openidmetadata.go`` of Kubernetes.
 
-:class:`TokenInvalidation` detects deleted credentials: ServiceAccounts, tokens, and the objects
-that tokens are bound to.  Then sessions are reviewed at once instead of in the next round.
+:class:`TokenInvalidation` detects changed bootstrap tokens and deleted credentials:
+ServiceAccounts, tokens, and the objects that tokens are bound to.  Then sessions are
+reviewed at once instead of in the next round.
 """
 
 from __future__ import annotations

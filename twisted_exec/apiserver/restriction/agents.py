@@ -117,10 +117,10 @@ class NodeRestriction:
     """
     Limits each node server to its own Node.
 
-    A node server may read and write its own Node (but not delete it), its Lease in
-    ``kube-node-lease``, Events about its Node, and its own certificate signing requests.  Of an
-    existing Node it may not change taints, ownerReferences and most labels of ``kubernetes.io``:
-    others decide on these.
+    A node server may read and write its own Node, its Lease in ``kube-node-lease`` and Events about
+    its Node, but it may not delete the Node or Events.  It reads and creates its own certificate
+    signing requests.  It may not set ``configSource`` and most labels of ``kubernetes.io``, and of an
+    existing Node it may not change taints and ownerReferences: others decide on these.
 
     A user is a node server if its name is ``system:node:NAME`` and it is in the group
     ``system:nodes``.  A member of that group with another name may read and write nothing.

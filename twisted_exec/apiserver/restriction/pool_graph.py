@@ -3,8 +3,9 @@ The pool graph: which Secrets, Volumes, NetworkInterfaces and so on the machines
 
 A machine refers to Secrets, Volumes and interfaces.  A Volume refers to the Secrets that it is
 attached and decrypted with.  An interface refers to its Network, and its addresses are Prefixes
-named after it.  A Volume or an interface that is claimed for one of the pool's machines counts as
-well, because its poollet has to release it.  Kubernetes' Node authorizer follows a graph of the
+named after it.  In a dialect with routings it may refer to a VirtualIP, and the routings of its
+Network, with the objects that they route, are visible as well.  A Volume or an interface
+that is claimed for one of the pool's machines counts as well, because its poollet has to release it.  Kubernetes' Node authorizer follows a graph of the
 same kind (``plugin/pkg/auth/authorizer/node/graph.go``).  A machine needs all ConsoleAlerts of its
 namespace, because an alert names no machines.
 

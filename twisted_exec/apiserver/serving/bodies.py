@@ -103,6 +103,7 @@ def delete_options(request: APIRequest) -> Object:
 
     :raises BadRequest: they are no ``DeleteOptions``.
     :raises Invalid: the propagation policy is not valid.
+    :raises APIError: the body cannot be decoded, see :func:`read_body`.
     """
     raw = request.content.read()
     # The query counts only without a body.  Go writes null for options that are not set.

@@ -224,7 +224,8 @@ def patch_options(query: Query, *, agent: str = "", applying: bool = False) -> W
     Parse the options of a patch.
 
     :param applying: a server-side apply, which requires a manager and may be forced.
-    :raises Invalid: as :func:`write_options`.
+    :raises Invalid: as :func:`write_options`; or the manager of an apply is missing, or ``force`` is not
+        for an apply.
     """
     causes = []
     if applying and not query.text("fieldManager"):

@@ -150,7 +150,7 @@ class Verbs:
     async def list(self, target: RequestTarget, options: ListOptions, user: str = "") -> ObjectPage:
         """
         :param user: the user that the comparisons are for.
-        :raises BadRequest: this kind has no such field selector.
+        :raises BadRequest: this kind has no such field selector, or the selectors have too many terms.
         :raises Expired: the requested version is compacted.
         """
         kind = target.kind
@@ -226,6 +226,7 @@ class Verbs:
         :raises AlreadyExists: the name exists.
         :raises Invalid: validation failed.
         :raises NotFound: the namespace does not exist.
+        :raises APIError: another refusal, such as that of admission.
         """
         work = work or Work()
         await work.run(check_body, target.kind, body, options)
@@ -267,6 +268,7 @@ class Verbs:
         :raises Conflict: it has changed since the client read it.
         :raises Invalid: validation failed.
         :raises NotFound: it does not exist.
+        :raises APIError: another refusal, such as that of admission.
         """
         kind, work = target.kind, work or Work()
         strategy.check_type(kind, body)
