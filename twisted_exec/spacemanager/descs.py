@@ -149,7 +149,7 @@ def secret_values(secret: Object) -> Mapping[str, bytes]:
     """
     Decode a provider's Secret, including kubeconfigs that were encoded twice.
 
-    :raises InvalidDesc: a kubeconfig is invalid, or names files or programs.
+    :raises InvalidDesc: a value is not base64, or a kubeconfig is invalid, or names files or programs.
     """
     values = values_of(secret)
     for key in sorted(set(secret.get("data") or {}) - set(values)):

@@ -2,8 +2,8 @@
 View of one provider: its SpaceProviderDesc, its Secret, the provider itself, and its list's copy.
 
 The provider is recreated when its configuration has changed, such as its Secret; the old instance
-is closed first.  The old list stays until the new instance returns one.  With an unusable Secret
-the current instance stays in use; without a Secret it is closed.
+is closed before the new one is used.  The old list stays until the new instance returns one.  With
+an unusable Secret the current instance stays in use; if the Secret is missing it is closed.
 
 :class:`Bounded` bounds each call of the provider in time.
 

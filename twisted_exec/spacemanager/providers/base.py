@@ -110,7 +110,7 @@ class Hints:
     """
     Watches of objects of several kinds.
 
-    The initial objects cause no individual hints, only one hint for all of them.
+    The initial objects cause no individual hints; :meth:`follow` can give one hint for all of them.
 
     :param changed: called with each hint.
     """

@@ -5,13 +5,14 @@ A provider's kubeconfigs are reduced to what may be handed out.  Verdicts on kub
 requests are remembered (:class:`KubeconfigVerdicts`), so that lists, which do not check them,
 agree.
 
-In physical spaces, tokens of a ServiceAccount of ours replace the provider's own credentials.  A
+In physical spaces of ``kcp`` and ``local``, tokens of a ServiceAccount of ours replace the
+provider's own credentials.  A
 user with the administrator's token is indistinguishable from the administrator.  A token of our
 account gives access to one physical space, expires by itself, and is revoked by deleting the
 account.
 
 The account is created or repaired with every token request, so everything can be retried after a
-failure.  Tokens are kept in memory (:class:`CachedTokens`).  After a restart new ones are
+failure.  ``kcp`` keeps tokens in memory (:class:`CachedTokens`).  After a restart new ones are
 requested, and old ones stay valid until they expire, so no user is cut off.
 """
 
@@ -143,7 +144,8 @@ class Token:
     """
     A token of an account.
 
-    :param issued: seconds since the epoch by our own clock, as is ``expires``.
+    :param issued: seconds since the epoch, by our own clock.
+    :param expires: the same, by that of the server.
     """
 
     secret: str = field(repr=False)

@@ -106,7 +106,7 @@ class KindCli:
         """
         Run the program and wait for its end.
 
-        :raises ServiceUnavailable: the program cannot be started.
+        :raises ServiceUnavailable: the program cannot be started, or was ended by a signal.
         :raises GatewayTimeout: the run took too long, and was killed.
         :raises BadGateway: the output was too large.
         """
