@@ -22,7 +22,15 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
 from twisted_exec.nodeserver.nodes.controller import GRACE_SECONDS, NodeController
-from twisted_exec.nodeserver.nodes.plan import ENDPOINTS, KEPT_BY, LEAF, Object, plan
+from twisted_exec.nodeserver.nodes.plan import (
+    ENDPOINTS,
+    KEPT_BY,
+    LEAF,
+    Object,
+    Patch,
+    PatchNodeStatus,
+    plan,
+)
 from twisted_exec.nodeserver.nodes.probe import PROBE_SECONDS, LeafProbe, RootProbe
 from twisted_exec.nodeserver.nodes.status import Address
 from twisted_exec.nodeserver.nodes.worker import (
@@ -330,6 +338,18 @@ class NodeTests(UpkeepTestCase):
         late = plan(worker.wanted(), stale, "2026-01-01T00:00:00Z", beat=True)
         self.failureResultOf(Deferred.fromCoroutine(worker._do(late, stale)), Conflict)
         self.pass_time(TELL_SECONDS)
+        self.assertEqual(self.condition("Theirs"), ("True", "Mine"))
+
+    def test_conflict_of_metadata(self) -> None:
+        """The patch of labels that precedes that of the status does not hide a concurrent change."""
+        upkeep = self.start()
+        worker, stale = upkeep.workers[NAME], self.node()
+        theirs: Object = {"type": "Theirs", "status": "True", "reason": "Mine"}
+        self.change(conditions=[*stale["status"]["conditions"], theirs])
+        stale["metadata"]["labels"] = {}
+        late = plan(worker.wanted(), stale, "2026-01-01T00:00:00Z", beat=True)
+        self.assertEqual([type(each) for each in late.actions], [Patch, PatchNodeStatus])
+        self.failureResultOf(Deferred.fromCoroutine(worker._do(late, stale)), Conflict)
         self.assertEqual(self.condition("Theirs"), ("True", "Mine"))
 
     def test_root_away(self) -> None:

@@ -3,8 +3,8 @@ Keep one Node and its Lease, and back off from another writer of its addresses.
 
 The worker looks every ten seconds, and after each change of the Node, of the leaf's nodes or of a
 probe's result; it carries out what :mod:`.plan` returns.  A Node in its desired state costs
-probes, the renewal of its Lease, and a status update every five minutes, as with kubelets.  Writes of the
-status carry the resourceVersion that they were planned for: a concurrent change causes a conflict and a
+probes, the renewal of its Lease, and a status update every five minutes, as with kubelets.  Writes
+carry the resourceVersion that they were planned for: a concurrent change causes a conflict and a
 new look, never an overwrite.
 
 Wrong addresses and ports are corrected; :class:`AddressConflict` detects another writer and reports
@@ -227,12 +227,14 @@ class NodeWorker(BackgroundTask):
         client, name = self._context.client, self.node.name
         if isinstance(action, Create):
             return await client.create(NODES.resource, action.node)
-        if isinstance(action, Patch):
-            return await client.patch(NODES.resource, name, action.patch)
         assert node is not None
+        version = node["metadata"]["resourceVersion"]
+        if isinstance(action, Patch):
+            # The version: the answer is the base of the patch of the status that follows.
+            metadata = {**action.patch["metadata"], "resourceVersion": version}
+            return await client.patch(NODES.resource, name, {"metadata": metadata})
         # A merge patch replaces lists: the version keeps it from dropping a condition that another writer
         # just added.
-        version = node["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "status": action.status}
         stored = await client.patch(NODES.resource, name, patch, subresource="status")
         self._contest.wrote(stored, version)
