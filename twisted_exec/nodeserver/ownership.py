@@ -209,9 +209,9 @@ def trimmed(pod: Object, shared: SharedParts | None = None) -> Object:
     """
     Return a trimmed Pod of a leaf; read-only.
 
-    It keeps metadata (without managedFields), status, node name, and of containers names, images
-    and terminal flags; the root's Pod has the rest of the spec.  All parts have their proper shape
-    (:mod:`twisted_exec.nodeserver.objects`).
+    It keeps metadata (without managedFields and the last-applied configuration), status, node name,
+    and of containers the names, images, ``tty`` and ``stdin`` fields; the root's Pod has the rest of
+    the spec.  All parts have their proper shape (:mod:`twisted_exec.nodeserver.objects`).
     """
     spec = mapping(pod.get("spec"))
     reduced: Object = {

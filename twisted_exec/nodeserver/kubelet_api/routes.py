@@ -504,7 +504,8 @@ def forward_query(raw: bytes, *, needs_ports: bool) -> bytes:
 
     :param needs_ports: a WebSocket takes its ports from the query (``port=80,81``, or repeated).
         SPDY, tunnelled or not, names the port with each stream, and its query has none.
-    :raises BadRequest: a port is missing or invalid, or the query is undecodable.
+    :raises BadRequest: a port is missing or invalid, there are too many, or the query is undecodable.
+    :raises APIError: 414, it is too long.
     """
     pairs = parse(raw)
     if not needs_ports:
@@ -524,6 +525,7 @@ def run_query(raw: bytes, container: str) -> bytes:
     spaces.
 
     :raises BadRequest: it has no ``cmd``, or is undecodable.
+    :raises APIError: 414, it is too long.
     """
     command = next((value for name, value in parse(raw) if name == b"cmd"), b"")
     if not command:

@@ -18,8 +18,8 @@ The file that names leaf clusters (``--leaves FILE``).
       pods: owned                  # or same-name, or machines
       kosmos: false
 
-All fields are validated on reading; unknown fields are refused.  The file is read again when it
-changes; an invalid file leaves the leaves as they are.
+The file is validated on reading, without the kubeconfigs that it names; unknown fields are refused.
+It is read again when it changes; an invalid file leaves the leaves as they are.
 """
 
 from __future__ import annotations

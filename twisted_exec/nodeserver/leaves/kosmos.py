@@ -1,5 +1,6 @@
 """
-Leaves from Kosmos's Cluster objects (``kosmos.io/v1alpha1``), interpreted as Kosmos does.
+Leaves from Kosmos's Cluster objects (``kosmos.io/v1alpha1``), interpreted as Kosmos does, but
+without ``matchExpressions``.
 
 A Cluster stands for a whole leaf (Node ``kosmos-NAME``), for single nodes under their own names, or
 for groups of nodes selected by labels (``kosmos-LEAFNODENAME-NUMBER``): the first of its
@@ -154,9 +155,9 @@ def actual_name(cluster: Object) -> str:
 
 def spec_of(cluster: Object) -> tuple[LeafSpec, str]:
     """
-    Return the leaf of a Cluster, and its problem or an empty string.
+    Return the leaf of a Cluster, and the problem of its Nodes or an empty string.
 
-    An invalid Cluster still yields a leaf, with a problem.
+    An invalid kubeconfig still yields a leaf, with a problem.
     """
     name = cluster["metadata"]["name"]
     origin = f"cluster {name}"

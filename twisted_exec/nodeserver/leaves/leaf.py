@@ -2,15 +2,15 @@
 One leaf cluster: credentials, our Pods in it, and whether it is reachable.
 
 Our Pods are watched and trimmed to the fields used here, so finding one is a dictionary lookup.  A
-Pod that the copy lacks, or may lack because the watch is broken, is requested from the leaf.  The
+Pod that the copy lacks, and any Pod while the leaf has a problem, is requested from the leaf.  The
 state of the watch also tells whether the leaf is reachable, without extra requests; a dead leaf
 delays only requests for its own Pods.
 
 The credentials come from a file, a Secret or another object of the root, or a Space.  A file may
-use everything that a kubeconfig allows.  Content from the root is treated as data only
-(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).  Any source may change at any time:
-valid credentials apply from the next request on; invalid ones leave the last valid ones in force,
-with one line in the log. Deleting a Secret withdraws the credentials.
+name other files and programs.  Content from the root is treated as data only
+(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).  Their content may change at any
+time: valid credentials apply from the next request on; invalid ones leave the last valid ones in force,
+with one line in the log.  Deleting a Secret, or the kubeconfig of a Cluster, withdraws the credentials.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class Leaves:
     """
     :param sources: in order of precedence, among leaves that appear together.
     :param make: creates a leaf from its spec, not started.
-    :ivar problems: conflicting leaves and Nodes, one line each.
+    :ivar problems: refused leaves and Nodes, one line each.
     """
 
     _log = Logger()
@@ -352,7 +352,7 @@ def ends(leaves: ILeaves) -> Mapping[str, float]:
     Return when our client certificates for leaves expire, in seconds since the epoch, by
     ``leaf/NAME``.
 
-    Leaves with other credentials are left out.
+    Leaves without such a certificate are left out.
     """
     sources = {f"leaf/{leaf.name}": partial(_certificate, leaf) for leaf in leaves.all()}
     return Expiry({}, sources).ends()

@@ -1,5 +1,5 @@
 """
-Leaves from Spaces: each Space with credentials, of the selected providers and labels.
+Leaves from Spaces: each Space of the selected providers and labels that has credentials.
 
 Leaf and Node have the name of the Space, or that of its label
 :data:`~twisted_exec.api.spaces.LEAF_LABEL`, for Spaces of the same name.  From engagement to

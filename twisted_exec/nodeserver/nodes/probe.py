@@ -3,18 +3,18 @@ Probes: whether a console could be opened now, without opening one.
 
 Root to node server: we request a page of ours through the root's own ``nodes/NAME/proxy``.  The
 root then dials the Node's published address, with its credentials for exec, and the page tells
-which node server answered.  A root refuses that to users without ``get nodes/proxy``
-and for addresses that are not global; then we dial the address ourselves and report the weaker
+which node server answered.  A root refuses that, for example, to users without ``get nodes/proxy``
+and for loopback and link-local addresses; then we dial the address ourselves and report the weaker
 result.
 
-Node server to leaf: ``/readyz``, ``/version``, and an exec upgrade for a Pod whose name is
-impossible.  The API server authenticates and authorizes before it looks for the Pod, so its 404
-shows that a stream would be permitted.
+Node server to leaf: ``/readyz``, ``/version``, and an exec upgrade for a Pod whose name is impossible.
+The API server authenticates and authorizes before it looks for the Pod, so its 404 shows that a stream
+would be permitted.
 
 A schedule keeps the last results.  Each leaf is probed every 30 seconds, once for all Nodes that
 stand for it; so is the path from the root to each Node.  Probes of one target never overlap,
-and those of :data:`AT_ONCE` targets run concurrently.  The last result counts until there is a new
-one.
+and up to eight targets are probed concurrently, so one silent leaf delays no other.  The last result
+counts until there is a new one.
 
 Sources: ``pkg/registry/core/node/strategy.go`` (``ResourceLocation``),
 ``pkg/registry/core/pod/rest/subresources.go``, ``apiserver/pkg/endpoints/installer.go`` of
@@ -372,7 +372,7 @@ class LeafProbeResult:
     """
     The last results of probing one leaf.
 
-    :param changed: called when a result has changed.
+    :param changed: called after each probe.
     """
 
     def __init__(self, probe: LeafProbe, clock: Any, changed: Callable[[], None]) -> None:
@@ -388,7 +388,7 @@ class LeafProbeResult:
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since the leaf stopped answering; 0 while it answers."""
+        """Seconds since the leaf was last ready; 0 while it is."""
         return 0.0 if self.ready[0] == "True" else self._clock.seconds() - self._answered
 
     async def look(self) -> None:
@@ -407,7 +407,7 @@ class LeafWatch:
     Watches the nodes of one leaf and probes it.
 
     :param slots: limits concurrent probes.
-    :param changed: called when nodes or results have changed.
+    :param changed: called when a node has changed, and after each probe.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ class NodeObservation:
     :param leaf: from us to the leaf's API server.
     :param allowed: whether we may open streams in the leaf.
     :param not_chosen: of :func:`~twisted_exec.nodeserver.nodes.status.not_chosen`.
-    :param silent_seconds: since the leaf's last answer; 0 while it answers.
+    :param silent_seconds: since the leaf was last ready; 0 while it is.
     """
 
     root: ConditionValue = UNPROBED
@@ -171,7 +171,7 @@ def trimmed(node: Object) -> Object:
     Return a leaf's node with only the fields that are read here, in their proper shape.
 
     A leaf may have thousands of nodes, it may be foreign, and its values end up in the root.
-    Object versions and times are dropped, so that a heartbeat alone does not change the result.
+    ``resourceVersion`` and times are dropped, so that a heartbeat alone does not change the result.
     """
     metadata, status = node["metadata"], mapping(node.get("status"))
     identity = {key: str(metadata.get(key, "")) for key in ("name", "uid")}
@@ -277,8 +277,8 @@ def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
     """
     Return the pressure conditions of the Node.
 
-    A pressure is True only if it is True on all nodes: Pods can still run on any other.  A pressure
-    that no node reports is False (NetworkUnavailable is left out): the root's node lifecycle
+    A pressure is True only if it is True on all nodes that report it: Pods can still run on any
+    other.  A pressure that no node reports is False (NetworkUnavailable is left out): the root's node lifecycle
     controller would otherwise set it to Unknown after a while, and nothing would reset it.
     """
     conditions: dict[str, ConditionValue] = {}
@@ -374,7 +374,7 @@ def root_family(nodes: Iterable[Object]) -> int:
     Return the IP family that a root prefers: that of its first real Node's first InternalIP.
 
     :param nodes: of the root, in any order.
-    :return: 4, 6, or 0 if no Node has an InternalIP.
+    :return: 4, 6, or 0 if no real Node has an InternalIP.
     """
     real = [node for node in nodes if not is_virtual(node)]
     for node in sorted(real, key=lambda node: str(node["metadata"]["name"])):
@@ -405,7 +405,7 @@ def publication_order(
     Return the addresses that a Node publishes.
 
     :param own: our addresses.
-    :param leaf: the leaf's own addresses.
+    :param leaf: the leaf's own addresses; at most 32 are published.
     :param family: of :func:`root_family`.
     :return: ours; the leaf's InternalIPs, those of the root's family first; the leaf's other
         addresses. The order within each group is kept.  Without duplicates, which API servers

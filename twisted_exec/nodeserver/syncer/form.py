@@ -31,8 +31,8 @@ OWN_LABELS = f"{PREFIX}labels"
 
 APPLIED = f"{PREFIX}applied"
 """
-Annotation of a leaf's Pod: digest of the values taken from the root.  Changes by the leaf do not
-affect it.
+Annotation of a leaf's Pod: digest of the labels, annotations and images from the root.  Changes by the
+leaf do not affect it.
 """
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -72,7 +72,7 @@ class Reference:
 
 def is_excluded(root: Object) -> bool:
     """
-    Return whether the syncer ignores a Pod: static ones, those of DaemonSets and those in
+    Return whether the syncer ignores a Pod: those of DaemonSets, mirror Pods, and those in
     ``kube-system`` belong to their Node, and a leaf has its own.
     """
     metadata = root["metadata"]

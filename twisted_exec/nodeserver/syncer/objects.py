@@ -1,9 +1,9 @@
 """
 Copy ConfigMaps and Secrets to a leaf, for the Pods there.
 
-Only objects that a Pod names are copied.  A copy carries our marks, follows its original, and is
-deleted with the last Pod that names it.  A foreign object of the same name stays and serves the
-Pod: the leaf's operator may have reasons.
+Only objects that a Pod names are copied.  A copy carries our marks, follows updates of its
+original, and is deleted with the last Pod that names it, not with its original.  A
+foreign object of the same name stays and serves the Pod: the leaf's operator may have reasons.
 
 Only metadata of originals and copies is kept in memory.  A copy records the version of its
 original, so comparing the two needs neither a request nor the contents.

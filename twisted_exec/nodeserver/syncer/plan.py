@@ -3,8 +3,8 @@ Plan the next steps for one Pod, and derive its status in the root from its Pod 
 
 All functions are pure and have no memory: if a syncer is killed between two steps, its successor
 makes the same plan.  The order is a kubelet's.  A deleted Pod of the root goes only after its Pod
-in the leaf, if a syncer created that Pod.  If the leaf's Pod disappears by itself, the root's Pod
-has failed if it ever ran; otherwise the leaf's Pod is created again.
+in the leaf, if a syncer created that.  If the leaf's Pod disappears by itself before it is over, the
+root's Pod has failed if it ever ran; otherwise the leaf's Pod is created again.
 
 In the status, conditions that others write into the root's Pod stay.  A Pod of the root with
 ``readinessGates`` is ready if the leaf's Pod is ready and the gates are True; the leaf does not
@@ -56,7 +56,8 @@ class UpdateInLeaf:
     """
     Write the mutable fields of the leaf's Pod.
 
-    :param labels: ``None`` as value removes a label; likewise ``annotations``.
+    :param labels: ``None`` as value removes a label.
+    :param annotations: to set; none is removed.
     :param images: by container name.
     """
 
@@ -84,7 +85,7 @@ Step = CreateInLeaf | DeleteInLeaf | DeleteInRoot | UpdateInLeaf | AddEphemeral 
 
 def plan(root: Object, pod: Object | None, marks: Object, leaf: str, now: str) -> list[Step]:
     """
-    Return the steps, in order; an empty list if both sides agree.
+    Return the steps, in order; an empty list if there is nothing to do.
 
     :param pod: the leaf's Pod, certainly ours; ``None`` if there certainly is none.
     :param marks: see :meth:`.ILeaf.marks`.

@@ -2,7 +2,7 @@
 The syncer: runs the Pods on our Nodes in their leaves.
 
 Optional (``--sync-pods``); off where Kosmos or another syncer creates the leaves' Pods.  Only the
-leader runs it.  In a leaf it deletes nothing that it did not create, and never namespaces: others
+leader runs it.  In leaves it deletes nothing that it did not create, and never namespaces: others
 may use them.
 """
 

@@ -2,8 +2,8 @@
 Keep the Pods of one leaf in line with the root, and their status in the root with the leaf.
 
 A change on either side is only a hint to look at the Pod.  The plan (:mod:`.plan`) is made anew from
-both sides, so events may arrive late, in any order, or not at all.  A Pod in its desired state costs
-no request.
+both sides, so events may arrive late, in any order, or not at all.  A Pod in its desired state in a
+leaf without problems costs no request.
 
 :class:`PodWorker` carries out the steps of a plan for one Pod, in its leaf and in the root.  A
 change since the plan is no failure: each step checks what it relies on, and the Pod is planned
