@@ -104,7 +104,8 @@ class NodePodVerbs(Verbs):
 
         :param metadata: ``metadata`` of the Binding, whose labels and annotations are added to the
             Pod.
-        :raises Conflict: the Pod is bound already, or is being deleted.
+        :raises Conflict: the Pod is bound already, is being deleted, or changes again and again.
+        :raises APIError: another refusal, such as that of admission.
         """
 
         for attempt in range(_ATTEMPTS):
@@ -333,7 +334,7 @@ class Kubelets:
 
         :param node: the Node's name.
         :raises NotFound: there is no such Node.
-        :raises ServiceUnavailable: it reports no usable address.
+        :raises ServiceUnavailable: it reports no usable address, or our certificate is unusable.
         """
         obj = await storage.get(NODES.resource, "", node)
         addresses = usable_addresses(obj, self.address_types)

@@ -25,7 +25,7 @@ class LeafNode:
     :param name: of the Node in the root.
     :param leaf: the leaf's name in the registry.
     :param mode: ``cluster`` (the whole leaf), ``node`` (one node of the leaf, under its own name)
-        or ``party`` (several nodes of the leaf): Kosmos's three leaf modes.
+        or ``party`` (another set of its nodes): Kosmos's three leaf modes.
     :param leaf_nodes: names of the leaf's nodes that the Node stands for; empty for all.
     :param selector: labels of these nodes, if ``leaf_nodes`` is empty.
     """
@@ -113,7 +113,7 @@ class ILeaf(Interface):
         """Return our Pods that exist and belong to a Pod of the root, as last seen."""
 
     def strays() -> Iterable[Object]:
-        """Return Pods in the leaf with our marks whose Pod in the root no longer exists."""
+        """Return Pods in the leaf with our marks whose Pod in the root is not on our Nodes any more."""
 
     def follow(changed: Callable[[str], None]) -> Callable[[], None]:
         """

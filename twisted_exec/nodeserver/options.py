@@ -282,7 +282,7 @@ class NodeOptions(ProgramOptions):
         """
         Return the addresses to publish, which the serving certificate must contain.
 
-        :raises UsageError: there are none, or an address or its type is invalid.
+        :raises UsageError: there are none, or one of them or their type is not valid.
         """
         kind = self._types("preferred-address-type")
         if len(kind) != 1:
@@ -308,7 +308,7 @@ class NodeOptions(ProgramOptions):
         Return what all our Nodes publish.
 
         :param port: our listening port.
-        :raises UsageError: as :meth:`own_addresses`, or other address types are invalid.
+        :raises UsageError: see :meth:`own_addresses`, or other address types are not valid.
         """
         preferred = self._types("kubelet-preferred-address-types")
         if not preferred:

@@ -63,7 +63,8 @@ class Hardware:
         """
         Check the volumes and interfaces of a new machine.
 
-        :raises APIError: a name is not valid, or the class does not support one of them.
+        :raises APIError: a name is not valid or occurs twice, there are too many, or the class does not
+            support one of them.
         """
         name = str(getattr(machine.spec, "class"))
         if name not in self._offered:

@@ -168,7 +168,7 @@ class RuntimeState:
         """
         Record the processes of a machine for a later runtime; an empty list deletes the record.
 
-        :raises ServiceUnavailable: the disk is full.
+        :raises ServiceUnavailable: it cannot be written.
         """
         if self._records is None:
             return
@@ -183,7 +183,7 @@ class RuntimeState:
         """
         Create a machine's directory for sockets, unless it exists; return its path.
 
-        :raises ServiceUnavailable: the disk is full.
+        :raises ServiceUnavailable: it cannot be created.
         """
         directory = os.path.join(self.directory, machine_id)
         try:

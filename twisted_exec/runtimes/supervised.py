@@ -291,7 +291,7 @@ class SupervisedMachines:
         """
         Write a machine that can outlive the runtime to disk.
 
-        :raises ServiceUnavailable: the disk is full.
+        :raises ServiceUnavailable: it cannot be written.
         """
         exists = self.records.find(pb.MachineFilter(id=record.id))  # not deleted meanwhile
         if exists and self._can_keep(record):
@@ -308,7 +308,7 @@ class SupervisedMachines:
 
         :param adopted: the processes of a machine that runs already; ``None`` if it does not.
         :param unsent: input that its line gets before any other.
-        :raises ServiceUnavailable: the disk is full.
+        :raises ServiceUnavailable: the directory for its sockets cannot be created.
         """
         directory = self.state.make_sockets(record.id)
         runtime_class = self._offered[record.class_name]

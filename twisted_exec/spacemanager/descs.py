@@ -119,7 +119,7 @@ def spec_of(desc: Object, types: Collection[str], secret: Object | None) -> Prov
 
     :param types: the enabled provider types.
     :param secret: the provider's Secret; ``None`` if it does not exist.
-    :raises InvalidDesc: the SpaceProviderDesc is not usable.
+    :raises InvalidDesc: the SpaceProviderDesc or its Secret is not usable.
     """
     name, type = desc["metadata"]["name"], str(_spec(desc).get("ProviderType") or "")
     for problem in dns_label(namespace_of(name)):

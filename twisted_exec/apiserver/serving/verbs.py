@@ -326,6 +326,7 @@ class Verbs:
         :param work: as for :meth:`create`.
         :return: the object as stored, and whether it was created.
         :raises Conflict: other managers have different values for some fields.
+        :raises APIError: another refusal, such as that of admission.
         """
 
         def applied(old: Object | None) -> Draft:

@@ -8,7 +8,7 @@ delays only requests for its own Pods.
 
 The credentials come from a file, a Secret or another object of the root, or a Space.  A file may
 name other files and programs.  Content from the root is treated as data only
-(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).  Their content may change at any
+(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).  The content of each source may change at any
 time: valid credentials apply from the next request on; invalid ones leave the last valid ones in force,
 with one line in the log.  Deleting a Secret, or the kubeconfig of a Cluster, withdraws the credentials.
 """

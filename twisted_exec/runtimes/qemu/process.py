@@ -154,7 +154,7 @@ class DetachedProcess:
         Start QEMU.
 
         :return: its process, or ``None`` if it has ended already.
-        :raises OSError: the log file cannot be created.
+        :raises OSError: the log file cannot be created, or no process.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

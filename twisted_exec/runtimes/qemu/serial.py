@@ -273,7 +273,7 @@ class SerialLog:
         """
         Open the FIFO, for reading as well: then it neither waits for QEMU nor has an end.
 
-        :raises OSError: it was deleted.
+        :raises OSError: it cannot be opened.
         """
         flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(self.input_path, flags)

@@ -139,6 +139,7 @@ class KindCli:
         :param ended: called at the end, if this process still exists.
         :return: the process group; 0 if the run has already ended.
         :raises ServiceUnavailable: the program cannot be started.
+        :raises OSError: the file for the output cannot be created.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         prints = os.open(log, flags, 0o600)
@@ -580,7 +581,7 @@ class Records:
         Lock a cluster; closing the descriptor unlocks it.
 
         :return: ``None`` if another process has the lock.
-        :raises ServiceUnavailable: the directory is not writable.
+        :raises ServiceUnavailable: it cannot be locked.
         """
         try:
             return self._locked(name)
