@@ -334,7 +334,7 @@ class Kubelets:
 
         :param node: the Node's name.
         :raises NotFound: there is no such Node.
-        :raises ServiceUnavailable: it reports no usable address, or our certificate is unusable.
+        :raises ServiceUnavailable: it reports no usable address, or no TLS connection to it is possible.
         """
         obj = await storage.get(NODES.resource, "", node)
         addresses = usable_addresses(obj, self.address_types)

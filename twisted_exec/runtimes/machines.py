@@ -242,7 +242,7 @@ class Machines:
         return self._by_uid.get(uid)
 
     def of_journal(self, key: str) -> MachineRecord | None:
-        """Return the machine with this :attr:`MachineRecord.journal_key`."""
+        """Return the machine with this :attr:`MachineRecord.journal_key`; ``None`` if there is none."""
         return self._by_uid.get(key) or self._by_id.get(key)
 
     def find(self, filter: pb.MachineFilter) -> list[MachineRecord]:

@@ -217,7 +217,8 @@ class Policies:
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
         """
-        :raises APIError: a policy denies the request; the first if several do.
+        :raises APIError: a policy denies the request, or no decision is possible; the first error if
+            several.
         """
         for policy in await self._validating.policies():
             for use in await self._uses("ValidatingAdmissionPolicy", policy, attributes):

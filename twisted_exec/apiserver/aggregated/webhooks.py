@@ -166,9 +166,9 @@ class Webhooks:
         self, attributes: AdmissionAttributes, pass_: Reinvocation, deadline: RequestDeadline
     ) -> Object | None:
         """
-        Return the object after mutation.
+        Return the object after mutation; ``None`` if the request has none.
 
-        :raises APIError: a webhook denies the request, or could not be asked.
+        :raises APIError: a webhook denies the request, or no decision is possible.
         """
         if pass_.second and pass_.last != attributes.new:
             pass_.due()
@@ -190,7 +190,8 @@ class Webhooks:
 
     async def validate(self, attributes: AdmissionAttributes, deadline: RequestDeadline) -> None:
         """
-        :raises APIError: a webhook denies the request, or its call fails; the first if several.
+        :raises APIError: a webhook denies the request, or no decision is possible; the first error if
+            several.
         """
         due = [
             hook for hook in await self._validating.hooks() if await self._is_due(hook, attributes)

@@ -131,7 +131,7 @@ class OpenRecordings(StoreFollower):
         :param machine: bound to a pool.
         :param reason: of the session.
         :return: fires with the recording, and whether it was created; fails with an :class:`APIError` whose
-            message names the policies.
+            message says who demands it.
         """
         uid, namespace = machine["metadata"]["uid"], machine["metadata"]["namespace"]
         lock = self._locks.setdefault(uid, DeferredLock())

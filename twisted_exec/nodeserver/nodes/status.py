@@ -424,7 +424,7 @@ def publication_order(
 
 def chosen(addresses: Iterable[Address], preferred: Sequence[str]) -> Address | None:
     """
-    Return the address that a root dials.
+    Return the address that a root dials; ``None`` if it would dial none.
 
     :param preferred: its ``--kubelet-preferred-address-types``.
     """
