@@ -3,7 +3,7 @@ Audit of requests: the policy that selects them, and their records.
 
 The policy has the format of Kubernetes: ``audit.k8s.io/v1``, kind ``Policy``.  The first rule that
 matches a request decides on the level of its record; a request without a matching rule has no
-record.  :data:`DEFAULT_POLICY` records changes, except those of Events and Leases, and reviews.
+record.  :data:`DEFAULT_POLICY` records changes, but no reviews, and none of Events and Leases.
 Source: ``k8s.io/apiserver/pkg/audit/policy/checker.go``.
 
 A request has at most one record, when its response is complete.  Sessions have records of their

@@ -22,8 +22,7 @@ class Physical:
     """
     Identity of a physical space within its provider.
 
-    :param name: never empty; any name that the provider allows, which may not be a valid object
-        name.
+    :param name: never empty; any name that the provider allows, even one that no object can have.
     :param parent: location at the provider (a workspace path in kcp); always empty for the default
         location.
     """

@@ -378,7 +378,7 @@ class RetainedSegments:
 
     Such a segment gets a second name (a hard link) in a directory of the recordings, so nothing is
     copied, and the limits of journals stay as they are.  The directory has a limit of its own.  A
-    machine that prints much takes half of what the others leave, so that their recordings go on.
+    machine that prints much takes at most half of what the others leave, so that their recordings go on.
 
     :param path: the directory; it has one for each journal.
     :param limit_bytes: of all segments; 0 for a twentieth of the file system.

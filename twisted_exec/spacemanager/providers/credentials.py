@@ -6,9 +6,8 @@ requests are remembered (:class:`KubeconfigVerdicts`), so that lists, which do n
 agree.
 
 In physical spaces of ``kcp`` and ``local``, tokens of a ServiceAccount of ours replace the
-provider's own credentials.  A
-user with the administrator's token is indistinguishable from the administrator.  A token of our
-account gives access to one physical space, expires by itself, and is revoked by deleting the
+provider's own credentials.  A user with the administrator's token is indistinguishable from the
+administrator.  A token of our account gives access to one physical space, expires by itself, and is revoked by deleting the
 account.
 
 The account is created or repaired with every token request, so everything can be retried after a

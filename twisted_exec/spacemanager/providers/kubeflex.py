@@ -14,8 +14,7 @@ ControlPlane was just created.
 
 A list costs two requests, and one per distinct name of Secrets (KubeFlex uses four), independent of
 the number of control planes, and drops the content of Secrets.  Beyond eight names, each Secret
-costs a request.  RBAC rules with resource names
-permit lists with the field selector ``metadata.name``.
+costs a request.  RBAC rules with resource names permit lists with the field selector ``metadata.name``.
 
 Credentials cannot be rotated: KubeFlex creates them only once.  Ready stays True while KubeFlex's
 manager is down.
