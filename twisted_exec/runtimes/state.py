@@ -330,7 +330,7 @@ class MachineStorage:
         """
         Write a machine to disk, if machines outlive the runtime.
 
-        :raises ServiceUnavailable: the disk is full, or the directory not writable.
+        :raises ServiceUnavailable: it cannot be written.
         """
         if not self.keep:
             return

@@ -274,7 +274,8 @@ class SupervisedMachines:
         """
         Start a new machine.
 
-        :raises ServiceUnavailable: the machine cannot be written to disk.
+        :raises ServiceUnavailable: the machine cannot be written to disk, or the directory for its sockets
+            cannot be created.
         """
         if not self._offered[record.class_name].has_hardware:
             # No such driver reads it; a secret that is not stored cannot leak.

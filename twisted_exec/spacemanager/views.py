@@ -477,7 +477,7 @@ def place_of(directory: str) -> str:
     host and path.
 
     :param directory: absolute path of an existing directory.
-    :raises TLSConfigError: the directory is not writable.
+    :raises TLSConfigError: the ID cannot be written.
     :raises OSError: the recorded ID is unreadable.
     """
     path = os.path.join(directory, PLACE)
