@@ -119,7 +119,8 @@ class NodeAccess:
 
     def __init__(self, authenticator: IAuthenticator, authorizer: IAuthorizer) -> None:
         # A root's API server does not name its user: headers that claim to are dropped, as are
-        # those of impersonation.
+        # those of impersonation. It passes on the Origin of its users' browsers, which is a site of
+        # the root's and not of ours, so no Origin is refused.
         policy = GatePolicy(
             impersonation=ImpersonationPolicy.DROPPED,
             allowed_origins=None,

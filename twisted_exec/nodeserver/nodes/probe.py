@@ -13,8 +13,7 @@ would be permitted.
 
 A schedule keeps the last results.  Each leaf is probed every 30 seconds, once for all Nodes that
 stand for it; so is the path from the root to each Node.  Probes of one target never overlap,
-and up to eight targets are probed concurrently, so one silent leaf delays no other.  The last result
-counts until there is a new one.
+and up to eight targets are probed concurrently.  The last result counts until there is a new one.
 
 Sources: ``pkg/registry/core/node/strategy.go`` (``ResourceLocation``),
 ``pkg/registry/core/pod/rest/subresources.go``, ``apiserver/pkg/endpoints/installer.go`` of
