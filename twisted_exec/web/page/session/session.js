@@ -96,12 +96,11 @@ export class ConsoleSession {
       timedOut: (message) => this.#unreached(message),
       random: options.random ?? Math.random,
     });
-    const liveness = {
+    this.#liveness = new Liveness(this.#clock, {
       ask: () => this.#transmit(channel.encodeControl({ Ping: this.#clock.now() })),
       quiet: (since) => this.#on.quiet?.(since),
       silent: (seconds) => this.#lost(`the server was silent for ${seconds} s`),
-    };
-    this.#liveness = new Liveness(this.#clock, liveness, options.saved?.answers);
+    });
     this.#stopListening = listen(options.events ?? globalThis, {
       usable: () => this.reconnectNow(),
       hidden: () => this.#keepNow(),
@@ -180,7 +179,7 @@ export class ConsoleSession {
   /** Return a plain object from which another page goes on with the session; null if none can. */
   save() {
     const saved = this.#name === "ended" ? null : this.#state.save();
-    return saved === null ? null : { ...saved, id: this.#id, answers: this.#liveness.answers };
+    return saved === null ? null : { ...saved, id: this.#id };
   }
 
   // The beginning.
@@ -336,10 +335,7 @@ export class ConsoleSession {
       this.#flush();
       this.#transmit(channel.encodeControl({ Pong: effects.ping }));
     }
-    if (effects.pong !== undefined) {
-      this.#liveness.answered();
-      this.#on.roundTrip?.(Math.max(0, this.#clock.now() - effects.pong));
-    }
+    if (effects.pong !== undefined) this.#on.roundTrip?.(Math.max(0, this.#clock.now() - effects.pong));
     this.#flush();
   }
 
@@ -381,6 +377,7 @@ export class ConsoleSession {
   #flush() {
     if (!this.#isOpen) return;
     const items = this.#state.isResumable ? this.#state.takeInput() : this.#state.input.takeAll();
+    if (items.length && this.#state.isResumable) this.#liveness.typed();
     for (const item of items) {
       if (item instanceof Uint8Array) this.#transmit(channel.encode(channel.STDIN, item));
       else this.#transmit(channel.encodeControl({ ...(this.#size ?? { Width: 0, Height: 0 }), ...item }));
