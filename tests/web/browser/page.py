@@ -208,6 +208,10 @@ class Page(AbstractPage):
         """Cut the page off from the network, or connect it again; open WebSockets stay open."""
         await self._set_network(offline=offline)
 
+    async def block(self, *urls: str) -> None:
+        """Let requests for these URLs fail, in which ``*`` is any text; without arguments none fails."""
+        await self.call("Network.setBlockedURLs", urls=list(urls))
+
     async def delay(self, milliseconds: int) -> None:
         """Delay each response."""
         await self._set_network(latency=milliseconds)

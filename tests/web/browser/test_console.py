@@ -135,6 +135,30 @@ class ConsoleTests(WebTestCase):
         await ada.echo("returned")
         self.check_faults()
 
+    async def test_roles_after_restart(self) -> None:
+        """
+        After a stop of the server an observer whose page is back first is an observer, and reads so;
+        the writer is the writer again.  Keys of the time between are not sent, but counted.
+        """
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await bob.open(VM)
+        await bob.until_page("Observing; ada types")
+        await ada.page.block("*/machines/vm-1")
+        await self.deployment.end("runtime", kill=False)
+        await self.deployment.start_runtime()
+        await bob.until_page("This is a new session. Observing; nobody types")
+        await ada.until_page("server of this console was stopped")
+        await ada.focus_terminal()
+        await ada.page.type("lost")
+        await self.check_layout(bob, "new-session", ".status-line", ".console-head")
+        await ada.page.block()
+        await ada.until_page("This is a new session. 4 keys [^.]*not sent. You can type")
+        await bob.until_page("ada types")
+        await ada.echo("again")
+        self.assertNotIn("lost", await bob.until_terminal("again-42"))
+        self.check_faults()
+
     async def test_console_tools(self) -> None:
         """
         The machine's banner is above the terminal, and not output.  A take-over asks once; who has

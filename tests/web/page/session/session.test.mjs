@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { ConsoleSession } from "../../../../twisted_exec/web/page/session/session.js";
 import { FakeClock, FakeLocks, fakeWebSockets, turn } from "../fakes.mjs";
 
+const NOTHING = { sent: 0, unsent: 0 };
 const EPOCH = "9f3c22d10b7a4e55";
 const bytes = (text) => new TextEncoder().encode(text);
 const key = (number) => String(number).padStart(43, "k");
@@ -46,6 +47,7 @@ class Page {
         ),
         output: (data) => page.told.push(["output", Buffer.from(data).toString()]),
         state: (name, detail) => page.states.push([name, detail]),
+        ...options.on,
       },
     });
     await turn();
@@ -110,7 +112,7 @@ test("a session opens, types and shows", async () => {
   assert.equal(socket.typed(), "b");
   page.session.leave();
   assert.equal(socket.closedWith, 1000);
-  assert.deepEqual(page.state, ["ended", { reason: "UserLeft", message: "", code: 0, exitCode: null, kind: "", causes: [] }]);
+  assert.deepEqual(page.state, ["ended", { reason: "UserLeft", message: "", code: 0, exitCode: null, kind: "", causes: [], unconfirmed: { sent: 9, unsent: 0 } }]);
   assert.equal(page.clock.pending, 0);
   page.session.send(bytes("late"));
   page.session.leave();
@@ -287,7 +289,7 @@ test("a status is the end, with its reason", async () => {
   const socket = page.accept();
   const message = "the machine was deleted";
   socket.status({ message, reason: "MachineDeleted", details: { causes: [] } });
-  assert.deepEqual(page.state, ["ended", { reason: "MachineDeleted", message, code: 0, exitCode: null, kind: "", causes: [] }]);
+  assert.deepEqual(page.state, ["ended", { reason: "MachineDeleted", message, code: 0, exitCode: null, kind: "", causes: [], unconfirmed: NOTHING }]);
   assert.equal(page.saved, null);
 });
 
@@ -322,7 +324,7 @@ test("a refusal is the end, and one of an overloaded server may pass", async () 
   const page = await Page.open();
   page.socket.accept();
   page.socket.status({ message: "not found", reason: "NotFound", code: 404 });
-  assert.deepEqual(page.state, ["ended", { reason: "NotFound", message: "not found", code: 404, exitCode: null, kind: "", causes: [] }]);
+  assert.deepEqual(page.state, ["ended", { reason: "NotFound", message: "not found", code: 404, exitCode: null, kind: "", causes: [], unconfirmed: NOTHING }]);
 
   const other = await Page.open();
   other.accept().lose();
@@ -488,6 +490,25 @@ test("a server that answers each key is asked no more often than without keys", 
   }
   const asked = socket.controls().filter((each) => "Ping" in each);
   assert.ok(asked.length <= 4, `${asked.length} questions in 12 s`);
+});
+
+test("the end of a session says how much input may not have arrived", async () => {
+  const page = await Page.open();
+  const socket = page.accept();
+  page.session.send(bytes("ab"));
+  socket.mark({ Ack: 1 });
+  socket.lose();
+  page.session.send(bytes("cde"));
+  page.session.leave();
+  assert.deepEqual(page.state[1].unconfirmed, { sent: 1, unsent: 3 });
+});
+
+test("input that was typed before a session opens can be discarded", async () => {
+  const page = await Page.open({ on: { state: (name) => name === "open" && assert.equal(page.session.discard(), 3) } });
+  page.session.send(bytes("abc"));
+  assert.equal(page.accept().typed(), "");
+  page.session.send(bytes("d"));
+  assert.equal(page.socket.typed(), "d");
 });
 
 test("a page that is shown again finds out soon whether its connection is one", async () => {

@@ -12,7 +12,6 @@ const PLACE = { namespace: "team-a", name: "vm-1", reason: "" };
 const REQUEST = { path: "/vm-1/exec", query: { stdin: "true" } };
 const SAVED = {
   id: "tab-1",
-  answers: false,
   position: { epoch: EPOCH, offset: 500 },
   first: { epoch: EPOCH, offset: 100 },
   keys: [{ key: KEY, session: "s-1" }],
@@ -22,13 +21,13 @@ const SAVED = {
 };
 
 /** Start an attachment; `told` are its callbacks, `written` the output in the terminal. */
-async function attach(t, saved = null) {
+async function attach(t, saved = null, place = PLACE) {
   const { FakeWebSocket, sockets } = fakeWebSockets();
   const before = globalThis.WebSocket;
   globalThis.WebSocket = FakeWebSocket;
   const values = new Map(saved && [["session.team-a/vm-1", saved]]);
   const context = {
-    api: { webSocketURL: (path) => `wss://server${path}`, webSocketProtocols: (name) => [name], request: async () => ({}) },
+    api: { webSocketURL: (path, query) => `wss://server${path}?${new URLSearchParams(query)}`, webSocketProtocols: (name) => [name], request: async () => ({}) },
     machines: { path: () => "/vm-1" },
     store: {
       get: (key, fallback = null) => values.get(key) ?? fallback,
@@ -41,14 +40,14 @@ async function attach(t, saved = null) {
   let written = "";
   const screen = { columns: 80, rows: 24, write: (bytes) => (written += Buffer.from(bytes).toString()) };
   const on = Object.fromEntries(["placed", "state", "tell", "notice"].map(tell));
-  const attachment = new Attachment(context, PLACE, { request: REQUEST, screen, on });
+  const attachment = new Attachment(context, place, { request: REQUEST, screen, on });
   attachment.start();
   await turn();
   t.after(() => {
     attachment.replace();
     globalThis.WebSocket = before;
   });
-  return { attachment, told, values, socket: sockets.at(-1), written: () => written };
+  return { attachment, told, values, sockets, socket: sockets.at(-1), written: () => written };
 }
 
 function accept(socket, { at = 100, end = at } = {}) {
@@ -75,6 +74,19 @@ test("a new session is opened as it was asked for, and kept for a reload", async
   const { attachment, values, socket } = await attach(t);
   assert.deepEqual([attachment.isReadOnly, attachment.isOpen], [false, true]);
   accept(socket);
+  assert.deepEqual(values.get("session.team-a/vm-1").request, REQUEST);
+});
+
+test("the request of a user who observes says so, also that of each later connection", async (t) => {
+  const place = { ...PLACE, observes: true };
+  const { attachment, values, socket, sockets } = await attach(t, null, place);
+  assert.match(socket.url, /\?stdin=true&observe=true$/);
+  accept(socket);
+  place.observes = false;
+  socket.lose();
+  attachment.session.reconnectNow();
+  assert.equal(sockets.length, 2);
+  assert.match(sockets.at(-1).url, /\?stdin=true$/);
   assert.deepEqual(values.get("session.team-a/vm-1").request, REQUEST);
 });
 

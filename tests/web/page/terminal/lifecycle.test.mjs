@@ -80,11 +80,11 @@ function begin() {
         return sessions.at(-1);
       },
       state: (name) => news.push(`(${name})`),
-      reopen: () => {
-        news.push("reopen");
+      reopen: ({ reason }) => {
+        news.push(`reopen ${reason}`);
         life.open();
       },
-      ...Object.fromEntries(["attached", "opened", "lost", "resumed", "ended", "unauthorized", "formerGone", "full"].map(tell)),
+      ...Object.fromEntries(["attached", "opened", "lost", "resumed", "ended", "unauthorized", "full"].map(tell)),
     },
     () => time,
     async (seconds) => waits.push(seconds),
@@ -194,7 +194,7 @@ test("a new session follows one of the page before a reload that is over", async
   const begun = await opened();
   begun.session.isFormer = true;
   begun.session.end({ reason: "NotFound", code: 404 });
-  assert.deepEqual(begun.taken(), ["(ended)", "formerGone", "reopen"]);
+  assert.deepEqual(begun.taken(), ["(ended)", "reopen NotFound"]);
   await begun.answer();
   assert.equal(begun.sessions.length, 2);
 });
@@ -202,7 +202,7 @@ test("a new session follows one of the page before a reload that is over", async
 test("a new session follows one that ended because its server was stopped", async () => {
   const begun = await opened();
   begun.session.end({ reason: "ShuttingDown" });
-  assert.deepEqual(begun.taken(), ["(ended)", "formerGone", "reopen"]);
+  assert.deepEqual(begun.taken(), ["(ended)", "reopen ShuttingDown"]);
 });
 
 test("a server that does not answer is asked again, and what is typed meanwhile is kept", async () => {
@@ -231,7 +231,7 @@ test("a withdrawn session is opened again with the new token", async () => {
   const begun = await opened();
   begun.session.hasNewToken = true;
   begun.session.end(WITHDRAWN);
-  assert.deepEqual(begun.taken(), ["(ended)", "ended", "reopen"]);
+  assert.deepEqual(begun.taken(), ["(ended)", "reopen AuthorizationWithdrawn"]);
 });
 
 test("a withdrawn session is opened again behind the next login", async () => {
@@ -242,7 +242,7 @@ test("a withdrawn session is opened again behind the next login", async () => {
   assert.deepEqual([begun.taken(), begun.session.acts], [["(ended)", "ended"], ["explain"]]);
   begun.life.authorized();
   begun.life.authorized();
-  assert.deepEqual(begun.taken(), ["reopen"]);
+  assert.deepEqual(begun.taken(), ["reopen AuthorizationWithdrawn"]);
 });
 
 test("a withdrawn session whose user has lost a right stays closed", async () => {
@@ -279,7 +279,7 @@ test("a console that the user opens while the page asks why it was withdrawn is 
   begun.life.open();
   await turn();
   await begun.answer();
-  assert.deepEqual([begun.sessions.length, begun.taken().includes("reopen")], [2, false]);
+  assert.deepEqual([begun.sessions.length, begun.taken().some((each) => each.startsWith("reopen"))], [2, false]);
 });
 
 test("a closed console ends its session, and opens no other", async () => {

@@ -13,6 +13,8 @@ test("durations and amounts have the units of all views", () => {
 test("keys that may have arrived and keys that were never sent are counted apart", () => {
   assert.equal(droppedKeys({ sent: 1, unsent: 0 }), "1 key may not have reached the machine.");
   assert.equal(droppedKeys({ sent: 3, unsent: 1 }), "3 keys may not have reached the machine; 1 key typed after that was discarded.");
+  assert.equal(droppedKeys({ sent: 0, unsent: 1 }), "1 key typed meanwhile was not sent.");
+  assert.equal(droppedKeys({ sent: 0, unsent: 0 }), "");
   assert.equal(droppedKeys({ sent: 3, unsent: 12 }), "3 keys may not have reached the machine; 12 keys typed after that were discarded.");
 });
 
@@ -162,8 +164,13 @@ test("an attempt to connect says what is in the way", () => {
 });
 
 test("a user reads why a new session begins", () => {
-  assert.match(anewText({ reason: "ShuttingDown" }), /stopped.*as soon as it is back/);
-  assert.match(anewText({ reason: "NotFound" }), /is a new one/);
+  const unconfirmed = { sent: 0, unsent: 2 };
+  assert.match(anewText({ reason: "ShuttingDown", unconfirmed }), /stopped.*as soon as the server is back/);
+  assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over.*opens.* 2 keys typed meanwhile were not sent\.$/);
+  assert.equal(
+    anewText({ reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } }, "You can type."),
+    "The session before is over. This is a new session. You can type.",
+  );
 });
 
 test("the banner of a machine is short and plain", () => {

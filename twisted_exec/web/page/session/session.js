@@ -18,6 +18,7 @@
  *                                           refused, and the next attempt is that of reconnectNow()
  *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
  *     ended         {reason, message, code, exitCode, kind, causes}: see readStatus in channel.js
+ *                   and unconfirmed: {sent, unsent}, input that may not have arrived, in pieces
  *
  * The owner calls taken(COUNT) for output that it has shown, else the server stops after 128 KiB.
  */
@@ -134,6 +135,11 @@ export class ConsoleSession {
   /** Type bytes. */
   send(bytes) {
     if (bytes.length) this.#put(bytes);
+  }
+
+  /** Drop the input that was not sent yet; return how many pieces. */
+  discard() {
+    return this.#state.input.drop().unsent;
   }
 
   /** Send a BREAK. */
@@ -415,7 +421,8 @@ export class ConsoleSession {
     this.#claim.release();
     this.#name = "ended";
     this.#options.keep?.(null);
-    this.#on.state?.("ended", { reason, message, code, exitCode, kind, causes });
+    const unconfirmed = this.#state.input.drop();
+    this.#on.state?.("ended", { reason, message, code, exitCode, kind, causes, unconfirmed });
   }
 }
 

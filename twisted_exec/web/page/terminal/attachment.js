@@ -26,7 +26,7 @@ export class Attachment {
 
   /**
    * @param {object} context of the page
-   * @param {{namespace: string, name: string, reason: string}} place
+   * @param {{namespace: string, name: string, reason: string, observes?: boolean}} place
    * @param {object} options
    * @param {{path: string, query: object}} options.request as rights.js returns it
    * @param {import("./screen.js").Screen} options.screen
@@ -59,7 +59,8 @@ export class Attachment {
     this.#replayed = saved?.position ? Math.min(REPLAY_BYTES, saved.position.offset - saved.first.offset) : 0;
     this.#first.ask();
     this.session = new ConsoleSession({
-      url: () => api.webSocketURL(path, query),
+      // An observer does not become the writer, also where the server does not know the session any more.
+      url: () => api.webSocketURL(path, this.#place.observes ? { ...query, observe: "true" } : query),
       protocols: () => {
         this.#token = store.get("token");
         return api.webSocketProtocols(SUBPROTOCOL);

@@ -16,7 +16,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, anewText, droppedKeys, endText, lostText, recordingNews, sentence } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, lostText, recordingNews, roleText, sentence } from "./texts.js";
 
 const MESSAGE_MILLISECONDS = 10_000;
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
@@ -36,8 +36,7 @@ export class Console {
     resumed: () => this.#resumed(),
     ended: (detail) => this.#ended(detail),
     unauthorized: () => this.context.api.dispatchEvent(new Event("unauthorized")),
-    formerGone: (detail) => this.#tell(anewText(detail), ""),
-    reopen: () => this.reopen(),
+    reopen: (detail) => this.#follow(detail),
     full: () => this.#tell("The connection is slow: this key was not accepted.", "warning"),
   });
   #login = () => this.#life.authorized();
@@ -49,6 +48,8 @@ export class Console {
   #rights = { drives: true, takesOver: false, mayType: true, switches: false };
   #roles = new Roles();
   #hasDriven = false; // it could type until now
+  /** @type {any} */
+  #former = null; // how the session before has ended, until the role in this one is known
   /** @type {object[] | null} */
   #recordings = null; // those that the user knows of
   /** @type {MachineWatch | null} */
@@ -79,7 +80,8 @@ export class Console {
 
   /**
    * @param {object} context of the page
-   * @param {object} place `{namespace, name, mode, reason, size}`; kept over reloads by the owner
+   * @param {object} place `{namespace, name, mode, reason, size, observes}`; kept over reloads by the owner. `observes`:
+   *     the user is an observer who asked for input
    * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `close()`: it is to be closed;
    *     `active()`: it has the focus; `isActive()`: the user sees it; `keep()`: the place has changed
    */
@@ -255,8 +257,7 @@ export class Console {
         state: changed,
       },
     });
-    this.#roles = new Roles(attachment.isReadOnly);
-    this.#hasDriven = false;
+    this.#roles = new Roles(attachment.isReadOnly || this.place.observes);
     this.#recordings = null;
     this.#status.begin(attachment.isReadOnly);
     return attachment;
@@ -280,6 +281,10 @@ export class Console {
   }
 
   #opened() {
+    const { reason, unconfirmed } = this.#former ?? {};
+    // Else the machine may be at another prompt, or lack the keys before.
+    const isSafe = !reason || (reason === REVOKED && !unconfirmed.sent);
+    if (!isSafe) unconfirmed.unsent += this.#life.session?.discard() ?? 0;
     // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
     this.#announce(`connected${hasToldKeys ? "" : ". Control and ] leave the terminal and show all commands"}`);
     hasToldKeys = true;
@@ -303,7 +308,15 @@ export class Console {
     this.#showRole();
   }
 
+  /** A new session takes the place of one that has ended. */
+  #follow(ending) {
+    this.#former = ending;
+    this.#tell(anewText(ending), "");
+    this.reopen();
+  }
+
   #ended(detail) {
+    this.#former = null;
     this.#announce(`session ended. ${sentence(endText(detail))}`);
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
     if (this.#panel.followsMachine) this.#watchMachine();
@@ -346,7 +359,9 @@ export class Console {
     const shown = this.#roles.read(mark);
     if (this.#hasDriven && this.#roles.isObserver) this.#tell(lostText(this.#roles, shown), "warning");
     else this.#tell(sentence(shown), "");
-    if (this.#roles.isObserver) this.#hasDriven = false;
+    if (this.#roles.isObserver && !this.#former) this.#hasDriven = false;
+    if (!this.#status.isReadOnly) this.place.observes = this.#roles.isObserver;
+    this.#on.keep();
     this.#showRole();
   }
 
@@ -355,10 +370,22 @@ export class Console {
     const news = recordingNews(this.#recordings, viewers.recordings);
     this.#recordings = viewers.recordings ?? this.#recordings;
     if (news) this.#tell(news, "");
-    if (!viewers.writer) this.#roles.writer = null;
+    // A notice names only the writer who takes the console from another one.
+    if (this.#roles.isObserver || !viewers.writer) this.#roles.writer = viewers.writer || null;
     // The first of these marks follows the first notice about the role.
+    if (this.#former) this.#tellNew(this.#former);
     this.#hasDriven = !this.#roles.isObserver;
     this.#showRole();
+  }
+
+  /** Tell what the user may do in a session that has taken the place of another one. */
+  #tellNew(former) {
+    this.#former = null;
+    const isLoss = this.#hasDriven && this.#roles.isObserver;
+    const { mayType } = this.#rights;
+    const { isReadOnly } = this.#status;
+    const role = isLoss ? lostText(this.#roles, "") : `${roleText(this.#roles, { mayType, isReadOnly })}.`;
+    this.#tell(anewText(former, role), isLoss || droppedKeys(former.unconfirmed) ? "warning" : "");
   }
 
   // Acts of the user.
@@ -394,7 +421,7 @@ export class Console {
     }
     this.#message.hidden = true; // of the former role
     // A session that was opened to observe only never gets input: another one takes its place.
-    if (this.#status.isReadOnly && role === "drive") this.reopen({ mode: writer && this.#rights.takesOver ? "takeover" : "drive" });
+    if (this.#status.isReadOnly && role === "drive") this.reopen({ mode: writer && this.#rights.takesOver ? "takeover" : "drive", observes: false });
     else this.#life.session?.role(role);
     this.focus();
   }

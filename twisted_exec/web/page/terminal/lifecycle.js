@@ -13,10 +13,9 @@
  */
 
 import { sleep } from "../watch.js";
-import { SHUTTING_DOWN } from "./texts.js";
+import { REVOKED, SHUTTING_DOWN } from "./texts.js";
 
 const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
-const REVOKED = "AuthorizationWithdrawn"; // the reason: a token or a permission has ended
 const MOST_EARLY = 1000; // keys and pastes
 const WAITS = { first: 0.5, longest: 4 }; // seconds between questions to a server that does not answer
 
@@ -69,13 +68,13 @@ class Lost extends Attached {}
 class Ended extends State {}
 
 class LoggedOut extends Ended {
-  constructor(on) {
+  constructor(follow) {
     super();
-    this.on = on;
+    this.follow = follow;
   }
 
   authorized() {
-    this.on.reopen();
+    this.follow();
   }
 }
 
@@ -97,9 +96,8 @@ export class Lifecycle {
    *     state(name, detail): news of the session, before the following ones.
    *     opened(), lost(), resumed(), ended(detail): the session is so now.
    *     unauthorized(): the user must log in for the session to go on.
-   *     formerGone(detail): the session of the page before a reload, of a lost connection, or of a server that stops is
-   *     over; reopen() follows.
-   *     reopen(): the console is to be opened again.
+   *     reopen(detail): the session has ended so, of the page before a reload, of a lost connection, of a server that
+   *     stops, or of a former token: a new one is to take its place.
    *     full(): a key was not accepted.
    * @param {() => number} now milliseconds
    * @param {(seconds: number) => Promise<any>} pause
@@ -212,31 +210,29 @@ export class Lifecycle {
 
   #ended(attachment, detail) {
     const ended = this.#enter(new Ended());
-    if (attachment.isFormerGone(detail) || detail.reason === SHUTTING_DOWN) {
-      this.#on.formerGone(detail);
-      this.#on.reopen();
+    const isWithdrawn = detail.reason === REVOKED;
+    const follow = () => this.#on.reopen(detail);
+    if (attachment.isFormerGone(detail) || detail.reason === SHUTTING_DOWN || (isWithdrawn && attachment.hasNewToken)) {
+      follow();
       return;
     }
     this.#on.ended(detail);
-    if (detail.reason === REVOKED) this.#withdrawn(ended, attachment);
+    if (isWithdrawn) this.#withdrawn(ended, attachment, follow);
   }
 
   /** The server has withdrawn the session: if because of its token, open it again with the next one. */
-  async #withdrawn(ended, attachment) {
-    if (!attachment.hasNewToken) {
-      // The answer to any request with this token; if it is 401, the page asks for another one.
-      const refusal = await attachment.explain();
-      if (this.#state !== ended) return;
-      if (refusal === null) {
-        // Servers accept a token for some seconds after its end, and the local command renews credentials.
-        const since = this.#now() - this.#openedAgainAt;
-        this.#openedAgainAt = this.#now();
-        if (since > SHORTEST_SESSION_MS) this.#on.reopen();
-        return;
-      }
-      if (refusal.code !== 401) return;
+  async #withdrawn(ended, attachment, follow) {
+    // The answer to any request with this token; if it is 401, the page asks for another one.
+    const refusal = await attachment.explain();
+    if (this.#state !== ended) return;
+    if (refusal === null) {
+      // Servers accept a token for some seconds after its end, and the local command renews credentials.
+      const since = this.#now() - this.#openedAgainAt;
+      this.#openedAgainAt = this.#now();
+      if (since > SHORTEST_SESSION_MS) follow();
+    } else if (refusal.code === 401) {
+      if (attachment.hasNewToken) follow();
+      else this.#enter(new LoggedOut(follow));
     }
-    if (attachment.hasNewToken) this.#on.reopen();
-    else this.#enter(new LoggedOut(this.#on));
   }
 }

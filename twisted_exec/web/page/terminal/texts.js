@@ -11,6 +11,7 @@ const RESUMED_MILLISECONDS = 10_000;
 export const MACHINE_DELETED = "MachineDeleted";
 export const POWERED_OFF = "PoweredOff";
 export const SHUTTING_DOWN = "ShuttingDown";
+export const REVOKED = "AuthorizationWithdrawn"; // a token or a permission has ended
 export const NO_POOL = "NoMachinePool"; // of the page alone
 
 const BANNER = { lines: 4, columns: 80 };
@@ -62,6 +63,7 @@ export function presentText({ name, detail, at, silentSince }, now) {
 
 /** Return what the user reads of input that was dropped after a loss; `unsent` pieces are behind those that were sent. */
 export function droppedKeys({ sent, unsent }) {
+  if (!sent) return unsent ? `${keys(unsent)} typed meanwhile ${unsent === 1 ? "was" : "were"} not sent.` : "";
   const text = `${keys(sent)} may not have reached the machine`;
   return unsent ? `${text}; ${keys(unsent)} typed after that ${unsent === 1 ? "was" : "were"} discarded.` : `${text}.`;
 }
@@ -198,11 +200,17 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
   return { text: `The console cannot be opened now: ${why}. The page tries again by itself.`, detail };
 }
 
-/** Return what a user reads when a new session follows one that has ended so. */
-export function anewText({ reason }) {
-  return reason === SHUTTING_DOWN
-    ? "The server of this console was stopped. A new session opens as soon as it is back."
-    : "The session before is over; this is a new one. Keys that you typed meanwhile were not sent.";
+/**
+ * Return what a user reads when a new session follows one that has ended so.
+ *
+ * @param {any} ending
+ * @param {string} role what the user may do in the new one, a sentence; empty before it is open
+ */
+export function anewText({ reason, unconfirmed }, role = "") {
+  const isStopped = reason === SHUTTING_DOWN;
+  const former = isStopped ? "The server of this console was stopped." : "The session before is over.";
+  const next = isStopped ? "A new session opens as soon as the server is back." : "A new session opens.";
+  return [former, role ? "This is a new session." : next, droppedKeys(unconfirmed), role].filter(Boolean).join(" ");
 }
 
 /**
