@@ -30,6 +30,10 @@ _NEWS = """(() => {
     return {state: isWhole && (word === 'none' ? role.innerText : word), isRecorded, lines: Math.round(lines * 20) / 20,
         more: getComputedStyle(banner.firstChild, '::before').content};
 })()"""
+# The texts below the terminal that are cut off; keys that nothing reads are not offered in a low window.
+_CUT = """[...document.querySelectorAll('.status-line > span')].filter((each) => each.checkVisibility() &&
+    !each.matches('.badge.open') && each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText)"""
+_HAS_KEYS = "document.querySelector('.key-bar').checkVisibility()"
 _BARS = "innerHeight - document.querySelector('.terminal-box').getBoundingClientRect().height"
 
 
@@ -65,6 +69,49 @@ class PhoneTests(WebTestCase):
         await ada.page.evaluate("document.activeElement.blur()")
         await ada.page.until("document.querySelector('#bar').checkVisibility()")
         self.check_faults()
+
+    async def test_low_desktop(self) -> None:
+        """A low window of a desktop keeps its tabs, and the status line names each user once, and all of them."""
+        await self.deployment.create_machine("vm-1", "shell")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        for name in ("ada", "bob", "bob"):
+            observer = await self.user(name)
+            await observer.open(f"{VM}?mode=observe")
+            await observer.until_page("Observing")
+        await ada.page.resize(1440, 450)
+        await ada.focus_terminal()
+        await ada.until_page(r"4 viewers: ada \(you, 2\), bob \(2\)")
+        self.assertTrue(await ada.page.evaluate("document.querySelector('#bar').checkVisibility()"))
+        self.assertEqual(await faults_of(ada.page), [])
+        cut = "(({scrollWidth, clientWidth}) => scrollWidth > clientWidth + 1)(document.querySelector('.viewers'))"
+        self.assertFalse(await ada.page.evaluate(cut))
+        self.check_faults()
+
+    async def test_faults(self) -> None:
+        """That a server does not answer, and that the machine is off, is read in whole on a phone, too."""
+        await self.deployment.create_machine("vm-1", "shell")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.set_touch()
+        self.deployment.near.silence()
+        await ada.focus_terminal()
+        await ada.page.type("abc")
+        await self.check_news_of(ada, "(No answer|Connection lost) for[^]*3 keys wait")
+        self.deployment.near.mend()
+        await ada.until_page("You can type")
+        off = {"spec": {"power": "Off"}}
+        await self.deployment.client.patch(kinds.MACHINES.resource, "vm-1", off, "default")
+        await self.check_news_of(ada, "Machine: Shutdown")
+        self.check_faults()
+
+    async def check_news_of(self, user: User[Any], text: str) -> None:
+        for width, height in ((390, 844), (390, 500), (844, 390)):
+            await user.page.resize(width, height)
+            await user.focus_terminal()
+            await user.until_page(text)
+            self.assertEqual(await user.page.evaluate(_CUT), [], f"{width}x{height}")
+            self.assertEqual(await user.page.evaluate(_HAS_KEYS), height > 512, f"{width}x{height}")
 
     async def test_news_in_low_window(self) -> None:
         """

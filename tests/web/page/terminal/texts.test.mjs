@@ -87,8 +87,9 @@ test("an observer reads why", () => {
 test("a user finds the own session among the viewers", () => {
   const ada = { user: "ada", isOwn: false };
   const people = [ada, ada, { user: "bob", isOwn: false }, { user: "ada", isOwn: true }];
-  assert.deepEqual(viewerNames(people), ["ada (you)", "ada", "bob"]);
-  assert.deepEqual(viewerNames([ada]), ["ada"]);
+  assert.deepEqual(viewerNames(people), ["ada (you, 3)", "bob"]);
+  assert.deepEqual(viewerNames(people.slice(2)), ["ada (you)", "bob"]);
+  assert.deepEqual(viewerNames([{ user: "bob", isOwn: false }, ada, ada]), ["bob", "ada (2)"]);
 });
 
 test("a console is offered again only where that may help", () => {
@@ -141,15 +142,16 @@ test("a session that ended because its machine does not run differs from others"
 });
 
 test("messages begin with a capital, and names stay as they are", () => {
-  assert.equal(sentence("you are the writer of this console"), "You are the writer of this console");
-  assert.equal(sentence("ada has left"), "ada has left");
-  assert.equal(sentence("anton has left"), "anton has left");
+  assert.equal(sentence("you are the writer of this console"), "You are the writer of this console.");
+  assert.equal(sentence("ada has left"), "ada has left.");
+  assert.equal(sentence("the disk is full!"), "The disk is full!");
+  assert.equal(sentence("anton has left"), "anton has left.");
 });
 
 test("the first sentence is about the machine, and the server's words follow", () => {
   const message = 'the poollet of machinepool "rack-7" is not connected';
   assert.deepEqual(explained(message), { text: "The host of the machine cannot be reached now.", detail: message });
-  assert.deepEqual(explained("no such class"), { text: "No such class", detail: "" });
+  assert.deepEqual(explained("no such class"), { text: "No such class.", detail: "" });
 });
 
 test("an attempt to connect says what is in the way", () => {

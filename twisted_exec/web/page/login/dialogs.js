@@ -101,7 +101,7 @@ class Forms {
 
   #tokenForm() {
     const input = secretInput("token");
-    return form("Token", input, () => this.#try(() => this.#token(input.value.trim())));
+    return form("Token of your kubeconfig, or of a ServiceAccount", input, () => this.#try(() => this.#token(input.value.trim())));
   }
 
   #addressForm(config) {

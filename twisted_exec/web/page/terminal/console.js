@@ -318,6 +318,7 @@ export class Console {
   #ended(detail) {
     this.#former = null;
     this.#announce(`session ended. ${sentence(endText(detail))}`);
+    if (!this.#message.matches(".warning, .error")) this.#message.hidden = true; // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();

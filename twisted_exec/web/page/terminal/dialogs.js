@@ -5,19 +5,19 @@ import { button, h, printable } from "../dom.js";
 
 const PREVIEW_CHARACTERS = 4000;
 const SYSRQ = [
-  ["h", "help"],
-  ["b", "reboot at once"],
-  ["c", "crash"],
-  ["e", "end all processes (SIGTERM)"],
-  ["f", "kill by out-of-memory"],
-  ["i", "kill all processes (SIGKILL)"],
-  ["m", "memory"],
-  ["o", "power off"],
-  ["r", "take the keyboard from raw mode"],
-  ["s", "sync disks"],
-  ["t", "tasks"],
-  ["u", "mount read-only"],
-  ["w", "blocked tasks"],
+  ["h", "Help"],
+  ["b", "Reboot at once"],
+  ["c", "Crash"],
+  ["e", "End all processes (SIGTERM)"],
+  ["f", "Kill the largest process (OOM)"],
+  ["i", "Kill all processes (SIGKILL)"],
+  ["m", "Show the use of memory"],
+  ["o", "Power off"],
+  ["r", "Take the keyboard from raw mode"],
+  ["s", "Write disks (sync)"],
+  ["t", "Show all tasks"],
+  ["u", "Mount disks read-only"],
+  ["w", "Show blocked tasks"],
 ];
 
 /** Ask whether a text is to be pasted; @param paste as paste.js examines it. */

@@ -159,7 +159,9 @@ export class StatusLine {
   async #nameViewers() {
     const names = await this.#people().catch(() => null);
     if (!names?.length || this.#viewers.hidden) return;
-    this.#names.textContent = `: ${viewerNames(names).map(printable).join(", ")}`;
+    const text = viewerNames(names).map(printable).join(", ");
+    this.#names.textContent = `: ${text}`;
+    this.#viewers.title = text;
   }
 
   /**
@@ -182,7 +184,8 @@ export class StatusLine {
         role: status.role ?? "",
         address: spec.address ?? "",
         away: status.awaySince ?? "",
-      }));
+      }))
+      .sort((one, other) => Number(other.isOwn) - Number(one.isOwn) || one.user.localeCompare(other.user));
   }
 
   async showDetails() {
@@ -225,6 +228,8 @@ export class StatusLine {
     this.#stateText.className = `badge ${kind} ${text === "Connected" ? "open" : ""}`;
     this.#reconnect.hidden = name !== "reconnecting";
     this.#drawPeople();
+    // Where there is little room the styles depend on what is news: if all is good, only the role.
+    this.element.className = `status-line ${this.#machineText.textContent && kind === "good" ? "stopped" : kind}`;
     const { echo, roundTrip } = this.#facts;
     const speeds = [
       echo === undefined ? null : `Echo ${(echo / 1000).toFixed(1)} ms`,

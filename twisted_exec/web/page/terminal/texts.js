@@ -3,6 +3,7 @@
 import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, REASON_REQUIRED, has } from "../details.js";
 import { STOPPED } from "../session/session.js";
 import { duration as length, size } from "../times.js";
+import { counted } from "../views/session_model.js";
 
 export { size as amount };
 
@@ -122,11 +123,13 @@ export function roleText({ isObserver, isDenied, writer }, { mayType, isReadOnly
   return writer === null ? "Observing; nobody types" : "Observing";
 }
 
-/** Return the names of users at a console: this session's with `(you)`, and each other one once. */
+/** Return the name of each user at a console once, with the number of sessions: `ada (you, 2)`, which is first, and `bob (2)`. */
 export function viewerNames(people) {
-  const own = people.filter(({ isOwn }) => isOwn).map(({ user }) => `${user} (you)`);
-  const others = people.filter(({ isOwn }) => !isOwn).map(({ user }) => user);
-  return [...own, ...new Set(others)];
+  const you = people.find(({ isOwn }) => isOwn)?.user;
+  const others = people.filter(({ user }) => user !== you).map(({ user }) => user);
+  const count = people.length - others.length;
+  const own = count ? [`${you} (you${count > 1 ? `, ${count}` : ""})`] : [];
+  return [...own, ...counted(others)];
 }
 
 /** Return for whom a console is recorded, and which input: `ada (input: masked), bob (input: all)`. */
@@ -170,9 +173,10 @@ export function lostText({ isDenied, writer }, notice) {
   return `${who} types here now. You only observe: what you type is not sent.`;
 }
 
-/** Return a message as a sentence: with a capital, unless it may begin with a name. */
+/** Return a message as a sentence: with a full stop, and with a capital unless it may begin with a name. */
 export function sentence(message) {
-  return FIRST_WORD.test(message) ? message[0].toUpperCase() + message.slice(1) : message;
+  const text = FIRST_WORD.test(message) ? message[0].toUpperCase() + message.slice(1) : message;
+  return /\w$/.test(text) ? `${text}.` : text;
 }
 
 /**
