@@ -248,7 +248,7 @@ class ChainTestCase(TestCase):
         """
         sent = [*headers] + ([(b"Content-Length", b"0")] if method == b"POST" else [])
         head = UpgradeRequest(method, (path.format(name) + query).encode(), b"127.0.0.1", sent)
-        return await upgrade(self.endpoint(user), head, clock=reactor, timeout_seconds=20)
+        return await upgrade(self.endpoint(user), head, clock=reactor, timeout_seconds=120)
 
     async def refused(self, code: int, name: str = "vm", **more: Any) -> str:
         """The message of a refusal, which must be a Status with ``code``."""

@@ -71,7 +71,7 @@ class SpaceWorld:
     """Whether a physical space has another UID than an earlier one of the same name."""
     hints = True
     """Whether the adaptor's watchers learn of changes made by others."""
-    seconds = 30.0
+    seconds = 300.0
     """How long the provider's own work may take."""
 
     def prepare(self) -> None:

@@ -26,7 +26,7 @@ from twisted_exec.wire.spdy_connection import DataReceived, SPDYConnection, Stre
 reactor: Any = _reactor
 
 
-async def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+async def until(condition: Callable[[], Any], seconds: float = 300) -> Any:
     """Wait for something to become true; what it became."""
     limit = reactor.seconds() + seconds
     while not (found := condition()):

@@ -152,7 +152,7 @@ class BrokerTests(TestCase):
 
     async def opened(self) -> Screen:
         """Open a session as soon as possible."""
-        deadline = reactor.seconds() + 60
+        deadline = reactor.seconds() + 300
         while True:
             try:
                 return await watch(self.jane, "sh")
