@@ -48,7 +48,7 @@ class Screen(Protocol):
         else:
             found.callback(match.end())
 
-    def until(self, pattern: bytes, *, start: int = 0, seconds: float = 100) -> Deferred[int]:
+    def until(self, pattern: bytes, *, start: int = 0, seconds: float = 300) -> Deferred[int]:
         """Fires with the offset behind the first match at or after ``start``."""
         found: Deferred[int] = Deferred()
 
@@ -64,7 +64,7 @@ class Screen(Protocol):
         """Press keys."""
         self.transport.write(data)
 
-    async def ask(self, line: bytes, pattern: bytes, *, seconds: float = 100) -> int:
+    async def ask(self, line: bytes, pattern: bytes, *, seconds: float = 300) -> int:
         """Type a line and wait for an answer after the present output."""
         start = len(self.output)
         self.type(line)

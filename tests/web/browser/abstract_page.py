@@ -13,13 +13,13 @@ from twisted.internet import reactor as _reactor
 
 reactor: Any = _reactor
 
-SECONDS = 120
+SECONDS = 300
 """How long a test waits for a condition, which only tells a busy machine from a page that hangs."""
 # A navigation replaces the context of scripts; the condition is then asked of the new one.
 _NAVIGATED = ("navigated", "context was destroyed", "Cannot find context", "Promise was collected")
 # The promise is fulfilled as soon as the expression is true, and with null when the time is over.  Each
 # change of the document, and each event that can change what no observer sees (values, focus, the
-# address), is a reason to look.
+# address), is a reason to look; places of elements change without either, so it also looks now and then.
 _UNTIL = """new Promise((resolve, reject) => {
     const events = ['input', 'change', 'focusin', 'focusout', 'hashchange', 'load', 'resize', 'message',
         'transitionend', 'animationend'];
@@ -27,6 +27,7 @@ _UNTIL = """new Promise((resolve, reject) => {
         observer.disconnect();
         events.forEach((each) => removeEventListener(each, look, true));
         clearTimeout(timer);
+        clearInterval(looking);
         settle(value);
     };
     const look = () => {
@@ -36,11 +37,22 @@ _UNTIL = """new Promise((resolve, reject) => {
         } catch (error) { end(reject, error); }
     };
     const timer = setTimeout(end, %d, resolve, null);
+    const looking = setInterval(() => look(), 500);
     const observer = new MutationObserver(look);
     observer.observe(document, {subtree: true, childList: true, characterData: true, attributes: true});
     events.forEach((each) => addEventListener(each, look, true));
     look();
 })"""
+_SETTLED = """(async () => {
+    let [before, same] = ['', 0];
+    while (same < 20) {
+        await new Promise(requestAnimationFrame);
+        const value = JSON.stringify(%s);
+        same = value === before ? same + 1 : 0;
+        before = value;
+    }
+    return JSON.parse(before);
+})()"""
 # The centre of an element that is enabled and not covered, after it has been scrolled into view.
 _CENTRE = """((element) => {
     if (!element?.matches(':not(:disabled)')) return null;
@@ -136,6 +148,10 @@ class AbstractPage(ABC):
                 if value is not None:
                     return value
         raise AssertionError(f"not true within {seconds} s: {expression}\n{await self.report()}")
+
+    async def settled(self, expression: str) -> Any:
+        """Return the value of an expression as soon as it has been the same in some frames."""
+        return await self.evaluate(_SETTLED % expression)
 
     async def report(self) -> str:
         """Return the page's text and everything that went wrong in it."""

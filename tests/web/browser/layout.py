@@ -5,6 +5,7 @@ Faults of a page's layout that a user sees: overlaps, what is cut off, and what 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from .abstract_page import AbstractPage
 
@@ -21,7 +22,17 @@ async def faults_of(page: AbstractPage, *, taps: bool = False) -> list[str]:
 
     :param taps: also controls that are too small for a finger.
     """
-    found = await page.evaluate(_FAULTS % (json.dumps(taps), FINGER_PIXELS))
+    return await lasting(page, _FAULTS % (json.dumps(taps), FINGER_PIXELS))
+
+
+async def lasting(page: AbstractPage, script: str, *, looks: int = 20) -> list[str]:
+    """Return the faults that a script finds at each of some looks: a page under way has others for a moment."""
+    found: list[Any] = []
+    for _ in range(looks):
+        await page.evaluate(_DRAWN)
+        found = await page.evaluate(script)
+        if not found:
+            break
     return [str(each) for each in found]
 
 
@@ -102,7 +113,6 @@ async def layout_faults(page: AbstractPage, *selectors: str) -> list[str]:
     faults: list[str] = []
     for width, height in WINDOWS:
         await page.resize(width, height)
-        await page.evaluate(_DRAWN)
-        found = await page.evaluate(_FAULTS_OF_PARTS % json.dumps(selectors))
+        found = await lasting(page, _FAULTS_OF_PARTS % json.dumps(selectors))
         faults.extend(f"{width}x{height}: {each}" for each in found)
     return faults

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from tests.flows.deployment import pause
@@ -40,12 +41,14 @@ class Steps(TestCase):
         client = self.deployment.client
         spec = {"machine": "vm-1", "input": "none", "reason": "a <b>test</b>"}
         # The page says so for ten seconds only, and the state of the recording may come later.
+        said = Deferred.fromCoroutine(user.until_page(r"recorded for \S+ \(input: none\)"))
         await client.create(RECORDINGS, {"metadata": {"name": "seen"}, "spec": spec}, "default")
-        await user.until_page(r"recorded for \S+ \(input: none\)")
+        await said
         await self._recording_is("Recording")
         await user.echo("recorded")
+        said = Deferred.fromCoroutine(user.until_page("not recorded any more"))
         await client.patch(RECORDINGS, "seen", {"spec": {"ended": True}}, "default")
-        await user.until_page("not recorded any more")
+        await said
         await self._recording_is("Closed")
         await user.open("recordings/default/seen")
         await user.until_page("a <b>test</b>")

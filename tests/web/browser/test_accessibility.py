@@ -16,7 +16,7 @@ from tests import needs
 from .abstract_page import AbstractPage
 from .base import WebTestCase
 from .fleet import SIZES, FleetTestCase
-from .layout import faults_of
+from .layout import faults_of, lasting
 from .steps import VM
 from .user import User
 
@@ -26,7 +26,6 @@ OTHERS = (".xterm", ".ap-player")
 LISTS = ("machines", "sessions", "recordings", "alerts", "consoles")
 PARTS = ("logs", "screen", "recordings", "events")
 MACHINE = (*(f"{VM}/{part}" for part in PARTS), "recordings/default/seen", VM)
-_FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 _SETTLED = "!document.querySelector('.skeleton')?.checkVisibility()"
 
 
@@ -34,9 +33,7 @@ async def violations_of(page: AbstractPage) -> list[str]:
     """Return what axe-core finds in a page: rules, and for each the elements that violate it."""
     if not await page.evaluate("Boolean(self.axe)"):
         await page.evaluate(Path(needs.axe_program()).read_text() + "; null")
-    await page.evaluate(_FRAME)
-    found = await page.evaluate(_RUN % (json.dumps(OTHERS), json.dumps(RULES)))
-    return [str(each) for each in found]
+    return await lasting(page, _RUN % (json.dumps(OTHERS), json.dumps(RULES)), looks=3)
 
 
 _RUN = """axe.run({exclude: %s}, {runOnly: %s, resultTypes: ['violations']}).then(({violations}) =>

@@ -4,10 +4,11 @@ The view of a console in a real browser: what its user sees before there is a se
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 
 from tests.flows.deployment import POOL, machine
 from twisted_exec.api import kinds
@@ -36,7 +37,7 @@ _HEAD = """(() => {
             const {left, top, width, height} = each.getBoundingClientRect();
             return [each.innerText.trim(), ...[left, top, width, height].map(Math.round)].join(' ');
         }));
-    return [...places, document.querySelector('#bar [aria-current]').innerText].join('; ');
+    return [...places, document.querySelector('#bar [aria-current]')?.innerText].join('; ');
 })()"""
 # The centre of the panel is that of the terminal.
 _CENTRED = """(() => {
@@ -73,7 +74,7 @@ class ConsoleTests(WebTestCase):
         self.deployment.near.silence()
         await ada.open(VM)
         await ada.until_page("Connecting to vm-1[^]*Waiting for [\\d.:]+ for \\d")
-        self.assertTrue(await ada.page.evaluate(_CENTRED))
+        await ada.page.until(_CENTRED)
         await self.check_layout(ada, "connecting", PANEL, f"{PANEL} .button", ".console-head")
         self.deployment.near.mend()
         await ada.until_terminal("[#$]$")
@@ -86,7 +87,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.evaluate(_COUNT_SOCKETS)
         await ada.open(VM)
         await ada.until_page("not running[^]*powered off")
-        self.assertTrue(await ada.page.evaluate(_CENTRED))
+        await ada.page.until(_CENTRED)
         self.assertEqual(await ada.page.evaluate("sockets.filter((each) => /exec/.test(each))"), [])
         await self.check_layout(ada, "off", PANEL, f"{PANEL} .button", ".console-head")
         await ada.click_text("button", "Power on")
@@ -109,7 +110,7 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("twisted-exec doctor vm-2 -n default")
         await self.check_layout(ada, "pending", PANEL, f"{PANEL} .button", ".console-head")
         labels = f"[...document.querySelectorAll('{PANEL} .button:not([hidden])')].map((each) => each.innerText)"
-        self.assertEqual(await ada.page.evaluate(labels), ["Events"])
+        await ada.page.until(f"{labels}.join() === 'Events'")
         bound = {"spec": {"machinePoolRef": {"name": POOL}}}
         await self.deployment.client.patch(MACHINES, "vm-2", bound, "default")
         await ada.until_terminal("[#$]$")
@@ -170,7 +171,7 @@ class ConsoleTests(WebTestCase):
         await self.deployment.client.patch(MACHINES, "vm-1", annotations, "default")
         ada = await self.user()
         await self.open_terminal(ada)
-        shown = await ada.page.evaluate("document.querySelector('.banner').innerText")
+        shown = await ada.page.until("document.querySelector('.banner')?.innerText")
         self.assertEqual(shown, "Production: ask #db first.[31m\nline 2\nline 3\nline 4")
         self.assertNotIn("Production", await ada.text())
         for word in ("first", "second"):
@@ -238,20 +239,17 @@ class ConsoleTests(WebTestCase):
         """
         for width, height in WINDOWS:
             await ada.page.resize(width, height)
-            heads = set()
+            head = ""
             for part, content in PARTS.items():
                 await ada.click_text(".parts a", part)
                 await ada.page.until(f"document.querySelector('{content}')?.checkVisibility()")
-                heads.add(await ada.page.evaluate(_HEAD))
+                head = head or await ada.page.settled(_HEAD)
+                await ada.page.until(f"{_HEAD} === {json.dumps(head)}")
                 box = f"document.querySelector('{content}').getBoundingClientRect()"
-                top, bottom = await ada.page.evaluate(
-                    f"(({{top, bottom}}) => [top, bottom])({box})"
-                )
                 if part != "Console":  # whose banner is above its output
-                    self.assertLessEqual(top, CONTENT_TOP, f"{part}, {width}x{height}")
+                    await ada.page.until(f"{box}.top <= {CONTENT_TOP}")
                 if part == "Log":
-                    self.assertGreater(bottom, height - 80, f"{width}x{height}")
-            self.assertEqual(len(heads), 1, heads)
+                    await ada.page.until(f"{box}.bottom > {height - 80}")
         await ada.page.resize(1280, 800)
         await ada.until_terminal("needle-second-42")
 
@@ -339,10 +337,11 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("0:00 of")
         parts = (".player-controls", ".player-controls .button")
         await self.check_layout(ada, "recording", *parts)
-        playing = Deferred.fromCoroutine(ada.until_page("Pause"))  # for as long as it takes
+        # Each is shown for a moment only.
+        ends = ada.page.until("document.querySelector('#notices').innerText.includes('ends here')")
+        seen = [Deferred.fromCoroutine(each) for each in (ada.until_page("Pause"), ends)]
         await ada.click_text("button", "Play")
-        await playing
-        await ada.page.until("document.querySelector('#notices').innerText.includes('ends here')")
+        await gatherResults(seen, consumeErrors=True)
         await ada.page.until(f"/recorded-42/.test({PLAYED})")
         await ada.open("recordings/default/seen?at=3600")
         await ada.until_page(r"(\d+:\d\d) of \1")

@@ -5,10 +5,9 @@ The list of machines and the other lists in a real browser: what they show, at t
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from .fleet import LONG, MACHINES, SIZES, FleetTestCase
-from .layout import faults_of
+from .layout import faults_of, lasting
 from .user import User
 
 VIEWS = ("machines", "sessions", "recordings", "alerts", "consoles")
@@ -30,9 +29,10 @@ class ListTests(FleetTestCase):
         await super().setUp()
         await self.add_fleet()
 
-    async def text_of(self, user: User, name: str, column: str) -> Any:
-        """Return the text of a cell."""
-        return await user.page.evaluate(f"{row(name)}.querySelector('.{column}').innerText.trim()")
+    async def until_cell(self, user: User, name: str, column: str, pattern: str) -> None:
+        """Wait until the text of a cell matches."""
+        cell = f"{row(name)}?.querySelector('.{column}')?.innerText.trim()"
+        await user.page.until(f"new RegExp({json.dumps(pattern)}).test({cell})")
 
     async def test_layout(self) -> None:
         """
@@ -66,19 +66,15 @@ class ListTests(FleetTestCase):
         """
         user = await self.user()
         await user.page.until(f"/ada, bob/.test({row('web-1')}?.innerText)")
-        await user.page.until(f"{row('web-3')}.querySelector('.recorded')")
-        self.assertEqual(
-            await self.text_of(user, "db-1", "last-line"),
-            'RaidDegraded: "md0: Disk failure on sdb1, disabling device."',
-        )
-        self.assertTrue(
-            await user.page.evaluate(f"{row('db-1')}.querySelector('.badge.bad') !== null")
-        )
-        self.assertIn("multi-user", await self.text_of(user, "web-1", "last-line"))
-        self.assertEqual(await self.text_of(user, "build-7", "power"), "Power on")
+        await user.page.until(f"{row('web-3')}?.querySelector('.recorded')")
+        problem = '^RaidDegraded: "md0: Disk failure on sdb1, disabling device."$'
+        await self.until_cell(user, "db-1", "last-line", problem)
+        await user.page.until(f"{row('db-1')}?.querySelector('.badge.bad')")
+        await self.until_cell(user, "web-1", "last-line", "multi-user")
+        await self.until_cell(user, "build-7", "power", "^Power on$")
         for name, severity in (("build-7", "off"), ("build-9", "waiting"), ("db-2", "bad")):
-            found = f"{row(name)}.querySelector('.problem').className"
-            self.assertEqual(await user.page.evaluate(found), f"problem {severity}")
+            found = f"{row(name)}?.querySelector('.problem')?.className"
+            await user.page.until(f"{found} === 'problem {severity}'")
         number = "document.querySelector('nav a[href=\"#/alerts\"] .count').innerText.trim()"
         await user.page.until(f"/^1\\b/.test({number})")
 
@@ -87,12 +83,13 @@ class ListTests(FleetTestCase):
         user = await self.user()
         await user.page.until(row("web-1"))
         await user.click_text("button", "Power on build-7")
-        await user.page.until(f"/Power off/.test({row('build-7')}.innerText)")
-        focused = "document.activeElement.getAttribute('aria-label') === 'Power off build-7'"
-        self.assertTrue(await user.page.evaluate(focused))
+        await user.page.until(f"/Power off/.test({row('build-7')}?.innerText)")
+        await user.page.until(
+            "document.activeElement.getAttribute('aria-label') === 'Power off build-7'"
+        )
         await user.click_text("button", "Power off web-1")
         await user.click_text("dialog button", "Power off")
-        await user.page.until(f"/Power on/.test({row('web-1')}.innerText)")
+        await user.page.until(f"/Power on/.test({row('web-1')}?.innerText)")
         powers = [
             (await self.admin.get(MACHINES, name, "default"))["spec"]["power"]
             for name in ("build-7", "web-1")
@@ -103,19 +100,21 @@ class ListTests(FleetTestCase):
         """No column moves while the user filters, and the fields and the titles stay in view in a long list."""
         user = await self.user()
         await user.page.until(f"/ada, bob/.test({row('web-1')}?.innerText)")
+        await user.page.until(f"{row('web-3')}?.querySelector('.recorded')")
+        await user.page.until(f"{row('build-7')}?.querySelector('.power')")  # as the user may
         places = "[...document.querySelectorAll('thead th')].map((each) => each.getBoundingClientRect().left).join(' ')"
         before = await user.page.evaluate(places)
         await user.page.focus("#machine-filter")
         await user.page.type("build-8")
         await user.page.until(f"{_ROWS}.length === 1")
-        self.assertEqual(await user.page.evaluate(places), before)
+        await user.page.until(f"{places} === {json.dumps(before)}")
         await user.page.press("Control+a")
         await user.page.press("Backspace")
         await user.page.until(row("web-1"))
         for size in SIZES.values():
             await user.page.resize(*size)
             await user.page.evaluate(f"scrollTo(0, 900); {_FRAME}")
-            self.assertEqual(await user.page.evaluate(_IN_VIEW), [], size)
+            self.assertEqual(await lasting(user.page, _IN_VIEW), [], size)
 
     async def test_phone(self) -> None:
         """A row of a phone has two lines, opens wherever it is touched, and has one button for the rest."""
@@ -129,7 +128,7 @@ class ListTests(FleetTestCase):
         )
         self.assertEqual(await faults_of(user.page, taps=True), [])
         await user.click_text("dialog button", "Power on build-7")
-        await user.page.until(f"/Power off/.test({row('build-7')}.textContent)")
+        await user.page.until(f"/Power off/.test({row('build-7')}?.textContent)")
         await user.click_text("button", "More of web-2")
         await user.page.until("document.querySelector('dialog[open]')")
         await user.page.evaluate("history.back()")
@@ -138,14 +137,13 @@ class ListTests(FleetTestCase):
         await user.click_text("button", "More of web-2")
         await user.click_text("dialog a", "Log of web-2")
         await user.page.until("location.hash === '#/machines/default/web-2/logs'")
-        self.assertFalse(await user.page.evaluate("document.querySelector('dialog')"))
+        await user.page.until("!document.querySelector('dialog')")
         await user.open("machines")
-        await user.page.until(row("web-2"))
-        box = await user.page.evaluate(
-            f"(({{left, bottom, height}}) => [left, bottom, height])({row('web-2')}.getBoundingClientRect())"
+        await user.page.until(f"{row('build-7')}?.querySelector('.power')")
+        left, bottom = await user.page.until(
+            f"(({{left, bottom, height}}) => height < 64 && [left, bottom])({row('web-2')}.getBoundingClientRect())"
         )
-        self.assertLess(box[2], 64)
-        await user.page.click_at(box[0] + 120, box[1] - 8)
+        await user.page.click_at(left + 120, bottom - 8)
         await user.page.until("location.hash === '#/machines/default/web-2'")
 
     async def test_bar(self) -> None:
@@ -174,7 +172,7 @@ class ListTests(FleetTestCase):
             await user.page.until(
                 f"document.querySelector('.tabs .selected')?.innerText.includes('{name}')"
             )
-            self.assertTrue(await user.page.evaluate(_TAB), name)
+            await user.page.until(_TAB)
 
     async def test_address(self) -> None:
         """The filter and the order are in the address, which shows another user the same rows; Back works."""
@@ -211,9 +209,11 @@ class ListTests(FleetTestCase):
         await user.page.until(f"{_FOCUSED} === 'build-8'")
         await user.page.press("End")
         await user.page.until(f"{_FOCUSED} === 'web-40'")
-        inside = "document.activeElement.getBoundingClientRect().bottom <= innerHeight"
-        self.assertTrue(await user.page.evaluate(inside))
+        await user.page.until(
+            "document.activeElement.getBoundingClientRect().bottom <= innerHeight"
+        )
         await user.page.press("Home")
+        await user.page.until(f"{_FOCUSED} === 'build-7'")
         await user.page.press("ArrowUp")
         await user.page.until("document.activeElement.id === 'machine-filter'")
         await user.page.type("web-40")
@@ -225,9 +225,9 @@ class ListTests(FleetTestCase):
         user = await self.user(size=SIZES["phone"])
         await user.page.until(row("web-1"))
         shown = "[...document.querySelectorAll('.list-toolbar :is(input, select)')].filter((each) => each.offsetParent).length"
-        self.assertEqual(await user.page.evaluate(shown), 1)
+        await user.page.until(f"{shown} === 1")
         await user.click_text("button", "Filters")
-        self.assertEqual(await user.page.evaluate(shown), 4)
+        await user.page.until(f"{shown} === 4")
         self.assertEqual(await faults_of(user.page, taps=True), [])
 
 
@@ -283,7 +283,7 @@ class EmptyTests(FleetTestCase):
         self.assertEqual(await faults_of(user.page), [])
         await user.page.evaluate("comeBack()")
         await user.page.until(row("vm-0000"))
-        await user.page.until("document.querySelector('#bar .user').innerText === 'ada'")
+        await user.page.until("document.querySelector('#bar .user')?.innerText === 'ada'")
 
     async def test_outage(self) -> None:
         """Who comes back to a list while the server is away reads the rows of before, and since when they may be old."""
@@ -327,12 +327,8 @@ class ManyTests(FleetTestCase):
         user = await self.user()
         await user.until_page(f"{MANY} machines")
         await user.page.until(row("vm-0000"))
-        self.assertEqual(
-            await user.page.evaluate(
-                "document.querySelector('table').getAttribute('aria-rowcount')"
-            ),
-            str(MANY + 1),
-        )
+        count = "document.querySelector('table').getAttribute('aria-rowcount')"
+        await user.page.until(f"{count} === '{MANY + 1}'")
         steps = await user.page.evaluate(_SCROLL)
         self.assertEqual(steps["wrong"], [])
         self.assertLess(steps["most"], 80)

@@ -165,6 +165,7 @@ class LocalPageTests(ChainTestCase):
         rebound = self.origin.replace("127.0.0.1", HOST)
         page = await self.browser.page()
         await page.goto(f"{rebound}/console/")
+        await page.until("document.readyState === 'complete'")
         self.assertEqual([each.status for each in page.transfers.values()][:1], [421])
         body = json.dumps(json.dumps({"secret": secret}))
         options = (

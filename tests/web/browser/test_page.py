@@ -13,6 +13,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 
 from tests import needs
+from tests.flows.deployment import pause
 
 from .chromium import Chromium
 from .devtools import BrowserEndedError, DevToolsError
@@ -90,12 +91,14 @@ class DriverTests(TestCase):
         self.assertGreater(page.received_bytes(self.url), len(PAGE))
         self.assertTrue((await page.screenshot()).startswith(b"\x89PNG"))
         await page.resize(360, 740)
-        self.assertEqual(await page.evaluate("innerWidth"), 360)
+        await page.until("innerWidth === 360")
 
         self.assertEqual(page.violations, [])
         later = page.until("document.title === 'second' && document.readyState === 'complete'")
         await page.click("#next")
         await later
+        while not page.violations:
+            await pause()
         self.assertEqual(len(page.violations), 1)
         self.assertEqual(page.dialogs, [])
 

@@ -55,7 +55,7 @@ class PhoneTests(WebTestCase):
             await ada.focus_terminal()
             await ada.page.until(_IS_COMPACT)
             self.assertEqual(await faults_of(ada.page, taps=True), [], width)
-            self.assertLess(await ada.page.evaluate(_BARS), MOST_BAR_PIXELS)
+            await ada.page.until(f"{_BARS} < {MOST_BAR_PIXELS}")
             await ada.click_text("button", "Commands")
             await ada.until_page("Recordings[^]*Events[^]*List of machines")
             self.assertEqual(await faults_of(ada.page, taps=True), [], width)
@@ -137,8 +137,7 @@ class PhoneTests(WebTestCase):
             await user.until_page(long)
             await user.until_page("round trip")  # which takes room where there is some
             await user.page.resize(900, 700)
-            news = await user.page.evaluate(_NEWS)
-            self.assertTrue(news["isRecorded"] and news["state"].startswith(long), news)
+            await self.until_news(user, long)
             await user.page.set_touch()
             await self.check_news(user, 844, 390, long)
             await self.check_news(user, 390, 500, short)
@@ -148,10 +147,12 @@ class PhoneTests(WebTestCase):
         await user.page.resize(width, height)
         await user.focus_terminal()
         await user.page.until(_IS_COMPACT)
-        news = await user.page.evaluate(_NEWS)
+        await self.until_news(user, state, " && lines === 1 && more === '\"+1 line\"'")
         with open(f"{self.mktemp()}-{width}.png", "wb") as picture:
             picture.write(await user.page.screenshot())
         self.assertEqual(await faults_of(user.page, taps=True), [])
-        self.assertTrue(news["isRecorded"])
-        self.assertTrue(news["state"] and news["state"].startswith(state), news)
-        self.assertEqual((news["lines"], news["more"]), (1, '"+1 line"'))
+
+    async def until_news(self, user: User[Any], begin: str, more: str = "") -> None:
+        """Wait until the console is shown as recorded, and the state begins so."""
+        news = f"isRecorded && String(state).startsWith('{begin}'){more}"
+        await user.page.until(f"(({{state, isRecorded, lines, more}}) => {news})({_NEWS})")

@@ -13,6 +13,7 @@ from twisted.internet import reactor as _reactor
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
+from .layout import lasting
 from .steps import VM
 from .user import User
 
@@ -147,11 +148,9 @@ class WalkTests(WebTestCase):
         ):
             await ada.open(route)
             await ada.page.until("document.querySelector('#view > .view')?.innerText")
-            await ada.page.evaluate("new Promise(requestAnimationFrame)")
             if route == VM:
                 await ada.page.until(_AT_END)
-            wide = await ada.page.evaluate(_TOO_WIDE)
-            self.assertEqual(wide, [], route)
+            self.assertEqual(await lasting(ada.page, _TOO_WIDE), [], route)
         await ada.page.resize(1280, 800)
 
     async def log_out(self, ada: User, bob: User) -> None:
