@@ -203,7 +203,7 @@ async def ask(
     """Return the answer to a request that asks for no stream, or is refused."""
     request = UpgradeRequest(method, path.encode(), host, headers)
     try:
-        await upgrade(endpoint, request, clock=reactor, timeout_seconds=60)
+        await upgrade(endpoint, request, clock=reactor, timeout_seconds=120)
     except UpgradeRefused as answer:
         return answer
     raise AssertionError("it was upgraded")

@@ -151,7 +151,7 @@ class ChainTestCase(TestCase):
     """An API server on a socket, a stand-in poollet, clients with certificates."""
 
     address_types: Sequence[str] = kinds.ADDRESS_TYPES
-    poollet_seconds = 5.0
+    poollet_seconds = 60.0
     pools_named = True
     drain_seconds = 0.0
     token_file = ""

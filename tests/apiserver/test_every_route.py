@@ -71,7 +71,7 @@ class EveryRouteTests(ChainTestCase):
             if pattern in OPEN | PAGE:
                 continue
             code, _, body = await transport.collect(
-                Request(method, pattern.format(*["x"] * 9)), timeout_seconds=20, limit_bytes=10000
+                Request(method, pattern.format(*["x"] * 9)), timeout_seconds=120, limit_bytes=10000
             )
             self.assertEqual((code, b'"Unauthorized"' in body), (401, True), (method, pattern))
 

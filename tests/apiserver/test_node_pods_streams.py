@@ -114,7 +114,7 @@ class KubeletCase(TestCase):
         self.port = port.getHost().port
         await self.cluster.add_node(LEAF_NODE, self.port)
         await self.cluster.add_pod(POD, LEAF_NODE, self.containers)
-        self.endpoint = endpoint(self.cluster.config("admin"), reactor, timeout_seconds=5)
+        self.endpoint = endpoint(self.cluster.config("admin"), reactor, timeout_seconds=120)
 
     async def exec(self, *command: str, protocol: str = OVER_SPDY, query: str = ALL) -> Caller:
         words = "&".join(f"command={word}" for word in command)
@@ -125,7 +125,7 @@ class KubeletCase(TestCase):
         self, asked: str, pod: str = POD, *, user: str = "admin", protocol: str = OVER_SPDY
     ) -> tuple[int, str]:
         """Code and message of a stream that is refused."""
-        server = endpoint(self.cluster.config(user), reactor, timeout_seconds=5)
+        server = endpoint(self.cluster.config(user), reactor, timeout_seconds=120)
         path = f"/api/v1/namespaces/default/pods/{pod}/{asked}"
         try:
             await call(server, path, protocol, CHANNELS)
@@ -140,11 +140,11 @@ class KubeletCase(TestCase):
         ask = UpgradeRequest(b"GET", path.encode(), b"server", [])
         try:
             _, download = await ask_first(
-                [("server", endpoint(config, reactor, timeout_seconds=5))],
+                [("server", endpoint(config, reactor, timeout_seconds=120))],
                 ask,
                 clock=reactor,
-                connect_seconds=5,
-                answer_seconds=10,
+                connect_seconds=120,
+                answer_seconds=120,
                 factory=DOWNLOADS,
             )
         except UpgradeRefused as refused:

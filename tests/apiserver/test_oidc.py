@@ -81,7 +81,7 @@ class OIDCChainTests(ChainTestCase):
         self.addCleanup(transport.close)
 
         async def collect(request: Request) -> tuple[int, bytes]:
-            code, _, body = await transport.collect(request, timeout_seconds=20, limit_bytes=9000)
+            code, _, body = await transport.collect(request, timeout_seconds=120, limit_bytes=9000)
             return code, body
 
         path = f"/console/oidc/authorization?issuer={quote(self.provider.url, safe='')}"
@@ -196,7 +196,7 @@ class OIDCChainTests(ChainTestCase):
         await super().setUp()
         transport = only(self.admin, HTTPTransport)
         code, *_ = await transport.collect(
-            Request("GET", "/readyz"), timeout_seconds=10, limit_bytes=10000
+            Request("GET", "/readyz"), timeout_seconds=120, limit_bytes=10000
         )
         self.assertEqual(code, 200)
         await self.assertNobody(self.token())

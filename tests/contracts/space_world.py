@@ -229,7 +229,7 @@ async def who_am_i(kubeconfig: bytes) -> str:
 
     :raises APIError: the server refuses the user, or cannot be reached.
     """
-    client = KubeClient(load_inline(kubeconfig, "the access"), reactor, timeout_seconds=10)
+    client = KubeClient(load_inline(kubeconfig, "the access"), reactor, timeout_seconds=120)
     try:
         resource = SELFSUBJECTREVIEWS.resource
         review = {"apiVersion": resource.api_version, "kind": resource.kind}

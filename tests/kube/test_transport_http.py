@@ -55,7 +55,7 @@ class OpenTests(TransportCase):
         self.server.handler = answer
         transport = self.transport()
         for code in (200, 302, 403, 500):
-            incoming = await transport.open(http.Request("GET", f"/{code}"), head_seconds=30)
+            incoming = await transport.open(http.Request("GET", f"/{code}"), head_seconds=120)
             odd = [value for name, value in incoming.headers if name == b"Odd"]
             self.assertEqual((incoming.code, odd, incoming.length), (code, [b"a", b"b"], 4))
             self.assertEqual(await self.read(incoming), b"body")
@@ -71,14 +71,14 @@ class OpenTests(TransportCase):
         self.server.handler = answer
         script = PluginScript(Path(self.mktemp()), "answer(token=f't{count}')")
         transport = self.transport(plugin=script.plugin())
-        incoming = await transport.open(http.Request("POST", "/", b"{}"), head_seconds=30)
+        incoming = await transport.open(http.Request("POST", "/", b"{}"), head_seconds=120)
         self.assertEqual((incoming.code, await self.read(incoming)), (200, b'{"metadata": {}}'))
         self.assertEqual(self.server.bodies, [b"{}", b"{}"])
 
     async def test_paused(self) -> None:
         """A reader that pauses while the first bytes arrive gets the rest when it resumes."""
         self.server.handler = lambda request: b"x" * (1 << 20)
-        incoming = await self.transport().open(http.Request("GET", "/"), head_seconds=30)
+        incoming = await self.transport().open(http.Request("GET", "/"), head_seconds=120)
         sizes: list[int] = []
         paused: Deferred[None] = Deferred()
         ended: Deferred[bool] = Deferred()
@@ -107,7 +107,7 @@ class OpenTests(TransportCase):
                 return NOT_DONE_YET
 
             self.server.handler = begin
-            incoming = await self.transport().open(http.Request("GET", "/"), head_seconds=30)
+            incoming = await self.transport().open(http.Request("GET", "/"), head_seconds=120)
             if is_reading:
                 incoming.deliver(lambda _: None, self.fail)
             incoming.abort()
@@ -132,7 +132,7 @@ class OpenTests(TransportCase):
 
         self.server.handler = begin
         transport = self.transport()
-        incoming = await transport.open(http.Request("GET", "/"), head_seconds=30)
+        incoming = await transport.open(http.Request("GET", "/"), head_seconds=120)
         await transport.close()
         (request,) = requests
         lost = request.channel.connectionLost
@@ -159,7 +159,7 @@ class CompressedTests(TransportCase):
 
         self.server.handler = answer
         asking = self.transport().collect(
-            http.Request("GET", "/"), timeout_seconds=30, limit_bytes=self.limit_bytes
+            http.Request("GET", "/"), timeout_seconds=120, limit_bytes=self.limit_bytes
         )
         return (await asking)[2]
 

@@ -86,7 +86,7 @@ class RecordedCase(ChainTestCase):
             head,
             self.user,
             clock=reactor,
-            timeout_seconds=60,
+            timeout_seconds=120,
             protocols=protocols or (V5,),
         )
 

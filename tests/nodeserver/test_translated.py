@@ -57,7 +57,7 @@ class OldLeafTests(ChainTestCase):
         head = UpgradeRequest(b"GET", target, b"node", headers)
         entry = client_endpoint(reactor, "127.0.0.1", self.port, None)
         return await connect(
-            entry, head, self.user, clock=reactor, timeout_seconds=60, protocols=(V5,)
+            entry, head, self.user, clock=reactor, timeout_seconds=120, protocols=(V5,)
         )
 
     async def test_to_the_end(self) -> None:
@@ -144,7 +144,7 @@ class WebSocketOnlyTests(ChainTestCase):
         head = UpgradeRequest(b"GET", TERMINAL, b"node", headers)
         entry = client_endpoint(reactor, "127.0.0.1", self.port, None)
         client = await connect(
-            entry, head, user, clock=reactor, timeout_seconds=60, protocols=(OVER_SPDY,)
+            entry, head, user, clock=reactor, timeout_seconds=120, protocols=(OVER_SPDY,)
         )
         self.assertEqual([method for method, _, _ in self.leaf_server.asked], [b"POST", b"GET"])
         client.write(b"hello")

@@ -213,7 +213,7 @@ class PoolletCase(TestCase):
             *headers,
         ]
         request = UpgradeRequest(method, path.encode(), b"poollet", head)
-        return upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=10)
+        return upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=120)
 
     async def view(self, *arguments: Any, **more: Any) -> Raw:
         """An open console."""

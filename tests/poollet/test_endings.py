@@ -144,7 +144,7 @@ class EndingTests(PoolletCase):
         path = f"{EXEC.format('lab', 'vm')}?session={session}&reason=MachineDeleted&message=gone"
         request = UpgradeRequest(b"DELETE", path.encode(), b"poollet", [])
         with self.assertRaises(UpgradeRefused) as caught:
-            await upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=10)
+            await upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=120)
         return caught.exception.code, status(caught.exception.body)
 
     async def test_by_request(self) -> None:

@@ -49,7 +49,9 @@ class TranslationTests(PoolletCase):
             b"GET", EXEC.format("lab", "vm").encode(), b"poollet", [(b"X-Remote-User", b"jane")]
         )
         endpoint = self.endpoint(API_SERVER)
-        return connect(endpoint, head, self.user, clock=reactor, timeout_seconds=10, protocols=[V5])
+        return connect(
+            endpoint, head, self.user, clock=reactor, timeout_seconds=120, protocols=[V5]
+        )
 
     async def test_session(self) -> None:
         """Both directions work to the end, with one session on record; the runtime creates two URLs."""

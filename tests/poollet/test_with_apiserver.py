@@ -137,7 +137,7 @@ class TogetherTests(PoolletCase):
             [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")],
         )
         upgraded = await upgrade(
-            endpoint(self.server.address, identity), head, clock=reactor, timeout_seconds=10
+            endpoint(self.server.address, identity), head, clock=reactor, timeout_seconds=120
         )
         viewer = Raw()
         upgraded.hand_over(viewer)

@@ -247,7 +247,7 @@ class Runtime:
             self.head(user),
             recording,
             clock=self.clock,
-            timeout_seconds=30,
+            timeout_seconds=120,
             protocols=[protocol],
         )
         self.pump()

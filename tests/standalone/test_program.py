@@ -156,7 +156,7 @@ class ReadyTests(StandaloneCase):
         self.addCleanup(transport.close)
         request, code = Request("GET", "/readyz"), 503
         while code == 503:
-            code, _, body = await transport.collect(request, timeout_seconds=20, limit_bytes=1000)
+            code, _, body = await transport.collect(request, timeout_seconds=120, limit_bytes=1000)
         self.assertEqual((code, body), (200, b"ok"))
         self.assertTrue(os.path.exists(self.kubeconfig))
 

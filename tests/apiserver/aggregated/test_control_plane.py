@@ -87,7 +87,7 @@ class BehindCase(ChainTestCase):
         """Return code and document, or text, of a response to the host's proxy for a user."""
         head = UpgradeRequest(method, path.encode(), b"127.0.0.1", [*who])
         with self.assertRaises(UpgradeRefused) as caught:
-            await upgrade(self.endpoint(user), head, clock=reactor, timeout_seconds=20)
+            await upgrade(self.endpoint(user), head, clock=reactor, timeout_seconds=120)
         answer = caught.exception
         whole = answer.body.strip().startswith(b"{")
         return answer.code, json.loads(answer.body) if whole else answer.body

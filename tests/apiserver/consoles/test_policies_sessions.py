@@ -29,11 +29,10 @@ RBAC = "rbac.authorization.k8s.io"
 STDIN = "?stdin=true&stdout=true&tty=true"
 
 
-class SessionTests(ChainTestCase):
+class SessionCase(ChainTestCase):
     """Jane edits a namespace with a machine."""
 
     poollet_: Poollet
-    poollet_seconds = 1.0
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -85,6 +84,10 @@ class SessionTests(ChainTestCase):
         """The Events about refusals by policies."""
         events = (await self.admin.list(kinds.EVENTS.resource, "default"))["items"]
         return [each for each in events if each["reason"] == "ConsoleRefused"]
+
+
+class SessionTests(SessionCase):
+    """Sessions under policies."""
 
     async def test_refused(self) -> None:
         """A refusal by a policy is an Event of the machine, at most one a minute for each user."""
@@ -159,42 +162,6 @@ class SessionTests(ChainTestCase):
         request = await self.admin.get(REQUESTS, name, "default")
         self.assertNotIn("session", request["status"])
 
-    async def test_not_opened(self) -> None:
-        """
-        Of twelve sessions that begin at once one opens, and uses the approval, although the poollet leaves
-        one without an answer until its user leaves, another one until the time limit, and refuses a third.
-        """
-        await self.make_policy(approval="Once")
-        name = await self.approve()
-        dispatch, answers = self.poollet_.dispatch, ["none", "late", "refusal"]
-
-        async def answer(request: Request) -> None:
-            kind = answers.pop(0) if answers else ""
-            self.poollet_.silent = kind in ("none", "late")
-            refusal = {"kind": "Status", "code": 503, "message": "busy"}
-            self.poollet_.answer = (503, refusal) if kind == "refusal" else None
-            await dispatch(request)
-
-        self.patch(self.poollet_, "dispatch", answer)
-        leaving = Deferred.fromCoroutine(self.dial(user="jane", query=STDIN))
-        await self.until(lambda: self.poollet_.requests)
-        others = [Deferred.fromCoroutine(self.dial(user="jane", query=STDIN)) for _ in range(11)]
-        leaving.addErrback(lambda failure: failure.trap(CancelledError))
-        leaving.cancel()
-        opened, codes = [], []
-        for success, result in await DeferredList(others, consumeErrors=True):
-            if success:
-                opened.append(result)
-                self.addCleanup(result.abort)
-            else:
-                codes.append(result.value.code)
-        self.assertEqual(len(opened), 1, codes)
-        self.assertEqual((codes.count(504), codes.count(503)), (1, 1))
-        self.assertEqual(set(codes) - {403, 429}, {503, 504})
-        request = await self.admin.get(REQUESTS, name, "default")
-        (live,) = self.server.sessions.live()
-        self.assertEqual(request["status"]["session"], live.subject.session)
-
     async def test_refused_in_time(self) -> None:
         """
         A session whose approval is withdrawn while the poollet opens it is refused, ends at the poollet, and
@@ -218,20 +185,6 @@ class SessionTests(ChainTestCase):
         (end,) = self.ends()
         self.assertIn("admin denied it", end[0])
         self.assertEqual(end[1], 403)
-
-    async def test_late_and_withdrawn(self) -> None:
-        """The audit record of a session that was not opened has the reason which belongs to its code."""
-        await self.make_policy(approval="Required")
-        name = await self.approve()
-        self.poollet_.silent = True
-        dial = Deferred.fromCoroutine(self.refused(504, user="jane", query=STDIN))
-        await self.until(lambda: self.poollet_.requests)
-        patch = {"status": {"denied": True}}
-        await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
-        self.assertIn("no answer to the upgrade request", await dial)
-        ((reason, code),) = self.ends()
-        self.assertEqual(code, 504)
-        self.assertIn("no answer to the upgrade request", reason)
 
     async def test_screen(self) -> None:
         """A screen that the poollet does not return uses no approval."""
@@ -365,3 +318,59 @@ class SessionTests(ChainTestCase):
             await self.assertFailure(opening, APIError)
             reasons = {each["declared_reason"] for each in self.audit}
             self.assertEqual(reasons, {"OPS-1: größer & + %20"})
+
+
+class LateTests(SessionCase):
+    """A poollet that does not answer in time."""
+
+    poollet_seconds = 2.5
+
+    async def test_late_and_withdrawn(self) -> None:
+        """The audit record of a session that was not opened has the reason which belongs to its code."""
+        await self.make_policy(approval="Required")
+        name = await self.approve()
+        self.poollet_.silent = True
+        dial = Deferred.fromCoroutine(self.refused(504, user="jane", query=STDIN))
+        await self.until(lambda: self.poollet_.requests)
+        patch = {"status": {"denied": True}}
+        await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
+        self.assertIn("no answer to the upgrade request", await dial)
+        ((reason, code),) = self.ends()
+        self.assertEqual(code, 504)
+        self.assertIn("no answer to the upgrade request", reason)
+
+    async def test_not_opened(self) -> None:
+        """
+        Of twelve sessions that begin at once one opens, and uses the approval, although the poollet leaves
+        one without an answer until its user leaves, another one until the time limit, and refuses a third.
+        """
+        await self.make_policy(approval="Once")
+        name = await self.approve()
+        dispatch, answers = self.poollet_.dispatch, ["none", "late", "refusal"]
+
+        async def answer(request: Request) -> None:
+            kind = answers.pop(0) if answers else ""
+            self.poollet_.silent = kind in ("none", "late")
+            refusal = {"kind": "Status", "code": 503, "message": "busy"}
+            self.poollet_.answer = (503, refusal) if kind == "refusal" else None
+            await dispatch(request)
+
+        self.patch(self.poollet_, "dispatch", answer)
+        leaving = Deferred.fromCoroutine(self.dial(user="jane", query=STDIN))
+        await self.until(lambda: self.poollet_.requests)
+        others = [Deferred.fromCoroutine(self.dial(user="jane", query=STDIN)) for _ in range(11)]
+        leaving.addErrback(lambda failure: failure.trap(CancelledError))
+        leaving.cancel()
+        opened, codes = [], []
+        for success, result in await DeferredList(others, consumeErrors=True):
+            if success:
+                opened.append(result)
+                self.addCleanup(result.abort)
+            else:
+                codes.append(result.value.code)
+        self.assertEqual(len(opened), 1, codes)
+        self.assertEqual((codes.count(504), codes.count(503)), (1, 1))
+        self.assertEqual(set(codes) - {403, 429}, {503, 504})
+        request = await self.admin.get(REQUESTS, name, "default")
+        (live,) = self.server.sessions.live()
+        self.assertEqual(request["status"]["session"], live.subject.session)

@@ -76,7 +76,7 @@ class WebProcessTests(ProcessCase):
         http = HTTPTransport(ClientConfig(f"http://127.0.0.1:{port}"), reactor)
         body = json.dumps({"secret": secret}).encode()
         code, _, answer = await http.collect(
-            Request("POST", "/console/login", body), timeout_seconds=30, limit_bytes=1 << 16
+            Request("POST", "/console/login", body), timeout_seconds=120, limit_bytes=1 << 16
         )
         await http.close()
         return code, json.loads(answer)

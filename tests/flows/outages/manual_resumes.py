@@ -37,11 +37,11 @@ class User:
         head = request_head(self.config, path, b"stdin=true&stdout=true&tty=true", "test")
         self.lost: Deferred[str] = Deferred()
         self.stream: ConsoleClient = await connect(
-            endpoint(self.config, reactor, timeout_seconds=60),
+            endpoint(self.config, reactor, timeout_seconds=120),
             head,
             self,
             clock=reactor,
-            timeout_seconds=60,
+            timeout_seconds=120,
             protocols=[V5],
             resume=resume,
         )

@@ -225,8 +225,8 @@ class KeptSessionTests(ResumeTestCase):
         config = load(kubeconfig)
         where = MACHINES.path("default", "busy", "exec")
         head = request_head(config, where, CONSOLE.query(), "test")
-        way = endpoint(config, reactor, timeout_seconds=30)
-        return connect(way, head, user, clock=reactor, timeout_seconds=30, resume=resume)
+        way = endpoint(config, reactor, timeout_seconds=120)
+        return connect(way, head, user, clock=reactor, timeout_seconds=120, resume=resume)
 
     async def refused(self, kubeconfig: str, resume: Resume) -> APIError:
         """Fires with the error of a request to resume a session."""

@@ -98,7 +98,7 @@ class HostileTests(TestCase):
 
     async def connect(self, port: int) -> Peer:
         """Connect with TLS and verify the server."""
-        endpoint = client_endpoint(reactor, "127.0.0.1", port, self.tls(), timeout_seconds=60)
+        endpoint = client_endpoint(reactor, "127.0.0.1", port, self.tls(), timeout_seconds=120)
         peer: Peer = await connectProtocol(endpoint, Peer())
         self.addCleanup(peer.transport.abortConnection)
         return peer
@@ -286,7 +286,7 @@ class HostileTests(TestCase):
             client_endpoint(reactor, "127.0.0.1", self.deployment.port, tls),
             UpgradeRequest(b"GET", EXEC, b"127.0.0.1", head),
             clock=reactor,
-            timeout_seconds=30,
+            timeout_seconds=120,
         )
         peer = Peer()
         upgraded.hand_over(peer)

@@ -131,7 +131,7 @@ class HostCase(ChainTestCase):
         path = host.streams.listening.address.removeprefix("unix:").replace("\\:", ":")
         head = UpgradeRequest(method, f"/exec/{token}{query}".encode(), b"localhost", headers)
         endpoint = unix_client_endpoint(reactor, path)
-        upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=20)
+        upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=120)
         end = Raw()
         upgraded.hand_over(end)
         self.addCleanup(lambda: end.transport.abortConnection())  # type: ignore[union-attr]
