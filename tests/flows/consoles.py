@@ -5,6 +5,7 @@ A console for tests: its output, and waiting for expected output.
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from twisted.internet import reactor
@@ -107,3 +108,23 @@ def watch(kubeconfig: str, machine: str, *, resume: bool = False, **more: str) -
     :param more: further arguments of the endpoint, such as ``reason``.
     """
     return connectProtocol(endpoint(kubeconfig, machine, resume=resume, **more), Screen())
+
+
+async def ending_after(
+    open_console: Callable[[], Awaitable[Screen]],
+    end: Callable[[], Awaitable[object]],
+    undo: Callable[[], Awaitable[object]],
+) -> Any:
+    """
+    Return why a session ended; a hop that is late is cut off before the reason has passed: then try again.
+
+    :param end: ends the open session.
+    :param undo: lets another session begin.
+    """
+    while True:
+        screen = await open_console()
+        await end()
+        lost = await screen.ended
+        if lost.ending is not None:
+            return lost.ending
+        await undo()

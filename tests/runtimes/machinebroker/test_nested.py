@@ -15,7 +15,7 @@ from twisted.trial.unittest import TestCase
 from tests.apiserver.rights import binding
 from tests.audits import AuditList
 from tests.chain import POOL, apiserver_settings, kubeconfig, poollet_settings, reactor
-from tests.flows.consoles import Screen, watch
+from tests.flows.consoles import Screen, ending_after, watch
 from tests.flows.outages.manual_resumes import User
 from tests.runtimes.support import SHELL, pause
 from twisted_exec.api import kinds
@@ -188,16 +188,6 @@ class NestedTests(TestCase):
         await self.first.client.patch(MACHINES, "sh", {"spec": {"power": power}}, NAMESPACE)
         await self.state("Running" if power == "On" else "Shutdown")
 
-    async def ending_after(self, end: Any, undo: Any) -> Any:
-        """Return why a session ended; a hop that is late is cut off before the reason has passed: then try again."""
-        while True:
-            screen = await self.open()
-            await end()
-            lost = await screen.ended
-            if lost.ending is not None:
-                return lost.ending
-            await undo()
-
     async def test_console(self) -> None:
         """Answers, the window's size and the exit code pass through twelve hops, under one id."""
         screen = await self.open()
@@ -233,7 +223,8 @@ class NestedTests(TestCase):
         powers the machine off and deletes it, from all clusters.
         """
         name = f"{self.last.known_as('jane')}-edit"
-        ending = await self.ending_after(
+        ending = await ending_after(
+            self.open,
             lambda: self.last.client.delete(kinds.ROLEBINDINGS.resource, name, NAMESPACE),
             self.last.permit,
         )
@@ -245,7 +236,7 @@ class NestedTests(TestCase):
         self.assertIn('User "c:b:a:jane" cannot create', caught.exception.message)
 
         await self.last.permit()
-        ending = await self.ending_after(lambda: self.power("Off"), lambda: self.power("On"))
+        ending = await ending_after(self.open, lambda: self.power("Off"), lambda: self.power("On"))
         self.assertEqual(ending.reason, "PoweredOff")
         (there,) = await self.last.machines()
         self.assertEqual(there["spec"]["power"], "Off")
