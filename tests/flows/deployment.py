@@ -162,6 +162,7 @@ class Deployment:
             f"--machinepoollet-client-key={self.path('pki/apiserver-forwarding.key')}",
             f"--machinepoollet-certificate-authority={self.pki.serving_ca}",
             f"--audit-log={self.path(f'{name}.audit')}",
+            "--machinepoollet-timeout=20",  # a busy machine is no subject of a test
             *(f"--dialect={each.name}" for each in self.dialects),
             self.drain,
             *options,
