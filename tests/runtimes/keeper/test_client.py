@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.runtimes.keeper.client`, with real keepers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -285,7 +286,11 @@ class LifeTests(HeldCase):
             "process._IDLE_SECONDS = 0.05; process.main(sys.argv[2])",
         )
         for path in (self.log, self.path):
-            held = await self.spawn("read x", keep=True)
+            held = None
+            while held is None:
+                # A keeper that is to be idle for so short a time may end before it has a client.
+                with contextlib.suppress(ServiceUnavailable):
+                    held = await self.spawn("read x", keep=True)
             pid = await self.pid_of_keeper()
             await self.keeper.settled()
             os.unlink(path)
