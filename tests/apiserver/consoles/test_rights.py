@@ -13,6 +13,7 @@ from twisted_exec.apiserver.service import Settings
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
+SESSIONS = kinds.CONSOLESESSIONS.resource
 
 CONSOLE = EXEC.replace("/exec", "/console")
 
@@ -66,6 +67,9 @@ class RightsTests(MachineTestCase):
         self.assertIn("readOnly=true", path)
         self.assertNotIn("force", path)
         self.assertEqual(await self.code(CONSOLE), 405)
+        while not (listed := (await self.admin.list(SESSIONS, "default"))["items"]):
+            pass  # a session has no object in its first moments
+        self.assertEqual([each["spec"]["via"] for each in listed], ["machines/console"])
 
     async def test_machine_uid(self) -> None:
         """The poollet gets the UID of the machine, whatever the client sends."""

@@ -342,7 +342,8 @@ def console_facts(dialects: Iterable[Dialect]) -> Callable[[RequestTarget], dict
             "machine": target.name,
             "resource": dialect.workload.qualified,
             "noun": dialect.noun,
-            "subresource": target.subresource,
+            # A session at the observers' path is one like all others.
+            "subresource": EXEC.name if target.subresource == CONSOLE else target.subresource,
         }
 
     return facts
