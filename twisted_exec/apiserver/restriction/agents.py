@@ -312,7 +312,7 @@ class PoolRestriction:
     """
     Limits each poollet of one dialect to its own pool.
 
-    A poollet may read its own pool and the Machines that are bound to it.  It may write the pool, the
+    A poollet may read pools, and the Machines that are bound to its own.  It may write its pool, the
     pool's Lease, Events about these Machines, their alerts and recordings and the pool, and of a
     Machine only status, finalizers and annotations.  Of objects such as Secrets, Volumes and
     Networks it sees what these Machines need
