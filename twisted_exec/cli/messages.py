@@ -31,7 +31,8 @@ def explain(error: BaseException, namespace: str = "", config: ClientConfig | No
     The one line for a session that could not be opened.
 
     :param namespace: of the machine, for the message that it does not exist.
-    :param config: of the server that refused, for the message that it does not know the credentials.
+    :param config: of the server that refused, for the messages that it does not know the credentials,
+        or cannot be reached.
     """
     from twisted_exec.api.status import APIError
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -165,8 +166,8 @@ def painter(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
     """
     Return the function that colours texts for a stream.
 
-    There are no colours without a terminal, if ``NO_COLOR`` is not empty, or if ``TERM``
-    is ``dumb``.
+    There are no colours without a terminal, if ``NO_COLOR`` is not empty, or if ``TERM`` is ``dumb`` or
+    missing.
     """
     wants_colours = not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
     return painted if wants_colours and stream.isatty() else plain

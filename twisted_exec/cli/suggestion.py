@@ -63,7 +63,7 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
     Return a hint: the namespaces that have the machine, or a similar name in this namespace, or
     the command that lists this namespace.
 
-    :return: empty if there is neither, or if the user may not list machines.
+    :return: empty if there is none of these, or if machines cannot be listed.
     """
     others = await _names(client, dialect, "", f"metadata.name={name}")
     if others:

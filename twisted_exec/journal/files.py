@@ -67,8 +67,7 @@ class JournalPlace:
     :param path: the directory; created if missing.
     :param run: number of this run of the program.
     :param cut: number of the last run that a power cut ended; 0 if there was none.
-    :param removing: called with the path of a segment before it is removed, because it is too old or the
-        journal is too large.
+    :param removing: called with the path of a segment before it is removed.
     :param begin: called before anything is written; raises :class:`OSError` if that cannot begin.
     """
 
@@ -94,7 +93,8 @@ class JournalFiles:
     The segments of one journal.
 
     They can be read at once, also on a disk that is full or read-only.  :meth:`begin` comes before
-    anything is written.  Methods that use files may run in a thread, as long as there is one at a time.
+    anything is written, except by :meth:`reserve`. Methods that use files may run in a thread, as long
+    as there is one at a time.
 
     :param now: the time, in nanoseconds since the epoch.
     :param epoch: that of a new journal.
@@ -104,8 +104,9 @@ class JournalFiles:
     :ivar has_new_names: the directory has names that are not forced to the disk.
     :ivar pending: full segments that are not sealed yet, by first offset.
     :raises OSError: the directory cannot be read.
-    :raises ForeignFile: the directory is a symbolic link, open to others, or of another user.
-    :raises NewerFormat: a segment is of a later release.
+    :raises ForeignFile: the path is no directory, or the directory is open to others or of another
+        user.
+    :raises NewerFormat: an open segment is of a later release.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class ICursor(Interface):
 
     def load() -> int | None:
         """
-        Return the saved offset; ``None`` if there is none, or it is of another epoch.
+        Return the saved offset; ``None`` if none can be read, or it is of another epoch.
 
         :raises Unanswered: the disk does not answer; the journal's watchers are called when it does.
         """
@@ -83,7 +83,7 @@ class ICursor(Interface):
 
         After a power cut an older offset may be loaded.
 
-        :raises OSError: the disk is full or read-only; the older offset remains.
+        :raises OSError: the disk is full or read-only, or does not answer; the older offset may remain.
         """
 
 
@@ -110,8 +110,8 @@ class IJournal(Interface):
 
     def append(data: bytes) -> None:
         """
-        Add output, then call the watchers; drop it if the journal is closed.  Never waits and never
-        fails.
+        Add output, then call the watchers; drop it if the journal is closed. Never fails; the first use
+        waits up to half a second for a slow disk.
 
         :param data: at least 1 byte.
         """
@@ -165,8 +165,7 @@ class IJournal(Interface):
         """
 
     def line_start(offset: int) -> int:
-        """Return the beginning of the line around
-        ``offset`` begins, or ``start`` if that was discarded."""
+        """Return the beginning of the line around ``offset``, or ``start`` if that was discarded."""
 
     def time_at(offset: int) -> int:
         """
@@ -214,7 +213,7 @@ class IJournal(Interface):
 
         :param data: at most 4 KiB.
         :param echoed: the machine has echoed it; else it is recorded before the machine gets it.
-        :return: whether the disk has it; false also for a journal in memory.
+        :return: whether it is recorded; false for a journal in memory, and if its disk fails.
         """
 
     def events(first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:

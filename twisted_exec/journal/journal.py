@@ -6,8 +6,8 @@ stored once for any number of readers.
 
 The newest output is in memory.  With a disk, everything is soon in files as well, and memory has only
 what they lack, and what readers are likely to want next; an idle journal has nothing in memory.  If the
-disk fails or does not answer, the journal continues in memory, and writes the remaining output
-when the disk works again; the rest becomes a gap.  The line never waits.
+disk fails or does not answer, the journal continues in memory, and writes the remaining output when the
+disk works again; the rest becomes a gap. The line waits half a second at most.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Journal:
     :param now_nanoseconds: returns the time of day, in nanoseconds since the epoch.
     :param disk: opened at the first use.
     :ivar memory_epoch: the epoch of a new journal.
-    :ivar is_behind: there is output, or an event, that the files lack.
+    :ivar is_behind: there is output, or an event, that the files lack; false while the disk fails.
     :ivar is_dirty: there is output in files that is not forced to the disk.
     :ivar used_at: time of the last output.
     :ivar failure: why the disk is not used at present; empty while it is.

@@ -1,8 +1,8 @@
 """
 Reading the segments of a journal: bytes, lines, times and events.
 
-Each answer takes a few blocks at most, because the index of each segment has the offset,
-the time and the number of newlines of each block.
+Most answers take a few blocks, because the index of each segment has the offset, the time and the
+number of newlines of each block.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ class Reading:
     """
     The output of the segments of a journal.
 
-    All methods but :meth:`read` and :meth:`next_available` raise :class:`OSError` if files cannot be
-    read at present, for example for want of descriptors, and :class:`Unanswered` if the disk does not
-    answer.
+    The other methods that use files raise :class:`OSError` for want of descriptors and the like, and
+    :class:`Unanswered` if the disk does not answer. :meth:`read` and :meth:`next_available` never fail.
 
     :param files: the segments.
     :param call: calls a function that uses files; raises :class:`Unanswered` if the disk does not answer.

@@ -215,7 +215,9 @@ def decode_checkpoint(head: bytes, seed: int, size: int) -> Checkpoint | None:
     Return the newest valid checkpoint.
 
     :param head: the file up to :data:`FIRST_RECORD`.
-    :param size: the length of the file; a checkpoint beyond it is not valid.
+    :param size: the length of the file.
+    :return: ``None`` without a valid one.
+    :raises Damaged: it is beyond the end of the file.
     """
     newest: Checkpoint | None = None
     for slot in (HEADER_BYTES, HEADER_BYTES + CHECKPOINT_BYTES):
@@ -254,6 +256,7 @@ def encode_event(event: Event, previous: int, seed: int) -> bytes:
     Return an event as a record.
 
     :param previous: position of the previous event; 0 if there is none in the segment.
+    :raises ValueError: the event is too large.
     """
     payload = _EVENT.pack(previous, event.offset) + json.dumps(dict(event.data)).encode()
     if len(payload) > MAX_PAYLOAD_BYTES:
@@ -610,7 +613,7 @@ def index_place(trailer: bytes, size: int) -> tuple[int, int]:
 
     :param trailer: the last 64 bytes of the file.
     :param size: the length of the file.
-    :raises Damaged: the trailer is not of the format, or corrupted.
+    :raises Damaged: the trailer is not of the format, is corrupted, or does not fit the file.
     """
     _check_trailer(trailer)
     _, position, _, _, blocks, events, *_ = _TRAILER.unpack_from(trailer)

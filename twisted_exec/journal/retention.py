@@ -1,10 +1,11 @@
 """
 Retention of journals, sans I/O.
 
-As in journald, whole segments are removed, the oldest first: those beyond their age, those of a
-journal beyond its size, and those of all journals beyond their size in all or while the file system
-has less free space than configured.  Then the largest journal gives first, so one machine that
-prints without end does not shorten the history of the others.
+As in journald, whole segments are removed, the oldest first: those beyond their age, those of a journal
+beyond its size, and those of all journals beyond their size in all or while the file system has less
+free space than configured. Of a machine deleted long ago, all is removed. If space is short, the
+largest journal gives first, so one machine that prints without end does not shorten the history of the
+others.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class StoreLimits:
     Limits of all journals of a store.
 
     :param total_bytes: of all journals; 0 for a tenth of the file system.
-    :param free_bytes: space of the file system that the journals leave free; ``None`` for 1 GiB, or
-        a twentieth of a smaller file system.
+    :param free_bytes: space of the file system that the journals leave free; ``None`` for 1 GiB, or a
+        twentieth of a file system below 20 GiB.
     :param deleted_days: the journal of a deleted machine is removed after this time.
     """
 

@@ -130,6 +130,8 @@ class OpenSegment:
 
         :return: the segment; and whether output that viewers have seen may be missing.
         :raises Damaged: the file is not a segment of this journal.
+        :raises NewerFormat: it is of a later release.
+        :raises OSError: it cannot be read.
         """
         descriptor = open_file(layer, path, os.O_RDONLY)
         try:
@@ -501,6 +503,8 @@ class SealedSegment:
     A segment whose output is compressed.
 
     :raises Damaged: the file is not a segment of this journal.
+    :raises NewerFormat: it is of a later release.
+    :raises OSError: it cannot be read.
     """
 
     def __init__(self, layer: Any, path: str, first: int, epoch: bytes) -> None:

@@ -148,6 +148,7 @@ class JournalStore:
 
         :raises FormatError: a later release wrote the journals.
         :raises TLSConfigError: the directory is not private or cannot be created.
+        :raises OSError: it cannot be read.
         """
         private_directory(self.path)
         self._check_format()
@@ -289,6 +290,7 @@ class JournalStore:
 
         :param key: a UUID, or 32 hexadecimal digits.
         :param retention: how long it is retained; what it had before, if ``None``.
+        :raises ValueError: the key is not valid.
         """
         place = self._places.get(key)
         if place is None:

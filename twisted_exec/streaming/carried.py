@@ -289,11 +289,11 @@ class NextHop:
         """
         Ask the next hop to end the session.
 
-        If the user may not go on, this does not wait for a silent hop: it fails with
+        Unless the machine is off or this hop stops, this does not wait for a silent hop: it fails with
         :class:`~twisted_exec.streaming.http.control.Silent`.
 
         :param seconds: longest wait for the answer.
-        :return: fires when the next hop has agreed; fails if it refuses or cannot be reached.
+        :return: fires when the next hop has agreed; fails if it refuses or does not answer.
         """
         query = ending_query(self._session_id, ending)
         awaits_silence = ending.reason in (POWERED_OFF, SHUTTING_DOWN)
@@ -306,7 +306,8 @@ class NextHop:
         """
         Pass nothing from the user on until the next hop has confirmed the terms.
 
-        :param on_refusal: called if the next hop refuses or is silent; the user stays paused.
+        :param on_refusal: called if the next hop does not confirm them, unless the session is ending;
+            the user stays paused.
         """
         stream.pause_user()
         if self._change is None:  # otherwise behind the answer: requests may overtake each other

@@ -11,8 +11,8 @@ notice the change.  It keeps what it has sent until the client's answer to a pin
 everything before the ping has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is further
 behind when its connection is lost cannot go on.
 
-A connection that ends after the protocol has closed it is the end of the stream.  Every other loss
-is a loss on the way: the stream waits for a limited time.
+A connection that ends after the protocol has closed it is the end of the stream. After every other loss
+the stream waits for a limited time.
 
 :class:`EnduringStreams` has the streams of one server that outlive their connections, by the keys
 with which the hop before rejoins them.
@@ -405,8 +405,8 @@ class EnduringStreams:
         """
         Return the stream that a request rejoins.
 
-        :raises NotFound: there is none with this key, or it is another user's.
-        :raises Conflict: the lost bytes are no longer kept.
+        :raises NotFound: there is none with this key, or it has another owner.
+        :raises Conflict: it cannot be continued, for example because the lost bytes are no longer kept.
         """
         owner_of_stream, stream = self._streams.get(_digest(rejoin.key), (None, None))
         if stream is None or owner_of_stream != owner:

@@ -86,9 +86,9 @@ _LONGEST_BYTES = 72
 
 def tcp_info(transport: object) -> bytes:
     """
-    Return the beginning of a ``struct tcp_info``; empty for a transport that is no TCP connection.
+    Return the beginning of a ``struct tcp_info``; empty if the kernel has none for this transport.
 
-    The kernel has these figures about a TCP connection on Linux: see tcp(7), ``TCP_INFO``.
+    Linux has it for TCP connections: see tcp(7), ``TCP_INFO``.
     """
     plug = getattr(socket_transport(transport), "socket", None)
     if sys.platform != "linux" or not isinstance(plug, socket.socket):

@@ -163,7 +163,7 @@ class Location:
     :param later: makes the location anew, with current credentials, for a request about a stream
         that has been open for long; ``None`` if the endpoints follow new credentials by themselves.
     :param anew: locates the same object again, which may be elsewhere by now, for a stream that is
-        rejoined; ``None`` if ``again`` or ``later`` does that.
+        rejoined; ``None``: ``again`` or ``later`` does that, if there is one.
     :param whole: the path has the complete query; otherwise the stream options of the user's
         request are added to it.
     :param refusal: converts a refusal by the backend, also 401, into the user's error.

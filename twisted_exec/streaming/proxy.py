@@ -66,13 +66,12 @@ class Proxy:
     :param continue_seconds: instead of the limits of connections and answers for requests that
         continue an open session.  The hop before waits longer at each attempt and leaves first, so a
         shorter limit would fail all of them while the next hop is busy.  ``None``: no other limits.
-    :param end_seconds: from the decision to end a session until the session is cut; longer if nobody
-        has lost a right, see :mod:`~twisted_exec.streaming.carried`.  The sessions of a next hop that
-        is silent are cut earlier: :data:`~twisted_exec.streaming.http.control.SILENCE_SECONDS`.
+    :param end_seconds: from the decision to end a session until the session is cut; longer if this hop
+        stops, or if the machine is off, or it or its pool is deleted, see
+        :mod:`~twisted_exec.streaming.carried`.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
-    :param credential_headers: returns the headers that never reach the next hop; called once
-        for each request.
+    :param credential_headers: returns the headers that never reach the next hop.
     :param cuts_when_refused: cut a session at once if the next hop refuses to end it; otherwise
         at its time limit, because its user may get the reason in another way.
     """
@@ -112,7 +111,7 @@ class Proxy:
 
     async def handle(self, context: RequestContext) -> None:
         """
-        Answer a request for a stream; returns once it is spliced.
+        Answer a request for a stream; returns once it is open.
 
         The caller has it on record (:func:`~twisted_exec.streaming.context.on_record`).
 

@@ -193,7 +193,7 @@ class SpliceEnd(Protocol):
         self.transport.loseWriteConnection()
 
     def shut(self) -> None:
-        """Shut down for writing.  A repeated call closes a half-closed connection."""
+        """Shut down for writing.  A repeated call closes the connection if its peer sends no more."""
         # To close a socket that may hold unread input sends a reset, which discards the tail of
         # what was sent.  So only writing ends here, further input is discarded, and a time limit
         # closes the socket. TLS has no half-close.
@@ -263,8 +263,8 @@ class Splice:
 
     Give :attr:`user` and :attr:`machine` to their transports, in any order.
 
-    :param on_end: called once, when both connections are lost, with the reason for audit:
-        ``client closed``, ``backend lost``, or the argument of :meth:`cut`.
+    :param on_end: called once, when both connections are lost, with the reason for audit, such
+        as ``client closed`` or ``backend lost``, or why a hop has ended the session.
     :param drain_seconds: time limit for the surviving connection to receive what was sent to it.
     :param leave_seconds: the same for the machine's connection after the user has left; ``None`` for
         ``drain_seconds``.
@@ -326,9 +326,9 @@ class Splice:
         """
         Pass no more bytes from the user to the machine, from this moment on.
 
-        The user's connection is not read meanwhile, so an end of it stays unnoticed: the caller
-        resumes the user, or cuts the session, in less than a second.  Bytes that arrive all the
-        same are buffered; if the session ends first, they are dropped.
+        The user's connection is not read meanwhile, so an end of it stays unnoticed. The caller soon
+        resumes the user or cuts the session. Bytes that arrive all the same are buffered; if the
+        session ends first, they are dropped.
         """
         self.user.withhold()
 

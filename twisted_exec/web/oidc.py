@@ -1,14 +1,14 @@
 """
 The page as an API server serves it: for anyone, with a login at OIDC issuers.
 
-The login is the authorization code flow with PKCE (RFC 7636).  The page sends its user to the
-issuer, gets a code back, and this server exchanges the code for the ID token.  The page cannot do
-that itself: most issuers let no page of another origin read the answer of the token endpoint, and
-the page's policy allows no other origin.  Nothing is stored here.  The code is worthless without
-its verifier, which the page sends only with the code.
+The login is the authorization code flow with PKCE (RFC 7636).  The page sends its user to the issuer,
+gets a code back, and this server exchanges the code for the ID token.  The page cannot do that itself:
+most issuers let no page of another origin read the answer of the token endpoint, and the page's policy
+allows no other origin. Neither code nor token is stored here. The code is worthless without its
+verifier, which the page sends only with the code.
 
-Requests need no authentication, so they are limited: URLs come only from the discovery documents of
-configured issuers, over verified TLS and without redirects, and few are sent at once.
+Requests need no authentication, so they are limited: URLs come only from the configured issuers and
+their discovery documents, over verified TLS and without redirects, and few are sent at once.
 """
 
 from __future__ import annotations

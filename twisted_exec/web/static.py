@@ -4,9 +4,9 @@ Serve the page below ``/console/``: its files, its configuration, and errors in 
 The names of the files are listed once, at the start: a request can only select one of them, so no
 path of a request ever reaches the file system.  A file is read again when it has changed.
 
-Headers of every response below ``/console`` (:func:`protect`) say that the page loads nothing from
-elsewhere, and that no other page frames it.  Browsers enforce them.  A console prints what an
-attacker may have written, so the policy is the second line of defence behind the page's own code.
+Headers of the responses below ``/console`` (:func:`protect`) say that the page loads nothing from
+elsewhere, and that no other page frames it.  Browsers enforce them.  A console prints what an attacker
+may have written, so the policy is the second line of defence behind the page's own code.
 """
 
 from __future__ import annotations

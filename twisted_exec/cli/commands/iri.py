@@ -148,7 +148,7 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
     """
     Send a request in a reactor of its own, and print the answer.
 
-    :return: the exit code: 0, or 1 after an error message of one line.
+    :return: the exit code: 0, 1 after an error message of one line, or 130 after SIGINT.
     """
     try:
         where = place(options)
@@ -185,7 +185,7 @@ def connect(options: argparse.Namespace, where: RuntimePlace, reactor: Any) -> I
     """
     Return a client of the selected runtime.
 
-    :raises TargetError: its address is unusable.
+    :raises TargetError: its address is unusable, or a file for TLS is missing.
     """
     from twisted_exec.iri.client import IRIClient
     from twisted_exec.iri.target import MutualTLS, TargetError
@@ -601,7 +601,7 @@ async def open_console(
     :param user: receives the events of the session, ``attached`` first.
     :param login: user name for the Exec and for the request.
     :param protocols: tried in this order, each with a URL of its own; by default all.
-    :raises APIError: the runtime's error, or 502 if its URL does not work.
+    :raises APIError: the runtime refuses, or its URL does not work.
     """
     from twisted_exec.api.status import APIError, BadGateway
     from twisted_exec.iri.protos import machine_pb2 as pb
@@ -704,7 +704,7 @@ async def read_log(
 
     :param take: called with each piece.
     :return: whether the log is complete.
-    :raises APIError: the runtime's error, or 502 if its URL does not work.
+    :raises APIError: the runtime refuses, or its URL does not work.
     """
     from twisted.internet.defer import Deferred
 

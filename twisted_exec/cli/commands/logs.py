@@ -121,7 +121,8 @@ def log_options(options: argparse.Namespace) -> LogOptions:
     """
     Return the options of the request.
 
-    :raises InputError: two options exclude each other.
+    :raises InputError: two options exclude each other, or the times of ``--between`` are in the wrong
+        order.
     """
     first, last = options.between or (options.since, None)
     if last is not None and last < first:

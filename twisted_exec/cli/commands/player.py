@@ -275,7 +275,7 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
     :param first: only what was printed at this time or later, in milliseconds since the epoch.
     :param last: only what was printed at this time or before.
     :param idle_seconds: pauses of the console are shortened to this.
-    :raises InputError: nothing was printed in this time, or too much.
+    :raises InputError: nothing was printed in this time, or too much, or the package pyavt is missing.
     """
     from twisted_exec.screens.rendering import Animation, AnimationTooLarge
 

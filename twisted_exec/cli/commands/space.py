@@ -80,7 +80,8 @@ class CredentialRotation:
 
     async def wait(self, requested_at: str) -> str:
         """
-        Wait until the credentials differ from the noted ones.
+        Wait until the credentials differ from the noted ones; without the right to read them, until the
+        manager has answered.
 
         :param requested_at: value of the annotation.
         :return: the message for the user.
@@ -417,7 +418,8 @@ async def credential(client: CommandClient, options: argparse.Namespace) -> str:
     Return the output: one ``ExecCredential``.
 
     :param client: client of the cluster that has the Space.
-    :raises InputError: the request is not supported.
+    :raises InputError: the request is not supported or is for another server, or the answer cannot
+        express the credentials.
     """
     from twisted_exec.spaces.kubeconfigs import config_in, find_space
 

@@ -111,7 +111,7 @@ class LocalServer:
         Start the server.
 
         :param port: 0 for a free one.
-        :raises ServiceUnavailable: the port is not free.
+        :raises ServiceUnavailable: the port is not free, or not permitted.
         """
         endpoint = server_endpoint(self._reactor, f"tcp:{port}:interface=127.0.0.1")
         try:
@@ -374,8 +374,8 @@ class Forwarder:
     Forwards plain requests.
 
     The requests of the page go to the API server with the credentials of a kubeconfig, as with
-    ``kubectl proxy``.  The answer passes as it is, at the page's pace, errors too.  A redirect
-    would carry the credentials elsewhere, so none is followed or passed on.
+    ``kubectl proxy``.  The answer passes at the page's pace, errors too, with the headers that the page
+    needs.  A redirect would carry the credentials elsewhere, so none is followed or passed on.
 
     :param config: returns the current configuration.
     :param server: the endpoint of the API server, instead of the one that ``config`` names.
@@ -608,8 +608,8 @@ class SocketForwarder:
         """
         Open a WebSocket at the API server, and give it to the page.
 
-        :raises APIError: the API server refuses, or cannot be reached.  Cancelling (the page left)
-            closes its connection.
+        :raises APIError: the handshake is not valid, too many WebSockets are open, or the API server
+            refuses or cannot be reached. Cancelling (the page left) closes its connection.
         """
         try:
             check_websocket(request.method, header_pairs(request.requestHeaders))

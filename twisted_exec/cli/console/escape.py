@@ -104,9 +104,9 @@ def parse_escape(text: str) -> Escapes | None:
     """
     Read the value of ``--escape``.
 
-    :param text: ``none``; or a control key as ``^]``, ``ctrl-]`` or ``C-]``
-        (letters in either case) or the control character itself, which leaves; or a
-        punctuation mark, which opens the menu; or one of each, with a comma between.
+    :param text: ``none``; or a control key as ``^]``, ``ctrl-]`` or ``C-]`` (letters in either case) or
+        the control character itself, which leaves; or a mark such as ``~``, which opens the menu; or
+        one of each, with a comma between.
     :return: ``None`` for ``none``.
     :raises ValueError: anything else; the message is for the user.
     """

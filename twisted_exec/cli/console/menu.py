@@ -224,7 +224,7 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
 
 async def switch_on_again(access: MachineAccess) -> None:
     """
-    Switch a machine on when it is off, and wait until it runs.
+    Switch a machine on when it is off, and wait until it runs, with a limit.
 
     :raises APIError: the server refuses a request, or the machine did not stop; it is to be on then, too.
     """

@@ -265,7 +265,8 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """
     Read the command line.
 
-    :raises SystemExit: 0 after ``--help``, 1 (125 for scripts) after an error message of one line.
+    :raises SystemExit: 0 after options such as ``--help``, 1 (125 for scripts) after an error message
+        of one line.
     """
     parser = make_parser()
     options = parser.parse_args(argv)

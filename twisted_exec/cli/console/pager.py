@@ -60,7 +60,7 @@ class Pager:
         return max(0, len(self._rows) - self._height)
 
     def press(self, key: Key | str) -> None:
-        """Handle a key; others than those of :data:`KEYS` do nothing."""
+        """Handle a key; those without a meaning do nothing."""
         self.message = ""
         if key in _TOP or key in _BOTTOM:
             self._go_to(0 if key in _TOP else self._last_top)

@@ -6,11 +6,12 @@ waits until the old output has arrived, and from then on it considers only the c
 output.
 
 ``--run`` runs one command in the shell of a machine (:class:`ShellRun`).  It needs a POSIX shell that
-waits at its prompt.  It types two lines:
+waits at its prompt. It ends the line that it finds, and types:
 
 1. a probe, which prints a mark.  If no mark comes, the command is never typed: a login prompt would
-   take it for a user's name.  At a boot loader's prompt not even the probe is typed.
-2. the command, between two marks; the second has its exit code.
+   take it for a user's name.  At a prompt that looks like that of a login or a boot loader not even
+   the probe is typed.
+2. the command, in several lines if it is long, between two marks; the second has its exit code.
 
 A mark is an operating system command (OSC) with a number that no terminal knows, so no viewer sees
 it, and neither alerts nor plain logs contain it.  (Not an APC, which tmux takes for a title.)  The

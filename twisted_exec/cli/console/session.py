@@ -30,7 +30,7 @@ a signal                               none                        dies of the s
 Otherwise it sends a half-close, and *the machine's side* ends the session when the output stops or
 the process exits.  Protocols without half-close (v4) cannot do that, so this side leaves after
 :data:`QUIET_SECONDS`.  A machine that is never quiet would keep a script for ever, so without
-``--timeout`` the session ends :data:`SCRIPT_SECONDS` after the end of input.
+``--timeout`` the session ends :data:`SCRIPT_SECONDS` and the linger time after the end of input.
 
 **Lost connections.**  A stream that can resume reports a loss with :meth:`ConsoleSession.outage`,
 and :meth:`ConsoleSession.resumed` when it has connected again.  It keeps what is typed meanwhile.

@@ -69,7 +69,7 @@ def visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) -> Defe
 
     :param mine: configuration of the cluster that has the Space.
     :param options: those of :func:`~twisted_exec.cli.options.add_space_options`.
-    :return: fails with ``APIError`` or ``KubeConfigError``.
+    :return: fires with the access; fails with ``APIError``, ``KubeConfigError`` or ``TLSConfigError``.
     """
     return Deferred.fromCoroutine(_visit(mine, options, reactor))
 

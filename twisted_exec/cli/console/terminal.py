@@ -119,7 +119,8 @@ def nonblocking(fd: int, flags: int) -> Iterator[int]:
     A descriptor for the same file that does not block.
 
     :param flags: ``os.O_RDONLY`` or ``os.O_WRONLY``, for opening a terminal again.
-    :return: yields ``fd`` itself for files and pipes; the flag is put back after.
+    :return: yields ``fd`` itself for anything but a terminal that can be opened again; the flag is put
+        back after.
     """
     if os.isatty(fd):
         own = _opened_again(fd, flags)

@@ -79,7 +79,7 @@ def first_key(data: bytes) -> tuple[Key | str | None, int]:
     A sequence that is split between two reads is not recognised, as in most programs.
 
     :param data: at least 1 byte.
-    :return: ``None`` for a key that :class:`Key` does not name.
+    :return: ``None`` for a sequence that :class:`Key` does not name, and for a byte that is not ASCII.
     """
     match = _SEQUENCE.match(data)
     if match is None:

@@ -58,7 +58,7 @@ class Follower:
     :param tail_lines: number of these lines.
     :param turns: limits the logs that are being opened.
     :param changed: called after each change of the state.
-    :ivar problem: why the log is not open; empty if it is.
+    :ivar problem: why the log cannot be read; empty if nothing failed.
     """
 
     def __init__(

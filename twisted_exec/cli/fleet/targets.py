@@ -120,7 +120,7 @@ class Selection:
         """
         Ask all clusters.
 
-        :raises SelectionError: no machine was found.
+        :raises SelectionError: no machine can be selected.
         """
         options, config, reactor = self._options, self._config, self._reactor
         if not options.space:

@@ -506,7 +506,8 @@ async def answer_all(
     Handle a request and those that have travelled with it, and answer.
 
     :param handle: raises :class:`~twisted_exec.api.status.APIError` to refuse a request.
-    :raises APIError: the first request was refused; nothing has been answered.
+    :raises APIError: the first request was refused, or the body is not valid; nothing has been
+        answered.
     """
     further = further_requests(request)
     handle(request)

@@ -245,8 +245,8 @@ async def respond_pieces(
     """
     Send a document that is produced in pieces.
 
-    A single piece is sent as an ordinary response.  Returns after the last write; a client that
-    does not read is cut.
+    A single piece that is not compressed is sent as an ordinary response. Returns after the last write;
+    a client that does not read is cut.
 
     :param pieces: at least one.
     :param gzip: compress a document of :data:`GZIP_BYTES` or more.

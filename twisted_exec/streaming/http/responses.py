@@ -37,8 +37,8 @@ class Dispatcher(resource.Resource):
         """
         Answer ``request``.
 
-        :raises APIError: becomes a JSON Status.  Any other exception is our
-            bug: it is logged, and the user gets 500 without its text.
+        :raises APIError: becomes a JSON Status. Any other exception but a cancellation is our bug: it
+            is logged, and the user gets 500 without its text.
         """
         raise NotImplementedError
 

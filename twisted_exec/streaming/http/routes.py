@@ -72,7 +72,8 @@ def split_path(path: bytes) -> list[str]:
 
     ``/`` has none.  A trailing slash is an empty segment, which matches no ``{name}``.
 
-    :raises BadRequest: an encoded slash, a backslash, a dot segment, a NUL, or not UTF-8.
+    :raises BadRequest: no slash at the beginning, an encoded slash, a backslash, a dot segment, a NUL,
+        or not UTF-8.
     """
     if not path.startswith(b"/"):
         raise BadRequest("the path does not begin with a slash")

@@ -3,8 +3,8 @@ The HTTP server of the programs, with limits for its connections, requests and b
 
 :class:`Site` limits the number of connections, and the memory that slow clients take together.
 
-An upgraded connection (:mod:`twisted_exec.streaming.http.upgrade_server`) no longer counts here.
-It is a session, limited by :mod:`twisted_exec.streaming.sessions.registry`.
+An upgraded connection (:mod:`twisted_exec.streaming.http.upgrade_server`) no longer counts here. The
+sessions of streams are limited by :mod:`twisted_exec.streaming.sessions.registry`.
 
 twisted.web trusts its clients in three ways that this module does not.  Its timeout restarts with
 every byte, so a client that sends one byte a minute keeps its connection for ever; it reads bodies
@@ -95,15 +95,17 @@ class HTTPChannel(http.HTTPChannel):
     """
     One connection, with one deadline at a time.
 
-    :ivar refused: the request was answered before it was complete; further input is discarded.
+    :ivar refused: the last response was written, maybe before the request was complete; further input
+        is discarded.
     :ivar stalled: a long response waits for the client.
 
     Deadlines, none of which counts while a handler works on a request:
 
     * ``idle_seconds`` for the first byte of a further request.
-    * ``header_seconds`` from the connection, or from that byte, to the end of the headers.  If the
-      TLS handshake is still under way then, the deadline begins once more; the handshake has a limit
-      of its own.  Before the first byte, clients that may keep spare connections have longer.
+    * ``header_seconds`` from the connection to the first byte, and from the first byte of each request
+      to the end of its headers. If the TLS handshake is still under way then, the deadline begins once
+      more; the handshake has a limit of its own.  Before the first byte, clients that may keep spare
+      connections have longer.
     * ``body_seconds`` from there to the end of the body.
     * ``linger_seconds`` for the client to read the last response.
     """
@@ -540,7 +542,8 @@ class Site(server.Site):
     A server factory for one resource.
 
     :param resource: a leaf, usually a :class:`Dispatcher`.
-    :param header_seconds: from the connection to the end of the headers.
+    :param header_seconds: from the connection to the first byte, and from there to the end of the
+        headers.
     :param body_seconds: from there to the end of the body.
     :param idle_seconds: between two requests of one connection.
     :param spare_seconds: returns how much longer than ``header_seconds`` the client of a transport may
@@ -552,8 +555,8 @@ class Site(server.Site):
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
         the oldest for which no handler works, so that silent clients cannot lock others out.
         ``None``: as many as ``fitting`` returns.
-    :param fitting: returns how many connections fit into the process's file descriptors now; by
-        default half of them.
+    :param fitting: returns how many connections fit into the process's file descriptors now; by default
+        at most half of them.
     :param receiving_bytes: total of all incomplete request bodies.
     :param unread_bytes: total of all responses and watch events that clients have not read.
     :ivar turns: of responses with much to do.

@@ -5,7 +5,7 @@ twisted.web's ``Agent`` drops a 101.  So the request is sent on any endpoint, an
 connection goes to the caller's protocol, with every byte that followed the head.  h11 encodes and reads
 what is not in the plain form (:mod:`twisted_exec.wire.plain_http`).
 
-Any response but the requested upgrade closes the connection.
+Any final response but the requested upgrade closes the connection.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class UpgradeRequest:
     The request.
 
     :param path: with its query.
-    :param headers: all but ``Host`` and ``Content-Length``, including those of the upgrade.
+    :param headers: all but ``Host`` and the ``Content-Length`` of ``body``, including those of the
+        upgrade.
     """
 
     method: bytes
@@ -107,7 +108,7 @@ class UpgradeRefused(Exception):
     The peer's response is not the upgrade.
 
     :ivar body: at most :data:`MAX_ERROR_BYTES`.
-    :ivar label: of the peer, if :func:`ask_first` has chosen it among several.
+    :ivar label: of the peer, if :func:`ask_first` has sent the request.
     """
 
     label = ""
@@ -120,8 +121,8 @@ class UpgradeRefused(Exception):
         """
         Convert the refusal to an error for our client.
 
-        A Status keeps its code, text is wrapped into a Status.  Responses that are no errors
-        (redirects, 200) become 502, with their code in the message.
+        The error has the code of the response; text is wrapped into a Status. Responses that are no
+        errors (redirects, 200) become 502, with their code in the message.
         """
         # To follow a redirect would send credentials elsewhere (CVE-2020-8559).
         if self.code < 400:
@@ -167,8 +168,8 @@ class Upgraded:
         """
         Give the connection to ``protocol`` and resume it.
 
-        Bytes that followed the 101 are delivered right after ``makeConnection``, and the loss of
-        the connection if it was lost meanwhile.
+        Bytes that followed the 101 are delivered after ``makeConnection``, before all others, and the
+        loss of the connection if it was lost meanwhile.
         """
         self._asking.hand_over(protocol)
 
@@ -181,7 +182,7 @@ class Asking(Protocol):
     """
     Sends the request, waits for the response, and afterwards buffers early bytes.
 
-    This class requests an upgrade; :mod:`~twisted_exec.streaming.text.download` subclasses it.
+    This class requests an upgrade; subclasses ask for something else.
 
     :cvar request_noun: the request's name in messages.
     """
@@ -454,7 +455,8 @@ async def ask(
     :param signs: of the hop.
     :return: what the factory of the connection is for: an :class:`Upgraded` by default.
     :raises UpgradeRefused: the response is not 101.
-    :raises APIError: 502 for a malformed response, 504 for none in time.
+    :raises APIError: 400 if HTTP cannot encode the request, 502 for a malformed response or a lost
+        connection, 504 for none in time.
     """
     answered = connection.ask(head)
     deadline = None
@@ -489,11 +491,12 @@ async def ask_first(
     """
     Send the request to the first endpoint that accepts connections; return its label and the answer.
 
-    :param connect_seconds: for each endpoint, as of :func:`connect_first`, as are the others.
+    :param connect_seconds: for each endpoint; this and the other parameters as of
+        :func:`connect_first`.
     :param answer_seconds: for the answer, as of :func:`ask`.
     :param spares: take a spare connection first, and make another connection behind the answer.
     :raises UpgradeRefused: as :func:`ask`; it has the label.
-    :raises APIError: as :func:`connect_first` and :func:`ask`; the message begins with the label.
+    :raises APIError: as :func:`connect_first`, and as :func:`ask` with the label before the message.
     """
     places = list(endpoints)
 
@@ -547,7 +550,7 @@ def upgrade(
     :param meanwhile: called once the request is sent: the time until the response is free.
     :return: fires with the connection after its 101; fails with
         :class:`UpgradeRefused`, or an
-        :class:`~twisted_exec.api.status.APIError` (502, 504).
+        :class:`~twisted_exec.api.status.APIError` (400, 502, 504).
     """
 
     async def both() -> Upgraded:

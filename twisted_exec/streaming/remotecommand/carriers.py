@@ -122,8 +122,8 @@ def accept(
     """
     Answer an upgrade request with a 101, and start its carrier.
 
-    ``user.connected`` is called before this returns, and over a WebSocket also the callbacks for
-    everything that the client sent right behind its request.
+    ``user.connected`` is called before this returns; over a WebSocket perhaps also the callbacks for
+    what the client sent right behind its request.
 
     :param protocol: as chosen by :func:`choose_protocol`.
     :param options: the stream options of the request.
@@ -511,10 +511,10 @@ class ServerMessages(MessageCarrier):
     The server starts with an empty message, and ends with a Close behind the status.
 
     Go's client library, which kubectl uses, has a fault before Kubernetes 1.35: it reads messages
-    before it has anywhere to put them, and drops them ("Unknown stream id 1, discarding message").
-    So on a busy host the first output of a session is lost.  For such a client all messages are held
-    back, output by flow control, until it sends something or a moment has passed.  Clients with a terminal send
-    its size at once, so they hardly wait.
+    before it has anywhere to put them, and drops them ("Unknown stream id 1, discarding message"). So
+    on a busy host the first output of a session is lost.  For such a client output is held back by flow
+    control until it sends something, the session ends, or a moment has passed. Clients with a terminal
+    send its size at once, so they hardly wait.
 
     :param hold_seconds: how long output is held back for a silent client.
     """

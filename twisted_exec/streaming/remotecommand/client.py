@@ -4,9 +4,9 @@ The user's end of a console, over WebSocket or SPDY.
 A session is over when the server ends the stream; the status before that says how.  A session without
 a status counts as a lost connection, however politely it closed.
 
-A server without version 5 (it picks another subprotocol, or sends an empty 403 as Go's WebSocket
-server does) is tried again with version 4, which cannot signal the end of input, and then with
-SPDY, which can.
+A server without version 5 (it picks another subprotocol, or refuses, such as Go's WebSocket server with
+an empty 403) is tried again with version 4, which cannot signal the end of input, and then with SPDY,
+which can.
 
 Over a WebSocket the client can ask for a session that it can resume, see
 :mod:`twisted_exec.wire.resume`.  If the server agrees, the stream has marks beside the output, and
@@ -97,8 +97,8 @@ class ConsoleUser(Protocol):
         """
         The stream is closed; called exactly once, last of all.
 
-        Without :meth:`ended` before, and unless this side left, the connection was lost before
-        the session's status; ``reason`` then says so.
+        Without :meth:`ended` before, and unless this side left, the connection was lost before the
+        session's status; ``reason`` then says so, or why.
         """
 
 
@@ -342,9 +342,10 @@ def connect(
         lost.
     :param must_record: open no console that is not recorded.
     :return: fires with the attached stream; fails with an
-        :class:`~twisted_exec.api.status.APIError`: the server's, or 502 and 504 if it cannot be
-        reached or speaks none of ``protocols``, or 501 if it does not record the session and
-        ``must_record`` is set.  Cancelling closes the connection.
+        :class:`~twisted_exec.api.status.APIError`: the server's; 400 for a request that HTTP cannot
+        encode; 502 and 504 if the server cannot be reached, breaks the protocol or speaks none of
+        ``protocols``; 501 with ``must_record`` if it does not record the session.  Cancelling closes
+        the connection.
     """
 
     async def open_console() -> ConsoleClient:

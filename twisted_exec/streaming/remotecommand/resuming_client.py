@@ -7,9 +7,9 @@ sent again (:mod:`.input_log`).  So nothing is missing and nothing is repeated i
 The user gets a message about output that the server no longer has, and about input that may or may
 not have reached the machine.
 
-A session ends with a status of the server, or because its user leaves, or because it cannot be
-resumed.  A user who leaves while there is no connection leaves at once: the server waits for as
-long as it has said, and others can take over meanwhile.
+A session ends with a status of the server, or because its user leaves, the server breaks the protocol,
+or it cannot be resumed. A user who leaves while there is no connection leaves at once: the server waits
+for as long as it has said, and others can take over meanwhile.
 
 Only the newest connection counts.  Data from earlier ones is ignored, and an attempt that is given
 up closes its connection.
@@ -569,7 +569,7 @@ class SessionConnection:
     """
     The user of one connection of a session.
 
-    :ivar client: ``None`` once another connection counts.
+    :ivar client: ``None`` once this connection no longer counts.
     :ivar synced: fires with the first Ack.
     :ivar is_placed: the position of the output is known.
     """

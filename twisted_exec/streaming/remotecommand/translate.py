@@ -87,7 +87,8 @@ async def translate(
     :param confirm: decides for the last time before the client is answered.
     :return: whether it succeeded; if not, nothing was answered.
     :raises UpgradeRefused: the next hop refuses the request itself.
-    :raises APIError: it cannot be reached, or the stream cannot be recorded.
+    :raises APIError: it cannot be reached or does not open the streams, the session must not be opened,
+        or the stream cannot be recorded.
     :raises ConnectionDone: the client has left.
     """
     try:

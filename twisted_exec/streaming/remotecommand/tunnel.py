@@ -89,7 +89,8 @@ async def untunnel(
     :return: the subprotocol sent to the client.
     :raises UpgradeRefused: the next hop refuses that too.
     :raises OtherProtocol: it chose a protocol that was not offered.
-    :raises BadRequest: the client's handshake is incomplete.
+    :raises APIError: the client's handshake is incomplete, the next hop cannot be reached, or the
+        session must not be opened.
     :raises ConnectionDone: the client has left.
     """
     try:

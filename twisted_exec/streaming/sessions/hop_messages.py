@@ -135,7 +135,8 @@ def parse_terms_query(args: Mapping[bytes, list[bytes]]) -> tuple[str, Terms]:
 
     :param args: as ``request.args``.
     :return: the session's id and the terms.
-    :raises BadRequest: the query names no session, or has terms that this release does not know.
+    :raises BadRequest: the query names no session, or its terms are malformed or not known to this
+        release.
     """
     session, text = (
         args.get(name, [b""])[0].decode("ascii", "replace") for name in (b"session", b"terms")
@@ -158,7 +159,7 @@ def forwarded_terms(values: Sequence[bytes]) -> Terms:
     Terms only restrict, so they count, whatever sends them.
 
     :param values: see :func:`terms_headers`.
-    :raises BadRequest: they are malformed, or this release does not know them.
+    :raises BadRequest: they are too many or malformed, or this release does not know them.
     """
     if len(values) > _MOST:
         raise BadRequest(f"a request has at most {_MOST} headers {TERMS_HEADER}")

@@ -129,7 +129,8 @@ class Sessions:
         resumes: str = "",
     ) -> Session:
         """
-        Open a session.  It counts towards the limits until it is :meth:`~Session.over`.
+        Open a session. It counts towards the limits until it is :meth:`~Session.over`; towards its
+        user's only until it is superseded.
 
         :param evidence: the session's ``context.evidence``, for
             :class:`~twisted_exec.streaming.sessions.guard.SessionGuard`; without it the session is
@@ -339,7 +340,7 @@ class ClientInfo:
     """
     The user's client, and the request that opened the stream.
 
-    :param address: the host that the connection is from.
+    :param address: the user's host.
     :param protocol: the upgrade and the subprotocol of the stream.
     :param agent: the client's ``User-Agent``; unverified.
     :param via: the requested subresource, as ``RESOURCE/SUBRESOURCE``.
@@ -518,7 +519,7 @@ class Session:
 
     def cut(self, why: str = "") -> None:
         """
-        End the session now, without a reason for the user.
+        End the session now, without a reason for the user; do nothing before it has a stream.
 
         :param why: the reason for the audit record.
         """
@@ -556,7 +557,8 @@ class Session:
         """
         Take note that the session is over.  Repeated calls do nothing.
 
-        :param reason: for the audit record, unless this side has given an :attr:`ending`.
+        :param reason: for the audit record, unless this side has ended or cut the session, or it is
+            superseded.
         :param code: the HTTP status of a session that never had a stream; the reason is that of the answer.
         :param is_lost: the connection was lost; the session waits for its user at the machine's end.
         """

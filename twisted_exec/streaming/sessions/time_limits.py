@@ -1,9 +1,9 @@
 """
 The end of a session by its terms: after a time without input, and at a point in time.
 
-Only what the user sends counts as use: input and changed sizes of the terminal.  Output does not, because a
-machine may print all day at a terminal that its user has left.  Keys of an observer count, although
-the machine does not get them.
+Only what the user sends counts as use: keys, requests and changed sizes of the terminal. Output does
+not, because a machine may print all day at a terminal that its user has left.  Keys of an observer
+count, although the machine does not get them.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Relay:
     """
     Relays plain GETs to the location that the locator returns.
 
-    :param locator: its location's path contains the query.
+    :param locator: its location has the query in its path, or the options of a log.
     :param connect_seconds: for each address, TLS included.
     :param answer_seconds: from the request to the head of the response; ``None`` for no limit.
     :param end_seconds: how long the log of a deleted machine may take for its last lines.

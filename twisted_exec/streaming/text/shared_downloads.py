@@ -6,8 +6,8 @@ request takes a free stream of an existing connection or waits for a new one; it
 connection attempts, up to as many requests as they are expected to serve.  A server that chooses
 HTTP/1.1 in the handshake gets a connection per request, as without this pool.
 
-Nothing idle is kept: a connection without streams closes by itself, and the last one removes the
-server's entry.
+Nothing idle is kept for long: a connection without streams closes after :data:`IDLE_SECONDS`, and the
+last one removes the server's entry.
 
 Following a silent log costs a connection, nine tenths of it for TLS; here a hundred logs share one.
 The `h2` library implements the protocol.  The decisions of :class:`SharedConnection`:
@@ -310,7 +310,7 @@ class SharedConnection(TwistedProtocol):
     """
     An HTTP/2 connection, whose streams are texts.
 
-    :param gone: called once when it takes no further request: it was lost, or received GOAWAY.
+    :param gone: called once when it takes no further request.
     :ivar ready: fires after the peer's SETTINGS, fails if the connection is lost before.
     """
 

@@ -1,9 +1,9 @@
 """
 Long-lived text responses, written at the reader's pace, over HTTP or WebSockets.
 
-The end is all that a reader can check: a complete log ends like a complete HTTP body; an incomplete
-one (the permission was withdrawn, a hop is lost) ends without that, behind a line with the reason
-if this hop knows it.  Clients report such a body as broken.
+The end is all that a reader can check: a complete log ends like a complete HTTP body; an incomplete one
+(the permission was withdrawn, a hop is lost) ends without that, and may end with a line with the
+reason. Clients report such a body as broken.
 
 A text has one of three forms.  :class:`TextAnswer` is an HTTP response, :class:`TextConnection` one
 that owns its connection, and :class:`TextSocket` a WebSocket for pages in a browser.
