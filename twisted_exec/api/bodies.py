@@ -1,8 +1,9 @@
 """
 Request bodies: JSON, YAML and, where kubectl requires it, protobuf.
 
-The result is always plain JSON data of bounded depth and size.  The values of a body are counted
-before it is decoded: a value takes only a byte or two, and decoding it a thousand times that.
+The result is always plain JSON data of bounded depth and size.  The values of a body are counted before
+it is decoded, and those of protobuf meanwhile: a value takes only a byte or two, and decoding it a
+thousand times that.
 """
 
 from __future__ import annotations

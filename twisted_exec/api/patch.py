@@ -57,9 +57,9 @@ def reader(
         applied.
     :param schema: schema of the objects, for lists with keys; ``None`` means that there are none.
     :return: a function from an object, which it leaves unchanged, to the new object.  It raises
-        :class:`BadRequest` for an invalid patch or a result without metadata, and
-        :class:`APIError` with code 422 for a patch that does not apply or whose result is not an
-        object.
+        :class:`BadRequest` for an invalid patch or a result without metadata,
+        :class:`RequestEntityTooLarge` for a patch or a result beyond the limits, and :class:`APIError`
+        with code 422 for a patch that does not apply or whose result is not an object.
     """
 
     def patched(old: _Object) -> _Object:
@@ -113,6 +113,7 @@ def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
 
     :param duplicates: as for :func:`twisted_exec.api.bodies.decode`.
     :raises BadRequest: the body is malformed or not an object.
+    :raises RequestEntityTooLarge: the body exceeds the limit.
     """
     duplicates = [] if duplicates is None else duplicates
     try:
@@ -241,7 +242,9 @@ def json_patch(target: Any, operations: Any) -> Any:
 
     As in kube-apiserver, ``replace`` sets a missing member, and a missing ``value`` is null.
 
-    :raises BadRequest: the value is not a patch.
+    :raises BadRequest: the value is not a patch, or the result is nested too deep.
+    :raises RequestEntityTooLarge: there are too many operations, they copy too much, or the result is
+        too large.
     :raises APIError: 422, an operation does not apply, or a test fails.
     """
     if not isinstance(operations, list):

@@ -188,7 +188,8 @@ def _regex_set(several: Sequence[str]) -> Any:
 
 def problem(regex: str) -> str:
     """
-    Return what is wrong with a regular expression, with the position; empty if nothing is.
+    Return what is wrong with a regular expression, with the position of an error of syntax; empty if
+    nothing is.
 
     Without google-re2 only the length is checked.
     """

@@ -2,8 +2,7 @@ r"""
 Protobuf: the wire format, and the bodies that kubectl only sends in it.
 
 kubectl 1.32 and later sends a few kinds only in this format.  A body is the prefix ``k8s\0`` and a
-``runtime.Unknown`` with one message.  Only decoding is implemented: clients understand answers in
-JSON.
+``runtime.Unknown`` with one message.  Bodies are only decoded: clients understand answers in JSON.
 
 Sources: https://protobuf.dev/programming-guides/encoding/ for the wire format; ``generated.proto`` of
 ``k8s.io/api`` and ``k8s.io/apimachinery`` for field numbers.

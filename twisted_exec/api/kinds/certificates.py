@@ -1,8 +1,8 @@
 """
 CertificateSigningRequests: requests for certificates through the API.
 
-The server records the creator, and the request is for that user only.  Subresource ``approval``
-approves or denies it, once and finally; ``status`` receives the certificate.
+The server records the creator.  Subresource ``approval`` approves or denies it, once and finally;
+``status`` receives the certificate.
 
 Sources: ``k8s.io/api/certificates/v1``, ``pkg/apis/certificates/validation`` and
 ``pkg/registry/certificates`` of Kubernetes.
@@ -67,8 +67,8 @@ def request_of(csr: Mapping[str, Any]) -> x509.CertificateSigningRequest:
     """
     Parse the request.
 
-    :raises ValueError: the request is malformed, or is not signed with its key; the message says
-        which.
+    :raises ValueError: the request is malformed, too large, or not signed with its key; the message
+        says which.
     """
     try:
         pem = base64.b64decode(csr["spec"]["request"], validate=False)

@@ -1,7 +1,7 @@
 """
 Namespaces, services and leases; ServiceAccounts and requests for their tokens.
 
-Leases are heartbeats, and locks for the election of leaders.  Services are always empty.
+Leases are heartbeats, and locks for the election of leaders.  Lists of Services are always empty.
 
 A ServiceAccount is the identity of a program, and contains no credentials.  Users who may create its
 subresource ``token`` get a token, which is not stored: the token itself states its account, its
