@@ -151,7 +151,8 @@ class IReservation(Interface):
         Cancelling gives up waiting, and not the write.
 
         :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the approval does not
-            count any more, and with another :class:`~twisted_exec.api.status.APIError` if it cannot
+            count any more or a policy refuses the session, and with another
+            :class:`~twisted_exec.api.status.APIError` if it cannot
             be written.
         """
 

@@ -314,14 +314,16 @@ class Kubelets:
     Finds kubelets of Nodes.
 
     A kubelet, or a server that presents itself as one, is dialled as by kube-apiserver: at the
-    first address of a preferred type only and at the reported port, with our client certificate,
+    first address of a preferred type only and at the reported port or else 10250, with our client
+    certificate,
     which is all that the kubelet learns about the client.  Unlike there, the kubelet's certificate
     is always verified, by the name or address that was dialled.
 
     Source: ``pkg/kubelet/client/kubelet_client.go`` and ``pkg/util/node/node.go`` of Kubernetes.
 
     :param credentials: our client certificate, and the CA of kubelets.
-    :param seconds: time limit to connect, TLS included, and again for the response.
+    :param seconds: time limit to connect, TLS included, and again for the response, except for
+        logs.
     """
 
     credentials: ClientCredentials

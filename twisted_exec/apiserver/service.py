@@ -7,8 +7,9 @@ never raised by ``startService``.
 
 In a hand-over (:mod:`twisted_exec.program.handover`) the server is two processes for some time.  The
 successor has the store, if it is exclusive, the listening socket and the controllers.  The old process
-has its sessions, and everything that watches over them: it follows the store as one of several servers
-on etcd does, through its successor (:mod:`twisted_exec.storage.handover`).
+has its sessions, and everything that watches over them: it follows the store as one of several
+servers on etcd does, an exclusive store through its successor
+(:mod:`twisted_exec.storage.handover`).
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class Settings(ServingSettings):
     :param poollet_certificate: client certificate for poollets; its CN may forward identities.
     :param poollet_ca: CA of poollets' serving certificates.
     :param address_types: preferred types of pools' addresses, in order.
-    :param poollet_seconds: time limit to connect per address, and again for the response.
+    :param poollet_seconds: as :attr:`.Backend.seconds`.
     :param pools_named: poollets' certificates must name their pool.
     :param drain_seconds: how long sessions may continue when the server stops.
     :param shutdown_delay_seconds: time to serve as not ready before the drain.

@@ -235,8 +235,8 @@ class Clients:
     The signer is ``kubernetes.io/kube-apiserver-client``.  The server approves no certificates for
     people; the approver of a request vouches for the user.  Membership in ``system:masters`` is
     never granted this way (as Kubernetes' admission plugin ``CertificateSubjectRestriction``): it
-    bypasses RBAC and could not be revoked.  A request with a poollet's name must have the shape of
-    a poollet's request.
+    bypasses RBAC and could not be revoked.  A request with a poollet's name or group must have the
+    shape of a poollet's request.
 
     :param authorizer: decides who may obtain a poollet's certificate.
     """
@@ -341,8 +341,8 @@ class NodeServing:
     Signs serving certificates of node servers.
 
     The signer is ``kubernetes.io/kubelet-serving``.  Kubernetes leaves the approval of requests to
-    people.  This server approves a node server's own request when its Node, and no other Node,
-    reports every requested name: a client that can write a Node's addresses receives its
+    people.  This server approves a node server's own request when its Node reports every requested
+    name, and no other Node any of them: a client that can write a Node's addresses receives its
     connections anyway.  Names of the API server itself are never approved where one CA signs both.
 
     :param storage: holds the Nodes.

@@ -219,8 +219,8 @@ class IRunsHostProcesses(Interface):
     """
     A marker for drivers whose machines are processes of this host, with the rights of one of its users.
 
-    Only a MachineClass with the name of such a class selects it, unless the class has
-    ``match: capabilities``: a user who asks for a CPU does not ask for a shell of the host.
+    Our poollets select such a class only by its name, unless the class has ``match: capabilities``:
+    a user who asks for a CPU does not ask for a shell of the host.
     """
 
 

@@ -1,8 +1,8 @@
 """
 Copies of the host's objects that admission needs: webhook configurations, policies and namespaces.
 
-Each kind is listed once and then watched.  Before the first complete list the server does not know
-the webhooks. Requests then wait for a while and fail: admission is never skipped.
+Each kind is listed and then watched.  Before the first complete list the server does not know the
+webhooks.  Requests wait for that list and fail after a while: admission is never skipped.
 A kind counts as empty while the host does not serve it.
 """
 
@@ -205,7 +205,7 @@ class HostNamespaces:
         Return a namespace.  A namespace that the copy lacks may be new and is requested.
 
         :raises NotFound: there is no such namespace.
-        :raises APIError: the host does not answer.
+        :raises APIError: the host does not answer, or refuses.
         """
         await self._followed.objects()
         namespace = self._followed.get(name)

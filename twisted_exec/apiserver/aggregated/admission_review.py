@@ -2,7 +2,7 @@
 The AdmissionReview: request to a webhook and its response, without I/O.
 
 Source: ``k8s.io/api/admission/v1`` and ``k8s.io/apiserver/pkg/admission/plugin/webhook/request``;
-messages are those of kube-apiserver, so that users can search for them.
+most messages are those of kube-apiserver, so that users can search for them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def read_answer(raw: bytes, uid: str, version: str, *, mutating: bool) -> Answer
     """
     Parse a webhook's response.
 
-    :param uid: UID of the review; the response must repeat it.
+    :param uid: UID of the review; a ``v1`` response must repeat it.
     :raises InvalidAnswer: the response is malformed.
     """
     response = _response(raw, uid, version)

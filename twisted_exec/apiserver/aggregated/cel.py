@@ -108,6 +108,7 @@ class MatchConditions:
 
         :param more: values besides those of the request.
         :raises Undecided: no condition is false, and this is the first that fails.
+        :raises ServiceUnavailable: too many costly evaluations wait.
         """
         if not conditions:
             return True

@@ -254,9 +254,8 @@ class HostedStorage(Service):
         on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """
-        As :meth:`IStorage.watch`, from now on only.
-
-        No change is missed: after a reconnect, differences arrive as events.
+        As :meth:`IStorage.watch`, but ``since`` must be ``None``.  After a reconnect, differences
+        arrive as events.
         """
         if since is not None:
             raise Expired(f"too old resource version: {since}")

@@ -3,7 +3,7 @@ Webhook configurations of the host, and matching of requests to webhooks and pol
 
 A webhook selects requests by rules (operation, group, version, resource and subresource, scope) and
 by two label selectors, for the object and for its namespace.  A policy does the same and can
-exclude requests by further rules.  All must match.  Source:
+exclude requests by further rules.  One of the rules and both selectors must match.  Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and ``.../policy/matching``.
 
 ``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.  Each of
@@ -44,7 +44,7 @@ class AdmissionAttributes:
     :param namespace: empty for cluster-scoped kinds.
     :param name: may be empty for an object with a generated name.
     :param new: ``None`` for DELETE; options of the stream for CONNECT.
-    :param old: ``None`` without an existing object.
+    :param old: ``None`` for CREATE and CONNECT.
     :param options: a complete object, such as ``CreateOptions``; ``None`` for CONNECT.
     :param warn: called with each warning for the client.
     """

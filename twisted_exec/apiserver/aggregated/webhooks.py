@@ -8,7 +8,8 @@ a denial always does. Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
 
 Each call is one POST over verified TLS, with limits on time and size.  The webhook's certificate is
-verified by its name and the CA in its configuration.  The request carries no credentials. Redirects
+verified by its name and the CA in its configuration, or else those of the system.  The request
+carries no credentials. Redirects
 are not followed: they would send objects elsewhere.
 """
 

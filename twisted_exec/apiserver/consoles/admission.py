@@ -275,9 +275,9 @@ class RecordingRules:
     """
     Admission of ConsoleRecordings.
 
-    The server records the machine, its pool and the user.  A recording that a ConsolePolicy
-    required is changed and deleted only by users with the right to update that policy: the editors
-    and administrators of a namespace are under its policies.
+    The server records the machine, its pool and the user.  Only users with the right to update a
+    ConsolePolicy may delete a recording that it required, or change more than its status: the
+    editors and administrators of a namespace are under its policies.
 
     The newest signed head is in the status, which may be on another host than the recording.  It
     is proof against a person with control of the runtime's host only if it is never replaced by an

@@ -136,7 +136,7 @@ class ConsoleCommand:
     """
     The only command of a machine: ``console``, with options for which kubectl has none.
 
-    :param is_valid: the command has no other words.
+    :param is_valid: the command consists of that word and valid options.
     :param record: the input to record; empty for the default, ``None`` for no recording.
     """
 

@@ -441,7 +441,7 @@ class Reservations:
 
         :param check: returns whether the session still needs an approval; raises
             :class:`~twisted_exec.api.status.Forbidden` if this approval does not count for it any
-            more.
+            more, or a policy refuses it.
         """
         reservation = Reservation(self, request, applicant, check)
         if "session" not in request["status"]:
@@ -481,7 +481,7 @@ class Reservations:
         """
         Write the status of a request.
 
-        :return: false if the request has changed in the store meanwhile.
+        :return: false if the request has changed in the store meanwhile, or was deleted.
         """
         updated = {**request, "metadata": {**request["metadata"]}, "status": status}
         try:

@@ -51,7 +51,8 @@ class Backend:
 
     :param credentials: the forwarding certificate, and the CA of poollets.
     :param address_types: preferred types of addresses, in order.
-    :param seconds: time limit to connect to each address, TLS included, and again for the response.
+    :param seconds: time limit to connect to each address, TLS included, and again for the response
+        to an opening or for a log.
     :param pools_named: a poollet's certificate must name its pool; third-party poollets may have
         certificates for an address only.
     :param spares: connections for the next openings; ``None`` for none.

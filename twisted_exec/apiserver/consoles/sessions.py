@@ -72,7 +72,7 @@ class SessionRecord:
     :ivar session: at present, or before its connection was lost.
     :ivar stored: the object in the store, as far as known.
     :ivar live: the object should exist.
-    :ivar delay: the time until its object is created, or deleted; ``None`` if it waits for neither.
+    :ivar delay: the time until its object is written or deleted; ``None`` if it waits for neither.
     :ivar name: name of the object, once it has one.
     :ivar gone: UID of the last object that was deleted by others.
     :ivar working: fires at the end of the current write.

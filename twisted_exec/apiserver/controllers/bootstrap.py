@@ -112,7 +112,7 @@ class SystemObjects(Service):
         """
         Check that the system objects exist.
 
-        :raises ServiceUnavailable: the store has lost them, and they do not exist again yet.
+        :raises ServiceUnavailable: the store may have lost them, and is not complete again yet.
         """
         if self._may_lack_objects:
             raise ServiceUnavailable("the store has lost system namespaces or roles")

@@ -1,7 +1,8 @@
 """
 Controllers of console objects: ConsoleRequests, ConsoleRecordings and DeletedConsoles.
 
-Requests and recordings are deleted here some time after their end, and recordings end here.  A
+Requests and recordings are deleted here some time after their end, and recordings without sessions
+or machine end here.  A
 DeletedConsole is created for a deleted machine, and deleted after some days.
 """
 
@@ -50,7 +51,7 @@ class ConsoleRequests(ExpiryController):
     """
     The controller of ConsoleRequests; runs on the leader only.
 
-    It records Events about requests, and deletes requests a week after their end.
+    It records Events about requests, and deletes requests about a week after their end.
 
     :param storage: started before this service is.
     :param verbs: without admission.
@@ -336,7 +337,7 @@ _OPTIONS = WriteOptions(manager=MANAGER)
 
 class DeletedConsoles(ExpiryController):
     """
-    Creates and expires the DeletedConsoles of one server; runs on the leader only.
+    Creates and expires DeletedConsoles; runs on the leader only.
 
     An object is created when the deletion of the machine begins, because a machine without
     finalizers is gone with the next event. A missing object is created again when the machine is

@@ -3,7 +3,8 @@ Mark pools whose poollet has gone silent.
 
 A poollet that crashed leaves its pool's status as last written: ready.  The server therefore notes
 by its own clock when it last saw a heartbeat of each poollet.  After a while it sets the conditions
-of the pool's machines, and the pool's Ready condition, to Unknown.  The poollet corrects them when it
+of the pool's machines to Unknown, and the pool's Ready condition if it is True.  The poollet
+corrects them when it
 is back.  Machines without conditions, of other projects' poollets, are left alone: these poollets
 would correct nothing.
 

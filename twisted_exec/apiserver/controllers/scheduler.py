@@ -13,7 +13,8 @@ bound twice.  Two servers can still give the last place of a pool to two machine
 pool's runtime then refuses the second and reports it.
 
 A pool fits when it is ready, the machine tolerates its taints and selects its labels, and it has
-room for the machine's class.  Among several, pools with a ``PreferNoSchedule`` taint come last;
+room for the machine's class.  Among several, pools with an untolerated ``PreferNoSchedule`` taint
+come last;
 then the pool with the most room wins.
 
 Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool: a

@@ -197,7 +197,8 @@ class ConsoleRules:
 
     async def rules_for(self, user: User, namespace: str) -> tuple[Sequence[Rule], str]:
         """
-        Return a user's rules in a namespace, and why the list is incomplete.
+        Return a user's rules in a namespace, and why the list is incomplete (empty if it is
+        complete).
 
         If the verbs are strict for some machines only, rules that do not apply to these are left
         out: rules cannot select machines by labels.

@@ -4,7 +4,7 @@ Fair turns for expensive requests.
 Everything in the program shares one reactor thread, so an object of ten thousand labels would stall
 every console while it is decoded, validated and compared.  Work on such objects is pure: objects
 in, an object out.  Cheap work runs at once; expensive work runs in one other thread, one call at a
-time, and users take turns: a call waits for at most one call of each other user.  Source of the
+time, and users take turns.  Source of the
 idea: API Priority and Fairness of kube-apiserver.
 
 The thread shares the interpreter with the reactor, which gets it back within
@@ -155,8 +155,8 @@ class FairQueue:
     Calls of expensive functions, of which one runs at a time; users take turns.
 
     :param execute: runs a function; by default at once, for servers that do nothing else.
-    :param per_user: number of requests of one user that may wait for their first turn.
-    :param total: the same of all users.
+    :param per_user: a user with so many waiting calls gets no further request admitted.
+    :param total: the same for all users together.
     """
 
     def __init__(

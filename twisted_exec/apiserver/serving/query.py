@@ -212,7 +212,7 @@ def write_options(
     :param kind: kind of the options in errors, such as ``CreateOptions``.
     :param body: a body of ``DeleteOptions``, whose ``dryRun`` counts too.
     :param agent: the ``User-Agent``, the default of ``fieldManager``.
-    :raises Invalid: an option has an unknown value.
+    :raises Invalid: an option has an unknown value, or the field manager is not valid.
     """
     options, causes = _write_options(query, agent, body or {})
     _refuse(kind, causes)
@@ -314,7 +314,7 @@ def list_options(query: Query) -> ListOptions:
     ``k8s.io/apimachinery/pkg/apis/meta/internalversion/validation``.
 
     :raises BadRequest: an option is malformed.
-    :raises Invalid: options contradict each other.
+    :raises Invalid: options contradict each other, or one has an unknown value.
     """
     _check(_list_causes(query))
     chosen, limit = selectors_of(query), _limit(query)
@@ -402,7 +402,7 @@ def watch_options(query: Query, form: ResponseForm) -> WatchOptions:
     Parse the options of a watch.
 
     :raises BadRequest: an option is malformed.
-    :raises Invalid: options contradict each other.
+    :raises Invalid: options contradict each other, or one has an unknown value.
     """
     _check(_watch_causes(query))
     version = query.version() or 0

@@ -125,7 +125,8 @@ class Verbs:
         """
         Return the verbs of a user who may see only some of the objects.
 
-        Each verb reads the object first, so the others can neither be changed nor deleted.
+        Changes and deletions read the object first, so the others can neither be changed nor
+        deleted.
         """
         if visibility is None:
             return self
@@ -138,7 +139,7 @@ class Verbs:
         :param at_least: oldest acceptable resourceVersion; 0 accepts a cached object; ``None``
             requires the result of every acknowledged write.
         :raises NotFound: the object does not exist.
-        :raises APIError: the version is in the future.
+        :raises APIError: the version is in the future, or the object is not visible.
         """
         resource, namespace, name = target.kind.resource, target.namespace, target.name
         stale = at_least is not None and at_least <= self._storage.version()
@@ -152,6 +153,7 @@ class Verbs:
         :param user: the user that the comparisons are for.
         :raises BadRequest: this kind has no such field selector, or the selectors have too many terms.
         :raises Expired: the requested version is compacted.
+        :raises APIError: the requested version is in the future.
         """
         kind = target.kind
         options.fields.check(kind.selectable)
