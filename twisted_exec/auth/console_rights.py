@@ -194,7 +194,7 @@ async def highest_right(
     :param console: the permission on the machine's ``console``, without a verb.
     :param refusal: names the permission that a user without any right lacks.
     :param wanted: the same where the verbs are strict, and for a user who only wants to observe.
-    :raises APIError: the user has no right.
+    :raises APIError: the user has no right, or that is not known now.
     """
     # The highest first, because a session without --force can ask for the floor later, and
     # because a hop of another make may take input from a session that asked for none.
@@ -254,7 +254,7 @@ class ConsoleAccess:
         """
         Return the user's right for a new session.
 
-        :raises APIError: the user has no right at this console.
+        :raises APIError: the user has no right at this console, or that is not known now.
         :raises TakeoverRefused: the user asks to take over without the right to do so.
         """
         right = await self._right(gate, self.permission.user)

@@ -312,6 +312,7 @@ class Gate:
 
         :raises Forbidden: it is not allowed.
         :raises NotFound: it is not allowed, and the user may not know that the object exists.
+        :raises APIError: no decision is possible now.
         """
         decision = await self.decide(attributes)
         if not decision.allows_everything:

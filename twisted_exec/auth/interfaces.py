@@ -113,8 +113,9 @@ class IAuthenticator(Interface):
         Authenticate credentials.
 
         :return: fires with the user, or with ``None`` if no credential is for this authenticator.
-            Fails with :class:`~twisted_exec.api.status.Unauthorized` if there is an invalid one: the
-            request is refused then, and no other authenticator is asked.
+            Fails with :class:`~twisted_exec.api.status.Unauthorized` if there is an invalid one,
+            and with another :class:`~twisted_exec.api.status.APIError` if that is not known now:
+            the request is refused then, and no other authenticator is asked.
         """
 
 

@@ -291,7 +291,7 @@ def signing_key(pem: bytes, what: str) -> SigningKey:
     Parse an unencrypted private key.
 
     :param what: name of the source in errors, such as ``signing key '/etc/sa.key'``.
-    :raises TLSConfigError: there is no key, or its type cannot sign tokens.
+    :raises TLSConfigError: there is no such key, or it cannot sign tokens.
     """
     try:
         private = load_pem_private_key(pem, password=None)

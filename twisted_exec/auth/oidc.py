@@ -296,7 +296,7 @@ class ValidationRule:
     message: str = ""
 
     async def confirm(self, of: Mapping[str, Any], evaluator: Evaluator, subject: str) -> None:
-        """:raises InvalidToken: the condition is false."""
+        """:raises InvalidToken: the condition is false, or cannot be evaluated."""
         if await self.expression.value(of, evaluator, subject) is not True:
             raise InvalidToken(self.message or f"{self.expression.field} is not true of it")
 
@@ -384,7 +384,8 @@ async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluato
     """
     Map verified claims to a user.
 
-    :raises InvalidToken: they name no valid user, or a required claim or a rule does not hold.
+    :raises InvalidToken: they name no valid user, a required claim or a rule does not hold, or an
+        expression cannot be evaluated.
     """
     token = _Claims(claims, f"{issuer.url} {claims.get('sub')}", evaluator)
     for name, value in issuer.required:
@@ -495,7 +496,7 @@ SHORTEST_SECONDS = 60.0
 GRACE_SECONDS = 86400.0
 """Additional lifetime while the issuer does not answer."""
 PAUSE_SECONDS = 10.0
-"""Pause after a fetch that failed or brought no new key."""
+"""Pause after each fetch."""
 
 _LIMIT_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 10.0

@@ -129,7 +129,8 @@ class RBACAuthorizer:
         :data:`~twisted_exec.auth.rules.ALL_RULES` for one with an ``aggregationRule``;
         for writing a binding, those of :meth:`rules_of`.
 
-        :return: fires with ``None``; fails with :class:`Forbidden` and the missing rules.
+        :return: fires with ``None``; fails with :class:`Forbidden` and the missing rules, or as
+            :meth:`rules_for` and :func:`~twisted_exec.auth.rules.uncovered` do.
         """
         return Deferred.fromCoroutine(self._confirm_covered(user, namespace, tuple(rules)))
 

@@ -81,7 +81,8 @@ class ITokenAuthenticator(Interface):
     def authenticate_token(token: bytes) -> Deferred[User | None]:
         """
         :return: fires with the user, or with ``None`` if the token is unknown here; fails with an
-            :class:`~twisted_exec.api.status.APIError` if that cannot be determined.
+            :class:`~twisted_exec.api.status.APIError` if it is invalid, or that cannot be
+            determined.
         """
 
 

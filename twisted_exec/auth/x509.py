@@ -348,7 +348,7 @@ class RequestHeaderAuthenticator:
     :param apart_from: path of the user CA, which must be another; empty if there is none.
     :param names: names of the headers.
     :param any_name: allow an empty list of names: the CA signs nothing but proxies.
-    :raises TLSConfigError: there are no names.
+    :raises TLSConfigError: there are no names, or one is empty.
     """
 
     _log = Logger()

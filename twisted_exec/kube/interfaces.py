@@ -25,7 +25,8 @@ class IKubeClient(Interface):
 
     Every Deferred fails with :class:`~twisted_exec.api.status.APIError` for an error
     answer (with the classes ``NotFound``, ``Conflict``, ``AlreadyExists`` and ``Expired`` for those),
-    with ``BadGateway`` if the server cannot be reached and ``GatewayTimeout`` if it is too slow.
+    with ``BadGateway`` if the server cannot be reached or its answer is not valid, and
+    ``GatewayTimeout`` if it is too slow.
     """
 
     def look() -> int:

@@ -382,7 +382,8 @@ class HTTPTransport:
         """
         Send a request and return the whole answer.
 
-        :raises BadGateway: the connection failed or broke, or the body exceeds ``limit_bytes``.
+        :raises BadGateway: there are no usable credentials, the connection failed or broke, or the
+            answer is not valid or larger than ``limit_bytes``.
         :raises GatewayTimeout: the answer was not complete in time.
         """
 

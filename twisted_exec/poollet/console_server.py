@@ -257,7 +257,9 @@ class PoolConsoleServer:
         """
         Accept connections, after :meth:`load`.
 
-        :raises TLSConfigError: there is no certificate that can be used.
+        :raises TLSConfigError: there is no certificate that can be used, or the address is
+            malformed.
+        :raises CannotListenError: the address is not available.
         """
         settings = self._settings
         cas = [ca for ca in (settings.client_ca, settings.requestheader_ca) if ca]

@@ -476,6 +476,7 @@ class PoolPolicies:
         :return: the conditions for reviews of the session.
         :raises Forbidden: a policy applies to the machine.
         :raises ServiceUnavailable: this poollet may not read them.
+        :raises APIError: the API server does not answer.
         """
         metadata = machine["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]

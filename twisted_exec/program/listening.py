@@ -162,7 +162,7 @@ def listen_unix(reactor: Any, path: str, factory: IProtocolFactory, mode: int) -
     """
     Listen at a path, which must not exist unless its socket was inherited.
 
-    :raises CannotListenError: the path is in use.
+    :raises CannotListenError: the path is in use, or not usable.
     """
     description = f"unix:{path}"
     adopted = LISTENING.adopt(reactor, description, factory, path)

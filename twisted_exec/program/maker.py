@@ -26,7 +26,7 @@ class ProgramMaker(ServiceMaker):
         """
         The options of the program that was chosen on the command line.
 
-        :raises SystemExit: a library is missing; the message says how to install it.
+        :raises SystemExit: a library is missing; the message names it.
         """
         from twisted_exec.program.handover.predecessor import find_predecessor
 

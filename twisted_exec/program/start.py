@@ -69,8 +69,8 @@ def make_service(
     :param refused: exceptions that ``make`` raises for unusable options.
     :param options: the command line.
     :param limits: returns the limits of sessions, which the log shows when the program is ready.
-    :raises SystemExit: with the message of such an exception, or the state of a predecessor cannot be
-        used.
+    :raises SystemExit: with the message of such an exception; or ``limits`` fails, or the state of
+        a predecessor cannot be used.
     """
     from twisted.internet import reactor
 

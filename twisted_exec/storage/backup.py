@@ -57,7 +57,8 @@ def back_up(path: str, target: str, *, force: bool = False) -> Summary:
 
     :param target: appears when it is complete and verified, with mode 0600.
     :param force: replace an existing target.
-    :raises StorageError: a file is missing, in the way, damaged or incomplete.
+    :raises StorageError: a file is missing, in the way, damaged or incomplete, or cannot be
+        written.
     """
     if os.path.lexists(target) and os.path.exists(path) and os.path.samefile(path, target):
         raise StorageError(f"{target} is the store itself: choose another file for the backup")
@@ -172,8 +173,8 @@ def open_backup(path: str, *, accept_loss: bool = False) -> sqlite3.Connection:
     """
     Open a backup, or the database of a stopped server, to read one moment of it.
 
-    :param accept_loss: accept that acknowledged changes are missing.
-    :raises StorageError: it is damaged, incomplete, or a server uses it.
+    :param accept_loss: accept that acknowledged changes are missing, and that a server uses it.
+    :raises StorageError: it is missing, no store, damaged or incomplete, or a server uses it.
     """
     database = _begin_to_read(path, accept_loss)
     try:

@@ -293,6 +293,7 @@ class History:
     def list(self, resource: Resource, namespace: str, version: int | None) -> Listing:
         """
         :raises Expired: changes since ``version`` are forgotten.
+        :raises APIError: it has not happened yet.
         """
         objects = self._table(table_of(resource))
         if version is not None and version != self.version:
@@ -342,6 +343,7 @@ class History:
     ) -> IWatch:
         """
         :raises Expired: changes since ``since`` are forgotten.
+        :raises APIError: it has not happened yet.
         """
         since = self.version if since is None else since
         self._check_remembered(since)
@@ -369,6 +371,7 @@ class History:
         Return the changes of all tables after a version, in order.
 
         :raises Expired: they are forgotten.
+        :raises APIError: the version has not happened yet.
         """
         self._check_remembered(version)
         changes: list[tuple[str, Event]] = []

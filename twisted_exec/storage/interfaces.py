@@ -75,7 +75,9 @@ class IStorage(IService):
     One resourceVersion counts all changes of all objects, so the versions of objects, lists and
     watches can be compared.  A write's Deferred fires when the write is durable; readers and
     watchers see it then, and not before.  Reads see every write that any server on the same store
-    acknowledged before, unless they are stale.
+    acknowledged before, unless they are stale.  Reads and writes fail with further errors of
+    :mod:`twisted_exec.api.status` on a full disk, beyond a quota, or while the store is out of
+    reach.
 
     ``startService`` must not wait for another host.  After it call nothing else before
     :meth:`when_ready` fires.
@@ -116,8 +118,9 @@ class IStorage(IService):
         :param namespace: empty for all.
         :param version: list the objects as of this version, ``None`` for the latest.
         :param stale: as for :meth:`get`.
-        :return: fires with a :class:`Listing`; fails with
-            :class:`~twisted_exec.api.status.Expired` if the store has forgotten ``version``.
+        :return: fires with a :class:`Listing`; fails with :class:`~twisted_exec.api.status.Expired`
+            if the store has forgotten ``version``, and with another
+            :class:`~twisted_exec.api.status.APIError` if that has not happened yet.
         """
 
     def create(resource: Resource, obj: Object) -> Deferred[Object]:
@@ -164,6 +167,7 @@ class IStorage(IService):
         :param on_event: called for past changes before this method returns.  A callback that
             raises is not called again.
         :raises Expired: changes after ``since`` are forgotten: list again.
+        :raises APIError: ``since`` has not happened yet.
         """
 
     def version() -> int:

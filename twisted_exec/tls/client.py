@@ -125,7 +125,7 @@ class ClientTLS:
         """
         Return the OpenSSL context of a connection that is made now.
 
-        It is the same object for the same CA, certificate and key.
+        It is the same object for the same CA, certificate, key and protocols.
         """
         return self._context
 

@@ -315,7 +315,7 @@ def unix_client_endpoint(
     """
     Return an endpoint to connect to by UNIX socket.  Fires and fails as :func:`client_endpoint`.
 
-    :raises TLSConfigError: the path is too long for a socket.
+    :raises TLSConfigError: the path is empty, too long for a socket, or holds a NUL.
     """
     checked = checked_socket_path(path)
     inner = UNIXClientEndpoint(unbuffered_connector(reactor), checked, timeout=timeout_seconds)

@@ -293,7 +293,7 @@ def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
     Return a new key with a request (PKCS #10) for a client's certificate in place of the
     certificate.
 
-    :raises TLSConfigError: a name is too long.
+    :raises TLSConfigError: a name is empty, too long, or has control characters.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder(_subject(common_name, organizations))
@@ -553,7 +553,7 @@ class PKI:
         """
         Return one of the three authorities.
 
-        :raises TLSConfigError: the directory does not have it.
+        :raises TLSConfigError: the directory does not have it, or its files cannot be used.
         """
         pair = self.pair(name)
         return Authority.load(

@@ -76,11 +76,6 @@ def endpoint(
     """
     Return the endpoint of the API server.
 
-    :param offered: protocols for ALPN, the preferred first.
-    :param check: an additional check of the server's certificate.
-    :param first_address: as of :func:`twisted_exec.tls.endpoints.client_endpoint`, for the server's
-        name; a proxy resolves that itself.
-
     ``connect()`` fires after the handshake of TLS, if there is one.  It fails with
     :class:`KubeConfigError` if the configuration cannot be used, with
     :class:`~twisted_exec.kube.proxy.ProxyError` if a proxy refuses, and with

@@ -40,7 +40,7 @@ class Attachment:
         """
         Return a copy with the volume's credentials filled in.
 
-        :raises MissingReference: a Secret is missing.
+        :raises MissingReference: a Secret is missing or unusable.
         """
         if self.volume is None:
             return self

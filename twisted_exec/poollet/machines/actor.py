@@ -132,6 +132,7 @@ class ActionRunner:
         Merge ``patch`` into the Machine and return the result.
 
         :raises Gone: the Machine no longer exists.
+        :raises APIError: the API server refused or failed.
         """
         metadata = machine["metadata"]
         try:

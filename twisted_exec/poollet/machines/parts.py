@@ -416,7 +416,7 @@ def ignition(machine: Object, domain: ReferencedKinds, references: References) -
     """
     Return the Machine's ignition (first-boot configuration); empty if it names none.
 
-    :raises MissingReference: the Secret is missing, of another type or too large.
+    :raises MissingReference: the Secret is missing, of another type, without the key, or too large.
     """
     reference, key = (machine["spec"].get("ignitionRef") or {}), ignition_key(machine)
     if key is None:

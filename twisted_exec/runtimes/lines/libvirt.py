@@ -13,7 +13,8 @@ The driver ``libvirt``: consoles and power of existing libvirt domains.
 
 A Machine gets the domain that is listed under its name (:class:`.shared_line.Lines`).  libvirt
 reports where the console is: a terminal or a UNIX socket of this host.  Power on starts the domain
-if it is off.  Power off requests a shutdown, and destroys the domain (libvirt's word for switching
+if it is off, and resumes it if it is paused.  Power off requests a shutdown, and destroys the
+domain (libvirt's word for switching
 off) after a time limit.  Deleting a Machine leaves its domain as it is.
 
 The driver runs virsh for each request, because libvirt's Python bindings must match the library's

@@ -318,7 +318,7 @@ def spec_of(spec: pb.MachineSpec, machine_id: str, place: BrokerPlace) -> Object
     """
     Build the part of ``spec`` with volumes and interfaces.
 
-    :raises APIError: the target has no kinds for one of them, or one is incomplete.
+    :raises APIError: the target does not support one of them.
     """
     dialect = place.dialect
     fields: Object = {}

@@ -3,8 +3,8 @@ The broker as a machine runtime.
 
 Lists of machines come from a cache.  Machines are created with the broker's identity;
 :class:`.objects.BrokerIdentity` says with which identity consoles are opened.  Creation is
-idempotent: a machine's name in the target is a hash of its owner's UID, so another broker, or this
-broker after a lost answer, finds the existing object.
+idempotent if a request has the owner's UID: the machine's name in the target is a hash of it, so
+another broker, or this broker after a lost answer, finds the existing object.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class Tokens:
 
         :raises NotFound: see :meth:`read`; or the token has expired, is used, or is for another
             purpose.
-        :raises APIError: the ledger does not answer.
+        :raises APIError: the ledger does not answer, or is full.
         """
         grant = self.read(token, user=user, machine_uid=machine_uid)
         sealed = _bytes(token)

@@ -145,7 +145,8 @@ class GuestHealth:
 
     A machine may be suspended (the host's disk is full, or an operator stopped it) and resume.
     QEMU may hang, which only queries detect.  KVM may fail to execute a guest's instructions that
-    emulation can execute: then the machine ends and restarts with emulation.
+    emulation can execute: then the machine ends and restarts with emulation, if its class permits
+    that.
 
     Source: QEMU, ``qapi/run-state.json`` (``RunState``) and ``qapi/block-core.json``.
 

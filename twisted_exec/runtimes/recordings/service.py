@@ -445,8 +445,8 @@ class ConsoleRecordings:
         Sign what was printed until now, and return :meth:`content`.
 
         Readers in quick succession share a head, because each head stays in the text of the
-        recording.  If signing takes longer than :data:`READ_WAIT_SECONDS`, because this or another
-        recording has gigabytes of new output, the text ends with the previous head.
+        recording.  If signing fails, or takes longer than :data:`READ_WAIT_SECONDS` (this or
+        another recording may have gigabytes of new output), the text ends with the previous head.
         """
         recording = self._recordings.get(uid)
         if recording is not None and recording.is_open:

@@ -344,7 +344,7 @@ async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
     Make sure that the prefix is ours; claim it if it has no keys.
 
     :param value: value of a new marker.
-    :raises StorageError: another program uses the prefix.
+    :raises StorageError: another program uses the prefix, or the store there cannot be used.
     :raises EtcdError: etcd does not answer.
     """
     for _ in range(2):

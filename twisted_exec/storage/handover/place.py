@@ -36,7 +36,7 @@ class SocketPlace:
         """
         Remove the socket of a server that did not stop properly.
 
-        :raises StorageError: something else has the path.
+        :raises StorageError: something else has the path, or it cannot be removed.
         """
         try:
             if not stat.S_ISSOCK(os.lstat(self.path).st_mode):
