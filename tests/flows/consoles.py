@@ -32,6 +32,7 @@ class Screen(Protocol):
     def __init__(self) -> None:
         self.output = b""
         self.ended: Deferred[Any] = Deferred()
+        self._reason: object = None
         self._waiting: list[tuple[re.Pattern[bytes], int, Deferred[int]]] = []
 
     def dataReceived(self, data: bytes) -> None:
@@ -59,6 +60,8 @@ class Screen(Protocol):
 
         found.addTimeout(seconds, reactor, onTimeoutCancel=late)
         self._look(re.compile(pattern), start, found)
+        if self._reason is not None:
+            self._fail(self._reason)
         return found
 
     def type(self, data: bytes) -> None:
@@ -77,12 +80,16 @@ class Screen(Protocol):
         await self.ended
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._reason = reason.value
+        self._fail(reason.value)
+        self.ended.callback(reason.value)
+
+    def _fail(self, reason: object) -> None:
         waiting, self._waiting = self._waiting, []
         for pattern, _, found in waiting:
             if not found.called:
-                told = f"the console ended without {pattern.pattern!r}: {reason.value}"
+                told = f"the console ended without {pattern.pattern!r}: {reason}"
                 found.errback(AssertionError(f"{told}; {self.output[-2000:]!r}"))
-        self.ended.callback(reason.value)
 
 
 def endpoint(

@@ -286,6 +286,7 @@ class RotationTests(ReloadCase):
             await self.until_shown(port, pki.pair(name).certificate)
         await self.works(self.screen)
         self.deployment.kubeconfig("admin", ["system:masters"])
+        await self.until_read_again()
         old, self.screen = self.screen, await self.until_opens(self.deployment.admin)
         await self.still_works()
         await self.works(old)
@@ -309,6 +310,17 @@ class RotationTests(ReloadCase):
         # The connections of the poollet to API server and runtime, in both directions.
         await self.deployment.create_machine("another", "shell")
         await self.still_works()
+
+    async def until_read_again(self) -> None:
+        """
+        Open consoles until all hops use their new certificates, for which each looks once a second.
+
+        A session whose hop had a certificate of an old CA ends with that CA.
+        """
+        until = reactor.seconds() + 1
+        while reactor.seconds() < until:
+            another = await self.until_opens(self.deployment.admin)
+            await another.leave()
 
     async def until_trusted(self) -> None:
         """Wait until users of the new authority are known."""
