@@ -180,7 +180,7 @@ class IRIClient(Service):
         self.trouble = ""
 
     def stopService(self) -> None:
-        """Close the connection.  Calls in flight are cancelled; a later call connects again."""
+        """Close the connection.  Calls in flight on it are cancelled; a later call connects again."""
         super().stopService()
         self._callers.stop()
         link, self._link = self._link, None
