@@ -78,10 +78,13 @@ class Deployment:
     :param unix_streams: the runtime's consoles on a UNIX socket instead of TLS.
     :param dialects: of the API server; the poollet uses the first one.
     :cvar pool_address: the address that poollets publish.
+    :cvar poollet_seconds: the API server's limit for an answer of a poollet; more than the default, because
+        a busy machine is no subject of most tests.
     :cvar fork: programs may be forks; see :mod:`tests.flows.forks`.
     """
 
     pool_address = "127.0.0.1"
+    poollet_seconds = 20
     fork = True
 
     api: Program
@@ -162,7 +165,7 @@ class Deployment:
             f"--machinepoollet-client-key={self.path('pki/apiserver-forwarding.key')}",
             f"--machinepoollet-certificate-authority={self.pki.serving_ca}",
             f"--audit-log={self.path(f'{name}.audit')}",
-            "--machinepoollet-timeout=20",  # a busy machine is no subject of a test
+            f"--machinepoollet-timeout={self.poollet_seconds}",
             *(f"--dialect={each.name}" for each in self.dialects),
             self.drain,
             *options,

@@ -74,6 +74,7 @@ class CabledDeployment(Deployment):
     """
 
     pool_address = "127.0.0.2"
+    poollet_seconds = 5  # a lost path must be found while the runtime keeps the session
 
     def __init__(self, directory: str, *, runtime_options: Sequence[str] = ()) -> None:
         super().__init__(directory)
