@@ -27,7 +27,7 @@ class Act:
     :param session: the id of the session.
     :param user: the session's user; empty if unknown.
     :param other: the user who had the floor before the take-over, or who has it; empty if the floor
-        is free or the user has no name.
+        is free, or that user has no name or is the user of the session.
     :param message: a sentence for people, printable.
     """
 

@@ -24,8 +24,8 @@ loss of the connection   no role changes
 loss of the right drive  observer, with a notice; as release for the others
 ======================== ==========================================================
 
-Taking the floor from another user needs the right to take over.  Without that right the session is
-an observer, with a notice, until the floor is free.  A user who gets the right to drive again stays
+Taking the floor from another user needs the right to take over.  Without that right the session stays
+an observer, with a notice.  A user who gets the right to drive again stays
 an observer.
 
 When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.  They
@@ -420,8 +420,8 @@ class RoleNotices:
         """
         Handle the sessions at the console, which name the writer after each change.
 
-        :return: a line for an observer that names the new writer; empty for the same writer, at the
-            first attendance, and for a console without a writer.
+        :return: a line for an observer that names the new writer; empty for the same writer, if none was
+            known before, and for a console without a writer.
         """
         before, self.writer = self.writer, display_name(attendance.writer or "nobody")
         if not before or self.writer in (before, "nobody"):

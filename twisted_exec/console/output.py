@@ -255,7 +255,7 @@ class ViewerOutput:
 
     def precede(self, notices: Iterable[Notice]) -> None:
         """
-        Queue notices that precede the last line of the output so far, without sending them yet.
+        Queue notices that precede the last line of the output so far, if that may be a prompt; send nothing yet.
 
         More output would scroll them out of the user's sight, and the machine's prompt stays the last line.
         """

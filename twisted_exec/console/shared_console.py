@@ -5,15 +5,15 @@ A shared console opens its line and keeps it open while viewers come and go.  Ou
 journal, from which each viewer reads at its own pace:
 
 * A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind (:class:`Pacing`).
-  A machine's serial line is never paused.
+  A machine's serial line does not wait for viewers.
 * A viewer that is more than 1 MiB behind skips to the newest byte, and learns that bytes are missing.
   It delays no other viewer and has no buffer of its own.
 * A viewer with a lost stream does not skip, neither while it is away nor later, until it has read
   everything.  A journal on disk has all of that; one in memory retains 1 MiB for it.
 
 Input of writers (:mod:`.floor`) goes to the line if enough people are connected
-(:func:`.viewers.missing_people`).  Input that goes to the line is paused while the line accepts no
-more, before it is open, and during a BREAK.
+(:func:`.viewers.missing_people`).  Input that goes to the line is paused while the line is not
+open or accepts no more, during a BREAK, and during a suspension.
 
 A console may have several lines, one after the other: when its machine ends and starts again, the
 console gets another line.  Meanwhile the viewers stay, and users at terminals wait for the next
@@ -313,7 +313,7 @@ class Echo:
     """
     Measures the time from input to the next output, for the session that typed.
 
-    Input that follows before the machine has answered is not measured.
+    Input that follows within :data:`LONGEST_SECONDS`, before the machine has answered, is not measured.
     """
 
     __slots__ = ("_clock", "_typed_at", "_viewer")
@@ -676,7 +676,7 @@ class SharedConsole:
         """
         Send BREAK and pause all input until it has ended.
 
-        A request during a BREAK is ignored.
+        A request during a BREAK, or while the line is not open, is ignored.
 
         :return: whether this console supports BREAK.
         """

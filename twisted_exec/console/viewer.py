@@ -456,7 +456,7 @@ class Viewer:
         Report an act of this user.
 
         :param kind: see :mod:`.acts`.
-        :param other: the name of the user at whose expense it was; empty if there is none.
+        :param other: as of :class:`.acts.Act`.
         """
         act = acts.Act(kind, self.session, self.user, other, text)
         self._console.reports.report(act)

@@ -2,11 +2,11 @@
 A gRPC server for an ``IMachineRuntime``.
 
 One address has several services: ``machine.v1alpha1.MachineRuntime`` in one of its revisions,
-spheric's ``runtime.v1alpha1.RuntimeService``, and our ``Console``.
+spheric's ``runtime.v1alpha1.RuntimeService``, and our ``Console`` if the runtime has logs.
 
 grpcio calls handlers in its own threads.  Each thread passes its call to the reactor
 (:meth:`callFromThread`), waits for the result, and returns it; the runtime itself runs in the
-reactor's thread only.  If the client disconnects, the thread stops waiting but the change is
+reactor's thread only.  If the client disconnects, the thread stops waiting, but a change that has begun is
 completed: all changes are idempotent, so the client can repeat the call.
 """
 
@@ -89,8 +89,8 @@ class IRIServer(Service):
     """
     Serves a runtime at a gRPC target.
 
-    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.  If it has logs, alerts or
-        recordings, it also provides the interfaces of these, such as
+    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.  If it has alerts or
+        recordings, it also provides their interfaces, and always
         :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
     :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`; TCP
         port 0 listens on any free port, which :attr:`target` has afterwards.
@@ -137,7 +137,7 @@ class IRIServer(Service):
         """
         Listen.
 
-        :raises TargetError: the socket or port cannot be listened on.
+        :raises TargetError: the socket or port cannot be listened on, or a file for TLS cannot be used.
         """
         self._start_server()
         super().startService()
@@ -188,7 +188,7 @@ class IRIServer(Service):
         """
         Go on after :meth:`suspend`.
 
-        :raises TargetError: the socket or port cannot be listened on.
+        :raises TargetError: as of :meth:`startService`.
         """
         self._start_server()
 

@@ -81,7 +81,7 @@ def parse_target(text: str) -> RuntimeAddress:
 @dataclass(frozen=True)
 class MutualTLS:
     """
-    PEM files for TCP, where both sides present a certificate of one CA.
+    PEM files for TCP, where both sides present a certificate.
 
     :param ca: CA of the other side's certificate.
     :param client_names: common names of clients that a server accepts; empty for

@@ -41,7 +41,8 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
     :param shared: other users may enter the directory, because the gate checks them.
         Otherwise it must be private (0700).
-    :raises TargetError: it cannot be created, belongs to another user, or is open to others.
+    :raises TargetError: it cannot be created, is open to others, or another user owns or may write it or a
+        directory above it.
     """
     try:
         if shared:
@@ -167,7 +168,7 @@ def listen_gate(
     """
     Listen at ``path`` for ``allowed_uids``; it must not exist unless its socket was inherited.
 
-    :raises CannotListenError: the path is in use.
+    :raises CannotListenError: the path is in use, or cannot be created.
     """
     gate = UnixGate(reactor, inner, allowed_uids, most_connections)
     shared = set(allowed_uids) - {0, os.getuid()}

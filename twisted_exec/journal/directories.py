@@ -149,7 +149,7 @@ class ProgramRun:
 
     :param kernel: identifies the boot of the kernel.
     :param clean: the run ended, and everything is on the disk.
-    :param cut: number of the last run that may have lost output, as by a power cut; 0 if there was none.
+    :param cut: number of the last run that may have lost output that viewers saw; 0 if there was none.
     :param time_ns: when the file was written.
     :param front: name of the file in memory that the run has; empty after a clean end, and for releases
         without such a file, which wrote output before anybody saw it.

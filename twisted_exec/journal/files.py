@@ -2,7 +2,7 @@
 The directory of one journal: its epoch, its segments and its cursors.
 
 Segments are named by the offset of their first byte.  Between two segments there may be a gap: output
-that could not be written, or whose fate a power cut leaves open.  An offset is never used twice:
+that could not be written, or whose fate a power cut leaves open.  An offset of an epoch is never used twice:
 after a power cut, offsets jump ahead of everything that viewers may have seen.
 
 Cursors are the positions of the journal's readers.
@@ -66,7 +66,7 @@ class JournalPlace:
     :param layer: the module ``os``, or a stand-in.
     :param path: the directory; created if missing.
     :param run: number of this run of the program.
-    :param cut: number of the last run that a power cut ended; 0 if there was none.
+    :param cut: number of the last run that may have lost output that viewers saw; 0 if there was none.
     :param removing: called with the path of a segment before it is removed.
     :param begin: called before anything is written; raises :class:`OSError` if that cannot begin.
     """

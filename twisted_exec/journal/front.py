@@ -3,7 +3,7 @@ A file in memory, with the output that the files of journals do not have yet.
 
 Output waits for the disk for a tenth of a second, or for as long as the disk does not answer.  Viewers
 see it at once.  If the program is killed meanwhile, the next run finds in this file what it still has
-to write, and uses no offset a second time.  A power cut ends the file together with the program.
+to write, and uses no offset a second time, unless the file was given up (:data:`MOST_BYTES`).  A power cut ends the file together with the program.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Unwritten:
     Output or an event of a journal that may not be in its files.
 
     :param epoch: of the journal.
-    :param offset: of the output's first byte.
+    :param offset: of the output's first byte, or that of the event.
     :param time_ns: nanoseconds since the epoch.
     """
 

@@ -645,6 +645,7 @@ def read_output(layer: Any, descriptor: int, size: int, position: int) -> bytes:
     Read a part of a file.
 
     :raises Damaged: the disk cannot read it.
+    :raises OSError: another error.
     """
     try:
         data: bytes = layer.pread(descriptor, size, position)

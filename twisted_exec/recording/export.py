@@ -54,6 +54,7 @@ def export(
     :param last: only what was printed at this time or before.
     :raises NothingPrinted: there is no output in the range.
     :raises UnusableCertificate: the signer cannot sign now.
+    :raises OSError: the journal cannot be read.
     """
     signer.require_valid(now() // MILLISECOND)
     writer: RecordingWriter | None = None

@@ -154,7 +154,8 @@ def block_before(file: BinaryIO, time: int) -> BlockStart | None:
     It reads a few parts of the file, however long that is.
 
     :param time: milliseconds since the epoch.
-    :return: ``None`` if there is no output.
+    :return: ``None`` if there is no output and no event.
+    :raises InvalidRecording: a line is not of the format.
     """
     block_start = first_block(file)
     if block_start is None:

@@ -210,8 +210,8 @@ def decode_status(document: bytes) -> Ending:
     unless it is an exit code.
 
     :param document: the complete JSON text.  Empty means success, as in client-go.
-    :raises RemoteProtocolError: the document is not a Status, is too large, or has an exit code
-        that is not a decimal from 0 to 255.
+    :raises RemoteProtocolError: the document is not a Status, is too large, or says that a process
+        exited without a code from 0 to 255.
     """
     # client-go reads the channel to its end, and takes no bytes for success (errorstream.go).
     if not document:
@@ -292,8 +292,8 @@ class SizeDecoder:
     Decodes the stream of sizes: a sequence of JSON objects, possibly with our requests.
 
     Several objects can share a message and one can span several, so incomplete input is buffered.
-    The first invalid object ends resizing for the session and nothing else, as in Kubernetes: a
-    wrong size is no reason to lose a console.  So do hundreds of objects in one message.
+    The first invalid object ends this stream, with sizes and requests, and not the session, as in
+    Kubernetes: a wrong size is no reason to lose a console.  So do hundreds of objects in one message.
     """
 
     _LIMIT_BYTES = 1024

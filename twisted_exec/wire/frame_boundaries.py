@@ -112,8 +112,8 @@ class FrameBoundaries(ABC):
         """
         Return what a hop sends to the user at a boundary to end the session.
 
-        If the other end has reported how the session ended, this is only the protocol's close:
-        kubectl reads everything on the error channel as one document and cannot read two.
+        In protocols with a Status, this is only the protocol's close if the other end has reported how
+        the session ended: kubectl reads everything on the error channel as one document and cannot read two.
         """
 
     def _has_reported(self, protocol: str) -> bool:

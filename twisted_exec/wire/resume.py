@@ -238,7 +238,7 @@ def parse_credit(value: str) -> int:
 
     :param value: the header of a request.
     :return: 0 if the client names no limit.
-    :raises RemoteProtocolError: the number is not valid.
+    :raises RemoteProtocolError: the value is not valid.
     """
     text = header_fields(RESUME_HEADER, value, {}).get("credit")
     if text is None:

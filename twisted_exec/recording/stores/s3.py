@@ -151,7 +151,8 @@ class BucketClient:
         :param parameters: without the bucket.
         :return: code and body of the answer, which reports success.
         :raises Refusal: the bucket answered with an error.
-        :raises StoreError: the bucket does not answer, or not as S3 does; or there are no credentials.
+        :raises StoreError: the bucket does not answer, or not as S3 does; or there are no credentials, or
+            boto3 cannot make the request.
         """
         signed = await self.in_thread(self._call, self._credentials(), operation, parameters)
         # boto3 makes a stream of bytes.

@@ -339,7 +339,8 @@ class TokenServer(Service):
         """
         Start to serve.
 
-        :raises TargetError: the address needs a certificate or a base URL, or is no valid path.
+        :raises TargetError: the address needs a certificate or a base URL; or its path is not valid, in use,
+            or not safe from other users.
         :raises TLSConfigError: the address is not valid, or its certificate cannot be loaded.
         :raises CannotListenError: the address is in use or not of this host.
         """
