@@ -255,7 +255,8 @@ class ViewerOutput:
 
     def precede(self, notices: Iterable[Notice]) -> None:
         """
-        Queue notices that precede the last line of the output so far, if that may be a prompt; send nothing yet.
+        Queue notices that precede the prompt at the end of the output so far, or follow the output if there is none.
+        They are not sent yet.
 
         More output would scroll them out of the user's sight, and the machine's prompt stays the last line.
         """

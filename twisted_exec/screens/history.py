@@ -1,7 +1,7 @@
 """
 Screens from journals: the selection of the output for the emulator, from states in memory.
 
-An emulator begins at the nearest key frame, or :data:`LOOK_BACK` bytes before the screen.  Full-screen
+An emulator begins at the nearest key frame, or at most :data:`LOOK_BACK` bytes before the screen.  Full-screen
 programs draw everything again more often than that.  Key frames are states of screens at offsets of
 journals; :class:`KeyFrames` keeps them in memory.
 """
@@ -53,7 +53,7 @@ class Screens:
 
         :param key: as of :meth:`IRenderer.render`.
         :raises BadRequest: there is no such output.
-        :raises ServiceUnavailable: the disk does not answer.
+        :raises ServiceUnavailable: the disk cannot be read, or the screen is not rendered within :data:`SECONDS`.
         :raises APIError: as of :meth:`IRenderer.render`.
         """
         end, job = await when_answered(journal, self._clock, partial(self._read, journal, options))
@@ -228,7 +228,7 @@ class KeyFrame:
 
 class KeyFrames:
     """
-    Key frames of all journals; those that were not used for longest are discarded.
+    Key frames of all journals; the least recently used ones are discarded.
 
     :param limit_bytes: of all.
     """

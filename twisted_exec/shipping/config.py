@@ -51,7 +51,7 @@ class SinkConfig:
     One sink.
 
     :param make: creates it from a reactor.
-    :param newest: begin with the newest line of a machine that has no cursor for this sink.
+    :param newest: begin with the next output of a machine that has no cursor for this sink.
     :param plain: remove escape sequences.
     :param max_age_seconds: skip older lines; 0 for no limit.
     """

@@ -3,7 +3,7 @@ Sends the lines of many journals to sinks, at least once; with metrics for each 
 
 A :class:`Shipper` sends to one sink, and has no queue: it remembers an offset for each journal and
 builds a batch from the journals when the sink can take one.  A batch that fails is forgotten and built
-again later.  The journals' retention is therefore the only limit of an outage.
+again later.  So an outage may last as long as the journals' retention, or the largest age of the sink's lines.
 
 A cursor on disk follows the accepted offsets: every few seconds the sink makes sure that accepted
 lines are safe (:meth:`~.interfaces.ILineSink.settle`), then the cursors are saved.  After a crash of this
@@ -59,8 +59,8 @@ class Shipper:
     """
     Ships the lines of all machines to one sink.
 
-    :param newest: begin with the newest line of a machine that has no cursor for this sink, instead
-        of the oldest retained one.
+    :param newest: begin with the next output of a machine that has no cursor for this sink, instead
+        of the oldest retained line.
     :param plain: remove escape sequences.
     :param max_age_seconds: skip older lines; 0 for no limit.
     :ivar problem: why the sink fails at present; empty while it works.

@@ -1,7 +1,7 @@
 """
 The position of one sink in one journal, and the lines from there.
 
-A line ends with a newline, at a boot and at a gap, and is split into parts when it is too long.
+A line ends with a newline, at a boot, at a gap and at the end of a closed journal, and is split into parts when it is too long.
 Text without a newline is a line of its own only if the caller says so: more of it may come.
 """
 
@@ -66,7 +66,7 @@ class ShippedJournal:
         Load the position and watch the journal.
 
         :param name: name of the cursor.
-        :param newest: where to begin without a cursor: at the newest byte, or the oldest.
+        :param newest: where to begin without a cursor: at the end, or at the oldest byte.
         """
         journal = self.journal
         self.labels = replace(self.labels, epoch=journal.epoch)

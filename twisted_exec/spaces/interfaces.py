@@ -121,7 +121,7 @@ class ISpaceClient(Interface):
         Return the client of a Space's API server, from memory.
 
         :raises NotFound: there is no such Space.
-        :raises Conflict: several providers have a Space of this name; the message names them.
+        :raises Conflict: there are several such Spaces; the message lists at most five.
         :raises ServiceUnavailable: the Spaces are not read yet, the Space is not Ready, or its
             credentials are not usable; the message says why.
         """

@@ -5,8 +5,8 @@ A kubeconfig in a Secret has endpoint and credentials of a Space's API server.  
 base64 already.  Upstream encoded kubeconfigs a second time, so both forms are read; we write the single
 encoding.  The authors of such Secrets need no rights on this machine, so a kubeconfig must be
 self-contained: one that names files or programs is refused.  Each error of such a kubeconfig is a
-:class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`: one line that names the Secret,
-the key and the remedy, and quotes none of the content.
+:class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`: one line that names the Secret
+and the key, and quotes none of the content.
 
 Commands look up a Space once (:func:`find_space`).  Users who may only read one provider's namespace
 must name the provider, unless it is ``default``.
@@ -59,7 +59,7 @@ def read(secret: Mapping[str, Any], key: str = KUBECONFIG_KEY) -> bytes:
 
     :param secret: the Secret as an API server returns it.
     :return: 1 byte to 256 KiB.
-    :raises KubeConfigError: the Secret has no kubeconfig.
+    :raises KubeConfigError: the Secret has no kubeconfig, or one that cannot be decoded.
     """
     source = source_of(secret, key)
     if key not in (secret.get("data") or {}):
@@ -193,7 +193,7 @@ async def find_space(hub: IKubeClient, name: str, provider: str = "") -> FoundSp
     <twisted_exec.spaces.interfaces.ISpaceClient.get>`.
 
     :raises NotFound: there is no such Space.
-    :raises Conflict: several providers have a Space of this name.
+    :raises Conflict: there are several such Spaces.
     :raises APIError: the Spaces cannot be read.
     """
     if provider:
@@ -275,7 +275,7 @@ async def config_in(hub: IKubeClient, space: Object, viewpoint: str) -> ClientCo
     """
     Read a Space's Secret and return its configuration.
 
-    :raises ServiceUnavailable: the Space has no Secret for this viewpoint.
+    :raises ServiceUnavailable: the Space has no Secret for this viewpoint, or that does not exist.
     :raises KubeConfigError: the kubeconfig is not usable.
     :raises APIError: the Secret cannot be read.
     """
@@ -321,7 +321,7 @@ def with_user_credentials(
     :param label: name of the Space for messages.
     :param send_token_to: URL of a server that the user trusts with the token.
     :raises ServiceUnavailable: the endpoint is not usable.
-    :raises Forbidden: the user has no credentials that may be sent to that server.
+    :raises Forbidden: none of the user's credentials may be sent to that server.
     """
     server = _server(endpoint, label)
     if same_server(mine.server, server):

@@ -58,10 +58,10 @@ class Directory(Generic[_T]):
         Return the Space with a name.
 
         :param provider: name of a SpaceProviderDesc, or the namespace of an imported Space; empty
-            means the provider called ``default`` if that has the Space, else the only provider
-            with it.
+            means the provider called ``default`` if that has the Space, else the only Space
+            of this name.
         :raises NotFound: there is no such Space.
-        :raises Conflict: several providers have a Space of this name.
+        :raises Conflict: there are several such Spaces.
         """
         matches = self._by_name.get(name, {})
         chosen = matches.get(namespace_of(provider or DEFAULT_PROVIDER))

@@ -2,7 +2,7 @@
 The output of ``twisted-exec logs``: which lines are printed, and with which colours.
 
 A line is searched without its timestamp and its escape sequences, so colours of the machine do not
-hide a word, and printed as it came.
+hide a word, and printed as it came, but for the colours of this program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LogOutput:
     :param write: prints bytes.
     :param search: print matching lines only; ``None`` for all lines.
     :param has_timestamps: the lines of the log begin with timestamps.
-    :param has_colours: highlight matches, and show timestamps dimly.
+    :param has_colours: highlight matches in lines without escape sequences, and show timestamps dimly.
     :ivar matches: number of matching lines.
     """
 

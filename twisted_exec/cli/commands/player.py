@@ -276,6 +276,7 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
     :param last: only what was printed at this time or before.
     :param idle_seconds: pauses of the console are shortened to this.
     :raises InputError: nothing was printed in this time, or too much, or the package pyavt is missing.
+    :raises InvalidRecording: a line is not of the format.
     """
     from twisted_exec.screens.rendering import Animation, AnimationTooLarge
 

@@ -86,6 +86,7 @@ class CredentialRotation:
         :param requested_at: value of the annotation.
         :return: the message for the user.
         :raises InputError: they cannot be rotated, or not in time.
+        :raises APIError: a request failed.
         """
         from twisted.internet.task import deferLater
 
@@ -284,7 +285,7 @@ def kubeconfig_content(
 
     :param config: the Space's configuration with its credentials.
     :param options: those of ``space kubeconfig``.
-    :raises InputError: a kubeconfig cannot express it.
+    :raises InputError: a kubeconfig cannot express it, or would contain a secret of the command line.
     """
     from twisted_exec.kube.kubeconfig.loader import written
 

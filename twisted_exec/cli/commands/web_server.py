@@ -4,7 +4,7 @@ The server of ``twisted-exec web``, on 127.0.0.1: the page, its login, and forwa
 A page of another site can make the user's browser send requests here.  With a name that it controls
 and that resolves to 127.0.0.1 it could also read the answers (DNS rebinding).  So only the page of
 this server, in a browser on this computer, may send requests: ``Host`` must be ours, and ``Origin``
-and ``Sec-Fetch-Site``, which pages cannot set, must not be those of another site.  The token proves
+and ``Sec-Fetch-Site``, which pages cannot set, must not be those of another site.  Of requests for the page's files only ``Host`` is checked.  The token proves
 the user; without it a request can only read the page's files, and log in with the secret of the URL.
 
 The lists of headers for the API server and for the page name those that pass, so headers of later
@@ -395,7 +395,7 @@ class Forwarder:
         """
         Answer a request with the answer of the API server.
 
-        :raises APIError: the request cannot be passed on, or the API server cannot be reached.
+        :raises APIError: the request cannot be passed on, or the API server cannot be reached or redirects.
             Cancelling (the page left) closes its connection.
         """
         is_long = any(name in request.args for name in _LONG)

@@ -7,7 +7,7 @@ does not send it: waiting for a second key would mean that the first does not al
 leave.
 
 One character, by default ``~``, is special at the start of a line, as in ssh: the next key is a
-command (:data:`HELP`), and any other key sends both.  This character is the only input that is
+command (:data:`HELP`).  The character typed twice is sent once, and any other key sends both.  This character is the only input that is
 ever held back, until the next key.  For an observer, whose text is not sent, every key is at the
 start of a line.
 

@@ -10,7 +10,7 @@ Without a state in time the user gets all output, as without this module: the se
 runtime or a hop between may not render screens, or the terminal's size may have changed.  So does the
 user of a console that has printed little in all, who can then read it from the beginning.
 
-A session that begins at present (``--from now``) hides the output before that without a state.
+A session that begins at present (``--from now``) reads no state, and hides the output before that.
 
 The greeting and the notices of the server follow the output from before the session, which would scroll them out of
 sight.

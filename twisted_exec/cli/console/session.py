@@ -23,6 +23,8 @@ have reached the machine
 machine was never quiet
 output cannot be written               what the system says        1
 output's reader went away              none                        0
+a script is done, or has failed        that of the script          that of the script
+the user chose the next session        none                        that of the next
 a signal                               none                        dies of the signal
 ====================================== =========================== =================
 
@@ -749,7 +751,8 @@ def patiently(
     Open the console, again for as long as a busy server names a time to come again.
 
     :param say: receives the reason for each wait.
-    :return: fails with the last error after :data:`PATIENCE_SECONDS`; cancelling ends the wait.
+    :return: fails with an error that names no such time, or one after the rest of
+        :data:`PATIENCE_SECONDS`; cancelling ends the wait.
     """
 
     async def opened() -> ConsoleStream:

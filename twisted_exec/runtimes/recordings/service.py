@@ -2,7 +2,7 @@
 Records the consoles of a runtime.
 
 A recording is a range of the journal of a machine.  A head of each with new output or events is
-signed once a minute, for readers, and at its end.  A head covers only what is on the disk, so that
+signed once a minute, for readers, when the runtime stops, and at its end.  A head covers only what is on the disk, so that
 no power cut can make it untrue.  The text is rendered from the journal for each reader, see
 :mod:`twisted_exec.recording.ranges`.
 
