@@ -73,7 +73,7 @@ class InvalidDesc(Exception):
     The SpaceProviderDesc is not usable.
 
     :param reason: one CamelCase word.
-    :param why: one line, including the remedy.
+    :param why: one line, in most cases with the remedy.
     """
 
     def __init__(self, reason: str, why: str) -> None:

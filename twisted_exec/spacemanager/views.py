@@ -353,7 +353,7 @@ class Bounded:
     """
     A provider with bounded calls.
 
-    Each call has a timeout, is counted, and only fails with an ``APIError``.
+    Each call has a timeout, is counted, and only fails with an ``APIError``, unless it is cancelled.
 
     :param provider: the real provider.
     :param name: name of the SpaceProviderDesc, for messages.

@@ -74,7 +74,7 @@ def clean(content: bytes, source: str, name: str, context: str = "") -> Access:
     :param source: name for messages.
     :param name: name of all three in the result.
     :param context: use this instead of the current context.
-    :raises KubeConfigError: it is not self-contained, or has no credentials.
+    :raises KubeConfigError: it is not usable, not self-contained, or has no credentials.
     """
     content = unwrapped(content, source)
     # Without the environment: this process's proxy settings are of no use to others.
@@ -106,7 +106,7 @@ def user_of(content: bytes, source: str, context: str = "") -> Mapping[str, Any]
     Return the user of a kubeconfig's context, whatever its cluster.
 
     :param context: use this instead of the current context.
-    :raises KubeConfigError: there is no such user.
+    :raises KubeConfigError: the kubeconfig is not usable, or has no such user.
     """
     files = ConfigFiles([ConfigFile.parse(source, unwrapped(content, source))])
     chosen = files.context(context, True)

@@ -4,8 +4,8 @@ Workspaces of a kcp server as physical spaces.
 The provider requires a kubeconfig of a user who may create Workspaces in the used parents and is an
 administrator in them: kcp's ``kcp-admin``, or another member of the group ``system:kcp:admin``.  It
 needs no permissions for shards, since it lists and watches Workspaces in each parent: the workspace
-of the kubeconfig (``root``), those that the Secret names, and those in which Spaces were created or
-looked up.
+of the kubeconfig (``root``), those that the Secret names, and those in which Spaces were found
+before, created or looked up.
 
 kcp answers 403 for paths that do not exist.  A request for the Workspace of the path, in its own
 parent, tells whether it is absent or only invisible to us.

@@ -279,7 +279,7 @@ def kcp_settings(spec: ProviderSpec) -> KcpSettings:
     """
     Read the Secret of a provider.
 
-    :raises Invalid: the Secret is invalid; the message names the key and a remedy.
+    :raises Invalid: the Secret is invalid; the message names the key.
     """
     secret = _secret(spec)
     config, workspace = _load(spec, KUBECONFIG_KEY)
