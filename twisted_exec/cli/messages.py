@@ -98,7 +98,8 @@ def ask_for_role(
     user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
 ) -> str:
     """
-    Return the remedy for a right that a user lacks: the smallest role, and the command that grants it.
+    Return the remedy for a right that a user lacks: the smallest role, and the command that grants it; or the
+    verb, if no role has it.
 
     :param kind: the resource, such as ``machines``.
     :param namespace: empty for all.

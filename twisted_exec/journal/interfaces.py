@@ -36,8 +36,8 @@ class Event:
     * ``gap``: ``bytes``, the number of missing bytes, or ``None`` if it is unknown; ``end``, the
       offset after the gap
     * ``join``: ``session``, ``user``, ``role``
-    * ``leave``: ``session``
-    * ``role``: ``session``, ``role``
+    * ``leave``: ``session``, ``user``
+    * ``role``: ``session``, ``user``, ``role``
     * ``input``: ``session``; ``data``, the bytes in Base64; and ``echoed``, whether it is only the input
       that was echoed; each of both forms only while a recording needs it
 

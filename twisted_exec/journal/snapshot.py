@@ -91,6 +91,7 @@ class Snapshot:
 
         :param begin: leave out segments that end before this offset.
         :raises OSError: a file cannot be read.
+        :raises NewerFormat: a segment is of a later release.
         """
         expected: int | None = None
         firsts = self._firsts()

@@ -17,7 +17,8 @@ Outgoing bytes accumulate in ``data_to_send``.
 A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`).  The client
 opens each, named in a header (``streamtype``), and waits for its answer before it opens the next
 stream.  The server starts when all expected streams are open; events before the start are buffered.
-Missing streams only delay the start until the adapter's timeout (:meth:`ServerStreams.settle`).
+Missing streams only delay the start until the adapter's timeout (:meth:`ServerStreams.settle`), or until
+:data:`MAX_BUFFERED_BYTES` of events wait.
 
 At the end the server writes the ending to the error stream, resets the streams that it reads, ends
 those that it writes, and waits for the client to leave.

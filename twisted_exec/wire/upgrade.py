@@ -122,9 +122,10 @@ def is_cross_site(
     """
     Return whether a browser may have sent this request for a page of another site.
 
-    If the browser sends ``Sec-Fetch-Site``, that header decides: no page can set it, and it is correct also
-    behind a proxy that sends another ``Host``, such as ``kubectl proxy``.  Otherwise ``Origin`` is compared
-    with ``Host``.  Go's ``http.CrossOriginProtection`` has the same order.
+    If the browser sends ``Sec-Fetch-Site``, that header decides about all sites but ``allowed`` ones: no
+    page can set it, and it is correct also behind a proxy that sends another ``Host``, such as ``kubectl
+    proxy``.  Otherwise ``Origin`` is compared with ``Host``.  Go's ``http.CrossOriginProtection`` has the
+    same order.
 
     Browsers present a client certificate to any host that a page connects to, and do not ask the
     server first before they open a WebSocket (CVE-2015-0259).  A page cannot make a browser send a
@@ -301,7 +302,7 @@ def requested_upgrade(headers: Headers) -> bytes:
     Return the upgrade that a request asks for; empty if it asks for none.
 
     ``Connection`` must contain the token ``upgrade``.  A protocol in :data:`FORWARDED_UPGRADES` is
-    returned in that spelling, any other as sent.
+    returned in that spelling, any other as sent; several are joined by commas.
     """
     connection, upgrade = [], []
     for name, value in headers:  # in one pass, because this runs several times per stream

@@ -4,8 +4,7 @@ Processes of local spaces, and their state on disk.
 A process (:class:`ProcessRun`) ends together with its children.  It stops when its standard input ends.
 So it ends with its manager, however that ends: the kernel closes the pipe.
 
-By default, ports are chosen outside the range that the kernel assigns automatically, if that leaves
-enough.
+By default, ports are outside the range that the kernel assigns automatically, if enough are left.
 
 The state on disk (:class:`Store`) says which spaces exist, and which process may run them:
 

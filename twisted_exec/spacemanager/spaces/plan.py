@@ -8,8 +8,9 @@ then the status is written.  So a repeated step, even by a new leader, does no h
 
 A managed Space is desired state: its physical space is created, and recreated when it is gone.
 First the finalizer is written, then the record in ``status``, then the physical space is created:
-without the record there is nothing to delete.  An unmanaged Space is a mirror: it disappears with
-its physical space.  An unreachable physical space is not gone, and its Space stays.
+without the record there is nothing to delete.  An unmanaged Space is a mirror: if discovery has
+created it, it disappears with its physical space.  An unreachable physical space is not gone, and its
+Space stays.
 
 The plan also says when the credentials of the Space are written, deleted and rotated.
 """

@@ -1,5 +1,6 @@
 """
-A ClusterProfile for each Space that has been Ready, if the hub has ClusterProfiles.
+A ClusterProfile for each Space that has been Ready, if the hub has ClusterProfiles.  Spaces that come from
+ClusterProfiles get none.
 
 Consumers of the inventory map the name of an access provider to a program that reads the Space's
 Secret; the profile contains no credentials.  A profile is ours by its owner and label; others of
