@@ -142,7 +142,7 @@ def as_text(screen: Screen, facts: Facts) -> bytes:
 
 
 def as_json(screen: Screen, facts: Facts) -> bytes:
-    """Return an object with the rows, and with the runs of each row that have a style."""
+    """Return an object with the facts, size, cursor and rows, and with the runs of each row that have a style."""
     value = {
         **facts,
         "columns": screen.columns,

@@ -140,7 +140,10 @@ class ISpaceProvider(Interface):
         """Fires with all physical spaces, whoever created them, each once; access may be left out."""
 
     def list_names() -> Deferred[Sequence[Physical]]:
-        """Fires with the sorted names of all physical spaces, which is cheaper than :meth:`list_spaces`."""
+        """
+        Fires with the sorted names of all physical spaces; with some providers this is cheaper than
+        :meth:`list_spaces`.
+        """
 
     def get(physical: Physical) -> Deferred[SpaceInfo]:
         """

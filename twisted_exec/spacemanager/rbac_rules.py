@@ -34,7 +34,7 @@ def _on(resource: Resource, *verbs: str, sub: str = "") -> Rule:
 
 
 def cluster_rules() -> tuple[Rule, ...]:
-    """Return the ClusterRole for Spaces, the status of providers, and their namespaces."""
+    """Return the ClusterRole for Spaces, providers and their namespaces, ClusterProfiles and events."""
     spaces, profiles = SPACES.resource, CLUSTERPROFILES.resource
     covered = (SPACES.resource, SECRETS.resource)
     return (

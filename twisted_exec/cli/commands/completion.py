@@ -41,7 +41,7 @@ COMPLETE = "__complete"
 _PATHS, _NO_PATHS = ":0", ":4"
 """Directives of cobra: default, and no file completion."""
 _BREAKS = "=:"
-"""Characters at which bash splits words (``COMP_WORDBREAKS``), other than space and quotes."""
+"""Characters at which bash splits words (``COMP_WORDBREAKS``), other than white space, quotes and operators."""
 
 
 MakeParser = Callable[[], argparse.ArgumentParser]

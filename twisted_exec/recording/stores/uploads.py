@@ -77,7 +77,7 @@ class _Job:
 
 class Uploads(BackgroundTask):
     """
-    Stores recordings one after the other; repeats failed uploads, with exponential back-off.
+    Stores and deletes recordings one after the other; repeats what failed, with exponential back-off.
 
     :ivar problem: why the last attempt failed; empty after one that succeeded.
     :ivar is_stopped: nothing is stored any more.

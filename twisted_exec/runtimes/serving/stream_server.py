@@ -115,9 +115,8 @@ _Prepared = TypeVar("_Prepared")
 
 Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
 """
-Returns the names of the machine of a grant (namespace, machine, uid) and a new attachment, or
-raises
-:class:`~twisted_exec.api.status.APIError`.
+Returns the names of the machine of a grant (namespace, machine, uid, resource) and a new attachment, or
+raises :class:`~twisted_exec.api.status.APIError`.
 """
 
 
@@ -541,12 +540,11 @@ def _bound(grant: Grant) -> str:
 
 class StreamServer(TokenServer):
     """
-    Serves consoles for tokens.
+    Serves consoles, logs, screens and recordings for tokens.
 
     :param attach: see :data:`Attach`.
     :param cache: the tokens that the runtime created.
-    :param read_log: see :data:`ReadLog`; ``None`` disables
-        logs.
+    :param read_log: see :data:`ReadLog`; ``None`` disables logs and screens.
     :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
         disables that.
     :param screens: renders screens; ``None`` disables them.

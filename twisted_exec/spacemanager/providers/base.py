@@ -165,7 +165,7 @@ class Hints:
 
 
 def bare(obj: Object, *more: str) -> Object:
-    """Reduce an object to its identity and version, and the fields in ``more``."""
+    """Reduce an object to its identity, version, owners and time of deletion, and the fields in ``more``."""
     metadata = obj["metadata"]
     keys = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "deletionTimestamp")
     reduced = {key: metadata[key] for key in keys if key in metadata}
