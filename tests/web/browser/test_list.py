@@ -59,6 +59,26 @@ class ListTests(FleetTestCase):
                 self.assertEqual(faults, [], f"{view}, {name}")
         self.assertEqual(user.faults(), [])
 
+    async def test_names(self) -> None:
+        """
+        Each name of up to 40 characters that has room is whole beside namespaces, users and buttons; a longer
+        name is cut before its end, which tells it from others.
+        """
+        names = [f"cache-rack00-node{number:03}" for number in range(12)]
+        for name in names:
+            await self.add_machine(name, "Shutdown", power="Off", namespace="a-team")
+        await self.add_session("web-1", "a-user-with-a-long-name")
+        user = await self.user()
+        await user.page.until(f"/a-user-with/.test({row('web-1')}?.innerText)")
+        await user.page.until(f"{row(names[0])}?.querySelector('.power')")
+        for width in (900, 1440, 1920, 390):
+            await user.page.resize(width, 2200)
+            await user.page.until(row(names[-1]))
+            await user.page.until(row(LONG))
+            await user.page.until(f"JSON.stringify({_CUT_NAMES}) === '{json.dumps([LONG])}'")
+            end = await user.page.evaluate(_SEEN % row(LONG))
+            self.assertTrue(LONG.endswith(end) and len(end) > 6, end)
+
     async def test_rows(self) -> None:
         """
         A row says who is there, whether it is recorded, and what is wrong instead of the last line; a
@@ -347,6 +367,14 @@ class ManyTests(FleetTestCase):
         self.assertEqual(user.faults(), [])
 
 
+# The names that are cut, and what is to be seen of the end of one.
+_CUT_NAMES = """[...document.querySelectorAll('.visible-rows .name')].filter((cell) =>
+    [cell, ...cell.querySelectorAll('*')].some((each) => each.scrollWidth > each.clientWidth + 1 && each.clientWidth)
+).map((cell) => cell.textContent)"""
+_SEEN = """((cell) => {
+    const end = cell.querySelector('a').lastChild;
+    return end.getBoundingClientRect?.().right <= cell.getBoundingClientRect().right + 1 ? end.textContent : '';
+})(%s.querySelector('.name'))"""
 # What of the page is not in view, or covered.
 _IN_VIEW = """['#bar nav a', '#machine-filter', 'thead th.name button'].filter((selector) => {
     const element = document.querySelector(selector);

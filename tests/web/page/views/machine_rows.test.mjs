@@ -83,7 +83,7 @@ test("rows have the users and the recordings of their machines, and the filter f
   assert.deepEqual(rows.select("", byName).map((row) => [row.users, row.isRecorded]), [["ada (2), bob", false], ["", true], ["In use", false]]);
   assert.deepEqual(rows.select("ada", byName).map((row) => row.name), ["vm-1"]);
   assert.deepEqual(rows.select("recorded", byName).map((row) => row.name), ["vm-2"]);
-  assert.equal(rows.longestUsers, "ada (2), bob".length);
+  assert.equal(rows.longest(({ users }) => users), "ada (2), bob".length);
   rows.setSessions([]);
   assert.deepEqual(rows.select("ada", byName), []);
 });

@@ -120,9 +120,9 @@ export class Rows {
     return this.#all().filter((row) => row.isSick).length;
   }
 
-  /** The length of the longest text about users. */
-  get longestUsers() {
-    return this.#all().reduce((most, { users, isRecorded }) => Math.max(most, isRecorded ? (users || "Recorded").length + 2 : users.length), 0);
+  /** The length of the longest text, of all rows and not only of those that match a filter. */
+  longest(textOf) {
+    return this.#all().reduce((most, row) => Math.max(most, textOf(row).length), 0);
   }
 
   /** Whether a row, of all and not only of those that match a filter, is such a row. */

@@ -10,6 +10,8 @@ import { countOf, emptyState, field, skeleton, toolbar } from "./parts.js";
 import { VisibleRows } from "./visible_rows.js";
 
 const KEPT = "machines";
+const NEVER_CUT = 16; // characters of a name for which each window has room
+const END = 10; // characters of a longer one that stay
 const COLUMNS = [
   ["name", "Name"],
   ["namespace", "Namespace"],
@@ -23,6 +25,11 @@ const SORTS = COLUMNS.filter(([column]) => column !== "line");
 
 // `line` is a line of a log.
 const classOf = (column) => (column === "line" ? "last-line" : column);
+
+/** Return a name, or the parts of a long one: where it does not fit, the first part is cut. The ends tell rows apart. */
+function cutInTheMiddle(name) {
+  return name.length <= NEVER_CUT ? name : [h("span", {}, name.slice(0, -END)), h("span", {}, name.slice(-END))];
+}
 
 /**
  * @param {HTMLElement} container
@@ -50,6 +57,13 @@ class MachineList extends ListView {
   #headers;
   #body;
   #table;
+  /** @type {Record<string, (row: any) => string>} by column: those that are as wide as their longest text. */
+  #texts = {
+    name: (row) => this.context.machines.routeName(row.kind, row.name),
+    namespace: (row) => row.namespace,
+    users: ({ users, isRecorded }) => (isRecorded ? `● ${users || "Recorded"}` : users),
+    pool: (row) => row.pool,
+  };
 
   constructor(container, context, parameters) {
     const kept = context.store.get(KEPT, {});
@@ -181,7 +195,7 @@ class MachineList extends ListView {
     this.#table.classList.toggle("no-lines", !some((row) => row.line || row.problem));
     this.#table.classList.toggle("one-namespace", namespaces.length === 1 && namespaces[0] !== "");
     this.#table.classList.toggle("same-namespace", !some((row) => row.namespace !== rows[0]?.namespace));
-    this.#table.style.setProperty("--longest-users", String(this.#rows.longestUsers));
+    for (const [column, textOf] of Object.entries(this.#texts)) this.#table.style.setProperty(`--longest-${column}`, String(this.#rows.longest(textOf)));
     this.#table.hidden = !rows.length;
     this.#table.setAttribute("aria-rowcount", String(rows.length + 1));
     this.#body.update(rows);
@@ -206,7 +220,7 @@ class MachineList extends ListView {
     const cell = (column, attributes, ...children) => h("td", { role: "cell", class: classOf(column), ...attributes }, ...children);
     const text = (column) => cell(column, { title: printable(row[column]) }, printable(row[column]));
     return [
-      cell("name", {}, h("a", { href: link(row.namespace, name), title: printable(name) }, printable(name))),
+      cell("name", {}, h("a", { href: link(row.namespace, name), title: printable(name), "aria-label": printable(name) }, cutInTheMiddle(printable(name)))),
       text("namespace"),
       cell("state", {}, h("span", { class: `badge ${row.health}` }, printable(row.state))),
       cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { class: row.users ? "visually-hidden" : "" }, "Recorded ")), printable(row.users)),
@@ -223,14 +237,14 @@ class MachineList extends ListView {
     const name = machines.routeName(row.kind, row.name);
     const label = printable(row.name);
     const action = (text, href, attributes = {}) => h("a", { href, onclick: chosen, "aria-label": `${text} ${label}`, ...attributes }, text);
-    const part = (text, where) => machines.has(row.kind, where) && action(text, link(row.namespace, name, where), { class: "part", "aria-label": `${text} of ${label}` });
+    const part = (text, where) => machines.has(row.kind, where) && action(text, link(row.namespace, name, where), { "aria-label": `${text} of ${label}` });
     const power = row.isOff ? "Power on" : "Power off";
     const change = () => {
       chosen();
       this.#switch(row);
     };
     return [
-      action("Open", link(row.namespace, name), { class: "open" }), action("Observe", `${link(row.namespace, name)}?mode=observe`),
+      action("Open", link(row.namespace, name)), action("Observe", `${link(row.namespace, name)}?mode=observe`),
       part("Log", "logs"), part("Screen", "screen"),
       maySwitch && button(power, change, { class: "power", "aria-label": `${power} ${label}` }),
     ];
