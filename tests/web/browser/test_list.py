@@ -80,6 +80,19 @@ class ListTests(FleetTestCase):
             end = await user.page.evaluate(_SEEN % row(LONG))
             self.assertTrue(LONG.endswith(end) and len(end) > 6, end)
 
+    async def test_tables(self) -> None:
+        """No list needs to be scrolled sideways in a window between a phone and a desktop."""
+        await self.add_session("web-3", "a-user-with-a-long-name")
+        user = await self.user("sessions")
+        for view, text in (("sessions", "a-user-with-a-long-name"), ("recordings", "Ticket 4711")):
+            await user.open(view)
+            await user.until_page(text)
+            for width in (720, 780, 850):
+                await user.page.resize(width, 700)
+                await user.page.until(f"innerWidth === {width}")
+                await user.page.evaluate(_FRAME)
+                self.assertEqual(await lasting(user.page, _SCROLLS), [], f"{view}, {width}")
+
     async def test_rows(self) -> None:
         """
         A row says who is there, whether it is recorded, and what is wrong instead of the last line; a
@@ -378,6 +391,9 @@ _SEEN = """((cell) => {
     const end = cell.querySelector('a').lastChild;
     return end.getBoundingClientRect?.().right <= cell.getBoundingClientRect().right + 1 ? end.textContent : '';
 })(%s.querySelector('.name'))"""
+# Tables that are wider than their place.
+_SCROLLS = """[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth + 1)
+    .map((each) => each.innerText.slice(0, 40))"""
 # What of the page is not in view, or covered.
 _IN_VIEW = """['#bar nav a', '#machine-filter', 'thead th.name button'].filter((selector) => {
     const element = document.querySelector(selector);
