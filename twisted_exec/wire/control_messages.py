@@ -441,14 +441,15 @@ def dropped_keys(dropped: int, unsent: int) -> str:
     :param dropped: pieces of input, at least 1.
     :param unsent: the last of these, which were never sent.
     """
-    text = f"{_keys(dropped - unsent)} may not have reached the machine"
+    text = f"{keys_counted(dropped - unsent)} may not have reached the machine"
     if unsent:
         were = "was" if unsent == 1 else "were"
-        text += f"; {_keys(unsent)} typed after that {were} discarded"
+        text += f"; {keys_counted(unsent)} typed after that {were} discarded"
     return text
 
 
-def _keys(count: int) -> str:
+def keys_counted(count: int) -> str:
+    """Return ``1 key`` or ``3 keys``."""
     return "1 key" if count == 1 else f"{count} keys"
 
 

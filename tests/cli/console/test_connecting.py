@@ -25,8 +25,7 @@ class LineTests(SynchronousTestCase):
             self.clock,
             0,
             self.written.append,
-            "vm at https://a",
-            lambda: self.step,
+            lambda seconds: f"connecting to vm at https://a: {self.step}, {seconds} s",
             lambda: 40,
             **settings,
         )

@@ -26,8 +26,7 @@ class ConnectingLine:
 
     :param begun: when the connection began, by the clock.
     :param write: writes on the terminal, which is in raw mode.
-    :param place: name of the machine and its server.
-    :param step: returns what the program waits for.
+    :param text: returns the line after so many seconds.
     :param columns: returns the width of the terminal.
     :param is_plain: the terminal has no cursor to move: print the line once.
     """
@@ -37,14 +36,13 @@ class ConnectingLine:
         clock: Any,
         begun: float,
         write: Callable[[str], None],
-        place: str,
-        step: Callable[[], str],
+        text: Callable[[int], str],
         columns: Callable[[], int],
         *,
         is_plain: bool,
     ) -> None:
         self._clock, self._begun, self._write = clock, begun, write
-        self._place, self._step, self._columns = place, step, columns
+        self._text, self._columns = text, columns
         self._is_plain = is_plain
         self._timer: IDelayedCall | None = None
         self._draw()
@@ -63,8 +61,7 @@ class ConnectingLine:
 
     def _draw(self) -> None:
         self._timer = self._clock.callLater(1, self._draw) if not self._is_plain else None
-        seconds = self._clock.seconds() - self._begun
-        text = f"connecting to {self._place}: {self._step()}, {int(seconds + 0.5)} s"
+        text = self._text(int(self._clock.seconds() - self._begun + 0.5))
         if self._is_plain:
             self._write(f"{text}\r\n")
         else:

@@ -452,6 +452,10 @@ class ConsoleProgram:
 
         return step(the_reactor(), is_verified=self._is_verified)
 
+    def progress(self, seconds: int) -> str:
+        """Return the line for a slow connection, after so many seconds."""
+        return f"connecting to {one_line(self.place)}: {self.step}, {seconds} s"
+
     def _connected(self) -> None:
         self._is_verified = True
 
@@ -468,8 +472,7 @@ class ConsoleProgram:
             the_reactor(),
             begun,
             lambda text: _write_message(text.encode()),
-            one_line(self.place),
-            lambda: self.step,
+            self.progress,
             columns,
             is_plain=os.environ.get("TERM", "dumb") == "dumb",
         )
@@ -490,6 +493,12 @@ class ConsoleProgram:
         if self._script is not None or not self._terminal.is_terminal:
             return ""
         lines = [one_line(self._news)] if self._news else []
+        if count := self._session.discarded_keys:
+            from twisted_exec.wire.control_messages import keys_counted
+
+            were = "was" if count == 1 else "were"
+            typed = f"{keys_counted(count)} typed while the server was stopped"
+            lines.append(f"{typed} {were} discarded")
         if not self._options.quiet:
             escapes = self._options.escape
             keys = f" {escapes}." if escapes is not None else ""
@@ -649,11 +658,11 @@ class _Console(ConsoleProgram):
         from twisted_exec.api.status import APIError
         from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
-        not_ready_since, discarded = None, 0
+        # The machine may be at another prompt when the server is back.
+        self._session.discard_input()
+        not_ready_since = None
         while True:
             await deferLater(reactor, AGAIN_SECONDS)
-            # The machine may be at another prompt when the server is back.
-            discarded += self._session.discard_input()
             try:
                 if not self._config.needs_plugin:
                     # A server may write a new file at its start.
@@ -669,16 +678,21 @@ class _Console(ConsoleProgram):
                         raise
                 continue
             self._stopped = ""
-            if discarded:
-                self._say(f"{discarded} keys typed while the server was stopped were discarded")
             return stream
 
     @property
     def step(self) -> str:
         """See :attr:`ConsoleProgram.step`."""
-        if self._stopped:
-            return "waiting for the server"
         return "switching it off and on" if self._is_reset else super().step
+
+    def progress(self, seconds: int) -> str:
+        """See :meth:`ConsoleProgram.progress`."""
+        if not self._stopped:
+            return super().progress(seconds)
+        from twisted_exec.wire.control_messages import keys_counted
+
+        line, count = f"waiting for the server, {seconds} s", self._session.discarded_keys
+        return f"{line}; {keys_counted(count)} will not be sent" if count else line
 
     def _attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions

@@ -233,9 +233,15 @@ class ConsoleSession:
         """Set the connection attempt, which is cancelled if the session ends first."""
         self._connecting = attempt
 
-    def discard_input(self) -> int:
-        """Drop the input that waits for the stream; return how many bytes of keys it had."""
-        return self._input.discard() if self._input is not None else 0
+    def discard_input(self) -> None:
+        """Drop all input until the stream is attached."""
+        assert self._input is not None
+        self._input.discard()
+
+    @property
+    def discarded_keys(self) -> int:
+        """Bytes of keys that were dropped before the stream was attached."""
+        return self._input.discarded if self._input is not None else 0
 
     @property
     def mid_line(self) -> bool:

@@ -27,10 +27,13 @@ class TypeAhead:
 
     :param reads_on: the source is a keyboard.
     :ivar is_stuck: the stream takes no more input for now.
+    :ivar discarded: bytes of keys that were dropped before the stream was open.
     """
 
     def __init__(self, source: Source, *, reads_on: bool) -> None:
         self.is_stuck = False
+        self.discarded = 0
+        self._discards = False
         self._source: Source | None = source
         self._reads_on = reads_on
         self._stream: MachineStream | None = None
@@ -39,28 +42,29 @@ class TypeAhead:
 
     def open(self, stream: MachineStream) -> None:
         """Send to this stream from now on, first the input typed before it was open."""
-        self._stream = stream
+        self._stream, self._discards = stream, False
         stream.registerProducer(self, True)
         if not self.is_stuck:
             self.resumeProducing()
 
     def send(self, what: bytes | Break | Role) -> None:
         """Send input, or a request in order with it."""
-        if self._stream is not None and not self.is_stuck:
+        if self._discards:
+            self.discarded += len(what) if isinstance(what, bytes) else 0
+        elif self._stream is not None and not self.is_stuck:
             if isinstance(what, bytes):
                 self._stream.write(what)
             else:
                 self._stream.wish(what)
-            return
-        self._waiting.append(what)
-        self._bytes += len(what) if isinstance(what, bytes) else 1
-        if self._bytes >= TYPE_AHEAD_BYTES and self._source is not None:
-            self._source.pauseProducing()
+        else:
+            self._waiting.append(what)
+            self._bytes += len(what) if isinstance(what, bytes) else 1
+            if self._bytes >= TYPE_AHEAD_BYTES and self._source is not None:
+                self._source.pauseProducing()
 
-    def discard(self) -> int:
-        """Drop the input that waits; return how many bytes of keys it had."""
-        waiting, self._waiting, self._bytes = self._waiting, [], 0
-        return sum(len(each) for each in waiting if isinstance(each, bytes))
+    def discard(self) -> None:
+        """Drop all input until the stream is open."""
+        self._discards = True
 
     def close(self) -> None:
         """Read no more input, and drop what waits."""
