@@ -233,6 +233,15 @@ class MessageTests(OutageCase):
         ]
         self.assertEqual(self.sink.written, b"\r\n".join(rows))
 
+    def test_no_writer(self) -> None:
+        """An observer of a console without a writer reads how to type; there is nobody to take over from."""
+        self.begin()
+        text = f"this console has no writer; you are an observer {HINT}"
+        self.session.notice(Notice(text, kind=None))
+        self.assertTrue(
+            self.sink.written.endswith(b"observer (~f to\r\n  type)]\r\n"), self.sink.written
+        )
+
     def test_full_screen(self) -> None:
         """Over a program's screen a notice takes the last row, until the next key has the screen drawn again."""
         redrawn: list[bool] = []

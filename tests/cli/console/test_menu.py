@@ -206,15 +206,23 @@ class ScrollbackTests(MenuCase):
         self.assertTrue(self.drawn.endswith(b"\x1b[?1049l"))
 
     def test_no_terminal(self) -> None:
-        """Without a place to draw, and before the session is open, there is no dialog."""
+        """
+        Without a place to draw, and before the session is open, there is no dialog.
+
+        The machine does not get the keys that follow a command for one.
+        """
         self.begin(escapes=parse_escape("^],~"), say=self.said.append, act=self.fail)
         self.attach()
         self.session.typed(b"~H")
         self.begin(
             escapes=parse_escape("^],~"), say=self.said.append, draw=self.draw, act=self.fail
         )
-        self.session.typed(b"~H")
-        self.assertEqual((self.said, self.drawn), (["not connected yet"], b""))
+        self.session.typed(b"a\r~P")
+        self.session.typed(b"fy")
+        stream = self.attach()
+        (told,) = self.said
+        self.assertIn("not connected yet", told)
+        self.assertEqual((stream.sent, self.session.discarded_keys, self.drawn), (b"a\r", 2, b""))
 
 
 class MachinesTests(MenuCase):

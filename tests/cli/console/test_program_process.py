@@ -673,7 +673,7 @@ class TerminalTests(TerminalCase):
         await process.until(rb"waiting for the server, \d+ s; 7 keys will not be sent")
         attachment = self.serve(EchoAttachment(b"two$ "))
         await process.until(
-            rb"7 keys typed while the server was stopped were discarded\r\n"
+            rb"7 keys typed before this session were discarded\r\n"
             rb"Connected to vm\..*\r\ntwo\$ "
         )
         self.assertEqual(attachment.received, b"")

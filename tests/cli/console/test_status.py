@@ -184,13 +184,16 @@ class StatusTests(OutageCase):
         for message, lines in (
             (notices["ada"], []),
             (Attendance(3, "ada"), []),
-            (Attendance(3, "bob\x1b"), ["bob? is the writer of this console now (before: ada)"]),
+            (
+                Attendance(3, "bob\x1b"),
+                ["[twisted-exec: bob? is the writer of this console now (before: ada)]"],
+            ),
             (Attendance(4, "bob\x1b"), []),
             (notices["eve"], []),
             (Attendance(4, "eve"), []),
             (notices[""], []),
             (Attendance(4), []),
-            (Attendance(4, "ada"), ["ada is the writer of this console now"]),
+            (Attendance(4, "ada"), ["[twisted-exec: ada is the writer of this console now]"]),
             (Notice("x", NoticeKind.ROLE, NoticeRole.WRITER), []),
             (Attendance(4, "ann"), []),
             (notices["ada"], []),
@@ -205,7 +208,7 @@ class StatusTests(OutageCase):
 
     def test_new_writer_read_only(self) -> None:
         """An observer by choice reads it, too; with ``--quiet``, in a pipe or a script nobody does."""
-        line = "bob is the writer of this console now (before: ada)"
+        line = "[twisted-exec: bob is the writer of this console now (before: ada)]"
         for settings, said in (
             ({"shows_more": True}, [line]),
             ({"shows_more": True, "quiet": True}, []),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from twisted_exec.console.floor import RoleNotices, notice_text, understood
+from twisted_exec.console.floor import HINT, RoleNotices, notice_text, understood
 from twisted_exec.wire.control_messages import TerminalSize, encode_notice, wrapped
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
@@ -76,6 +76,13 @@ def framed(lines: str, size: TerminalSize | None, *, mid_line: bool) -> bytes:
 def _rows(lines: str, size: TerminalSize | None) -> list[str]:
     rows = lines.split("\n")
     return rows if size is None else [row for line in rows for row in wrapped(line, size.columns)]
+
+
+def _hinted(notice: Notice) -> str:
+    """Return the text of a notice; nobody is there to take over from if the console has no writer."""
+    if notice.role is NoticeRole.OBSERVER and not notice.writer:
+        return notice.text.replace(HINT, "(~f to type)")
+    return notice.text
 
 
 @implementer(IPushProducer)
@@ -202,7 +209,7 @@ class Display:
             return
         is_banner = notice.kind is NoticeKind.BANNER
         if self._terminal.shows_more:
-            text = notice.text if is_banner else f"[twisted-exec: {notice.text}]"
+            text = notice.text if is_banner else f"[twisted-exec: {_hinted(notice)}]"
             self._between(
                 text,
                 lambda: self._write(framed(text, self._terminal.size(), mid_line=self.mid_line)),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -416,7 +417,7 @@ class ConsoleProgram:
             self._printed = ScriptSink(self._script, output)
             session.start(self._script, self._printed, timeout_seconds=timeout)
         else:
-            self._terminal.make_raw()
+            self._begin_line()
             keys = TerminalInput(source, session.typed, session.input_ended, reactor)
             session.start(keys, output, timeout_seconds=timeout)
         # Without any terminal nothing answers the machine, and output is wanted byte for byte.
@@ -444,6 +445,13 @@ class ConsoleProgram:
             return result
 
         attempt.addBoth(connected).addErrback(self._refused)
+
+    def _begin_line(self) -> None:
+        """Make the terminal raw; keys typed before have an echo in the present line."""
+        was_raw = self._terminal.raw
+        self._terminal.make_raw()
+        if not was_raw and os.isatty(2) and select.select([self._terminal.fd], [], [], 0)[0]:
+            _write_message(b"\r\n")
 
     @property
     def step(self) -> str:
@@ -497,8 +505,7 @@ class ConsoleProgram:
             from twisted_exec.wire.control_messages import keys_counted
 
             were = "was" if count == 1 else "were"
-            typed = f"{keys_counted(count)} typed while the server was stopped"
-            lines.append(f"{typed} {were} discarded")
+            lines.append(f"{keys_counted(count)} typed before this session {were} discarded")
         if not self._options.quiet:
             escapes = self._options.escape
             keys = f" {escapes}." if escapes is not None else ""

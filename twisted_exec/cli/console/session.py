@@ -335,7 +335,7 @@ class ConsoleSession:
         if self._outcome is not None:
             return
         if writer and self.is_observer and self._interactive and self._terminal.shows_more:
-            self._display.inform(writer)
+            self._display.inform(f"[twisted-exec: {writer}]")
         if news:
             self._tell_recorded(news)
 
@@ -480,7 +480,9 @@ class ConsoleSession:
         if self._act is None or self._terminal.draw is None:
             return
         if self._scrollback is None:
-            self._display.tell("not connected yet")
+            # The keys that follow are for the command, not for the machine.
+            self.discard_input()
+            self._display.tell("not connected yet; until then no further key is sent")
             return
         # Imported here, because most sessions have no dialog.
         from twisted_exec.cli.console.dialog import Dialog
