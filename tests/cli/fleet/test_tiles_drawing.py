@@ -99,9 +99,9 @@ class DrawTileTests(SynchronousTestCase):
         self.assertEqual(rows, ["[1;1H<a     > ", "[2;1Htwo    ", "[2;3H<o>"])
 
     def test_message(self) -> None:
-        """A message is folded over the last rows."""
+        """A message is broken at blanks over the last rows."""
         rows = self.drawn(4, "not there")
-        self.assertEqual(rows[-2:], ["[4;1H!ere   >", "[3;1H!not th>"])
+        self.assertEqual(rows[-2:], ["[4;1H!there >", "[3;1H!not   >"])
 
     def test_not_a_screen(self) -> None:
         """Any other answer is refused."""

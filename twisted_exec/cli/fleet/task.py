@@ -5,6 +5,7 @@ The work of ``kubectl console`` for many machines: stop, time limits, and messag
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.fleet.targets import FleetTarget, Selection
 from twisted_exec.cli.messages import one_line
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.wire.control_messages import wrapped
 
 FAILED = 1
 WAITING_SECONDS = 1.0
@@ -153,8 +155,11 @@ def complain(line: str) -> int:
 
 
 def say(line: str) -> None:
-    """Print a line on standard error, without the control characters of a server."""
+    """Print a line on standard error, without the control characters of a server; a terminal breaks it at blanks."""
+    rows = [one_line(line)]
     try:
-        print(one_line(line), file=sys.stderr, flush=True)
+        if os.isatty(2):
+            rows = wrapped(rows[0], os.get_terminal_size(2).columns or 80)
+        print("\n".join(rows), file=sys.stderr, flush=True)
     except OSError:  # it is closed, or full
         pass

@@ -13,6 +13,7 @@ character another width, only that row is wrong.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -230,8 +231,7 @@ def _styled(
 
 def _folded(message: str, width: int, height: int) -> Sequence[str]:
     """Return the lines of a message, the last one first."""
-    lines = [message[at : at + width] for at in range(0, len(message), width)][:height]
-    return lines[::-1]
+    return textwrap.wrap(message, width, break_on_hyphens=False)[:height][::-1]
 
 
 HELP = (
