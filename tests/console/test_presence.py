@@ -14,8 +14,8 @@ from .viewer_case import DELETED, READ_ONLY, ViewerCase
 
 
 def attendance(viewers: int, writer: str = "", seconds: int = 0) -> Attendance:
-    """Return the mark of a console that is not recorded."""
-    return Attendance(viewers, writer, seconds, ())
+    """Return the mark of a console that is not recorded, and has no BREAK."""
+    return Attendance(viewers, writer, seconds, (), has_break=False)
 
 
 class PresenceTests(ViewerCase):

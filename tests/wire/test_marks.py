@@ -59,6 +59,9 @@ class MarkTests(SynchronousTestCase):
             encode_mark(Attendance(1, recordings=())), b'{"Viewers":1,"Recordings":[]}\n'
         )
         self.assertEqual(
+            encode_mark(Attendance(1, has_break=False)), b'{"Viewers":1,"Break":false}\n'
+        )
+        self.assertEqual(
             encode_mark(Attendance(1, recordings=(OpenRecording("masked", "ada"),))),
             b'{"Viewers":1,"Recordings":[{"Input":"masked","User":"ada"}]}\n',
         )
@@ -103,7 +106,7 @@ class MarkTests(SynchronousTestCase):
                     st.sampled_from(["", "(~f or --force takes over)"]),
                 ),
                 st.builds(Notice, st.text(max_size=200), st.none()),
-                st.builds(Attendance, st.integers(0, 9999)),
+                st.builds(Attendance, st.integers(0, 9999), has_break=st.booleans()),
                 st.builds(
                     Attendance,
                     st.integers(0, 9999),

@@ -672,6 +672,11 @@ class SharedConsole:
         self.size = size
         self._console.window_changed(size)
 
+    @property
+    def has_break(self) -> bool:
+        """Return whether the driver of this console has BREAK."""
+        return IBreakable.providedBy(self._console)
+
     def send_break(self, signal: Break) -> bool:
         """
         Send BREAK and pause all input until it has ended.

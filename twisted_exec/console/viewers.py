@@ -40,7 +40,11 @@ class Viewers:
         self._all: list[Viewer] = []
         recorder = console.recorder
         self._presence = Presence(
-            console.clock, self.floor, self._all, lambda: tuple(recorder.recordings)
+            console.clock,
+            self.floor,
+            self._all,
+            lambda: tuple(recorder.recordings),
+            lambda: console.has_break,
         )
         # Sessions and their users while the console is suspended.
         self._left_meanwhile: list[tuple[str, str]] | None = None
@@ -277,6 +281,7 @@ class Presence:
 
     :param sessions: the open sessions, which change.
     :param recordings: returns those that go on.
+    :param has_break: returns whether the console has BREAK.
     """
 
     def __init__(
@@ -285,9 +290,10 @@ class Presence:
         floor: Floor,
         sessions: Sequence[Present],
         recordings: Callable[[], tuple[OpenRecording, ...]],
+        has_break: Callable[[], bool],
     ) -> None:
         self._clock, self._floor, self._sessions = clock, floor, sessions
-        self._recordings = recordings
+        self._recordings, self._has_break = recordings, has_break
         self._told_recordings: tuple[OpenRecording, ...] = ()
         self._writer, self._since = "", 0.0
         self._call: IDelayedCall | None = None
@@ -297,7 +303,7 @@ class Presence:
         """The present state."""
         viewers = sum(not each.is_ending for each in self._sessions)
         seconds = int(self._clock.seconds() - self._since) if self._writer else 0
-        return Attendance(viewers, self._writer, seconds, self._recordings())
+        return Attendance(viewers, self._writer, seconds, self._recordings(), self._has_break())
 
     def changed(self) -> None:
         """A session has come, left or changed its role."""

@@ -46,7 +46,8 @@ mark                     meaning
 ``{"Viewers":N}``        so many sessions are open at the console.  ``"Writer":NAME`` is the
                          user who has had the floor for ``"Seconds":N``; absent without one.
                          ``"Recordings":[{"Input":"masked","User":NAME}]`` are the recordings of the
-                         console that go on; absent if that is unknown
+                         console that go on; absent if that is unknown.  ``"Break":false``: the
+                         console has no BREAK
 ``{"Echo":N}``           the machine took N microseconds from the last input of this session that was
                          measured to its next output
 ======================== ==============================================================
@@ -462,12 +463,14 @@ class Attendance:
     :param seconds: how long this user has had it.
     :param recordings: those of the console that go on, :data:`MOST_RECORDINGS` at most; ``None`` if
         unknown.
+    :param has_break: false if the console has no BREAK; true also if that is unknown.
     """
 
     viewers: int
     writer: str = ""
     seconds: int = 0
     recordings: tuple[OpenRecording, ...] | None = None
+    has_break: bool = True
 
 
 @dataclass(frozen=True)
@@ -529,6 +532,8 @@ def encode_mark(mark: Mark | Question | Answer) -> bytes:
                 {"Input": each.input, "User": each.user[:_LONGEST_USER]}
                 for each in mark.recordings[:MOST_RECORDINGS]
             ]
+        if not mark.has_break:
+            document["Break"] = False
     elif isinstance(mark, EchoTime):
         document = {"Echo": mark.microseconds}
     elif isinstance(mark, Question):
@@ -643,7 +648,9 @@ def _attendance(document: dict[str, object]) -> Attendance:
         and _is_count(seconds)
     ):
         raise RemoteProtocolError("a mark Viewers has no valid number or name")
-    return Attendance(viewers, writer, seconds, _recordings(document.get("Recordings")))
+    recordings = _recordings(document.get("Recordings"))
+    has_break = document.get("Break") is not False
+    return Attendance(viewers, writer, seconds, recordings, has_break)
 
 
 def _recordings(value: object) -> tuple[OpenRecording, ...] | None:

@@ -19,6 +19,7 @@ from twisted_exec.cli.console.display import UserTerminal
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import (
     NEVER_QUIET,
+    NO_BREAK,
     NOTHING_TO_ASK,
     SCRIPT_SECONDS,
     TIMED_OUT,
@@ -35,6 +36,7 @@ from twisted_exec.wire.control_messages import (
     Role,
     TerminalSize,
 )
+from twisted_exec.wire.resume import Attendance
 
 
 class FakeStream:
@@ -46,6 +48,7 @@ class FakeStream:
         self.sent = b""
         self.recorded = ""
         self.flow: Any = None
+        self.attendance: Attendance | None = None
 
     def write(self, data: bytes) -> None:
         self.sent += data
@@ -267,6 +270,15 @@ class MenuTests(SessionCase):
         self.assertEqual(stream.sent, b"a\r|b\r|h|\r|")
         self.assertEqual(stream.told, [Break(), Break(), Role.DRIVE, Role.WATCH])
         self.assertEqual(said, ["BREAK sent", "BREAK and h sent"])
+
+    def test_no_break(self) -> None:
+        """If the console has no BREAK, nothing is sent, not even the key of a SysRq."""
+        said: list[str] = []
+        self.begin(escapes=parse_escape("^],~"), say=said.append)
+        stream = self.attach()
+        stream.attendance = Attendance(1, has_break=False)
+        self.session.typed(b"a\r~B~Sh")
+        self.assertEqual((stream.sent, stream.told, said), (b"a\r", [], [NO_BREAK] * 2))
 
     def test_waits_with_what_is_typed(self) -> None:
         """Menu commands keep their place in input that waits for the stream."""

@@ -112,6 +112,7 @@ NOT_SENT = "the input was not sent"
 
 WHEN_BACK = "open the console again when the server is back"
 
+NO_BREAK = "this console has no BREAK; nothing was sent"
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
 _INTERRUPT = b"\x03"
@@ -531,9 +532,13 @@ class ConsoleSession:
             self._stream.resize(size)
 
     def _wish(self, wish: Break | Role) -> bool:
-        """:return: whether the stream supports the request."""
+        """:return: whether the session and the console support the request."""
         if self._read_only:
             self._display.tell(NOTHING_TO_ASK)
+            return False
+        attendance = getattr(self._stream, "attendance", None)
+        if isinstance(wish, Break) and attendance is not None and not attendance.has_break:
+            self._display.tell(NO_BREAK)
             return False
         self._send(wish)
         return True
