@@ -48,6 +48,11 @@ _CENTRED = """(() => {
     const [[x, y], [px, py]] = [centre('.terminal-frame'), centre('.panel:not([hidden])')];
     return Math.abs(x - px) < 3 && Math.abs(y - py) < 3;
 })()"""
+# A cursor of a terminal that has the focus.
+_HOLLOW = """(() => {
+    const {backgroundColor, outlineStyle} = getComputedStyle(document.querySelector('.xterm-cursor.xterm-cursor-block'));
+    return backgroundColor === 'rgba(0, 0, 0, 0)' && outlineStyle === 'solid';
+})()"""
 _COUNT_SOCKETS = """(() => {
     self.sockets = [];
     const Before = WebSocket;
@@ -139,7 +144,8 @@ class ConsoleTests(WebTestCase):
     async def test_roles_after_restart(self) -> None:
         """
         After a stop of the server an observer whose page is back first is an observer, and reads so;
-        the writer is the writer again.  Keys of the time between are not sent, but counted.
+        the writer is the writer again.  Keys of the time between are not sent, but counted, and the page says
+        so as long as the server is away: it offers no role then, and the cursor is hollow.
         """
         ada, bob = await self.user(), await self.user("bob")
         await self.open_terminal(ada)
@@ -152,6 +158,10 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("server of this console was stopped")
         await ada.focus_terminal()
         await ada.page.type("lost")
+        await ada.until_page("Server stopped for [^]*Reconnect now[^]*4 keys will not be sent")
+        await ada.page.until("!document.querySelector('.console-head .role').checkVisibility()")
+        await ada.page.until(_HOLLOW)
+        await self.check_layout(ada, "stopped", ".status-line", ".status-line > *", ".console-head")
         await self.check_layout(bob, "new-session", ".status-line", ".console-head")
         await ada.page.block()
         await ada.until_page("This is a new session. 4 keys [^.]*not sent. You can type")

@@ -72,8 +72,9 @@ test("a session goes on with the request that has opened it", async (t) => {
 
 test("a new session is opened as it was asked for, and kept for a reload", async (t) => {
   const { attachment, values, socket } = await attach(t);
-  assert.deepEqual([attachment.isReadOnly, attachment.isOpen], [false, true]);
+  assert.deepEqual([attachment.isReadOnly, attachment.isOpen], [false, false]);
   accept(socket);
+  assert.equal(attachment.isOpen, true);
   assert.deepEqual(values.get("session.team-a/vm-1").request, REQUEST);
 });
 

@@ -65,7 +65,7 @@ class Session {
 }
 
 /** A life, its sessions and its news; `asked` holds what answers the questions about rights. */
-function begin() {
+function begin(pause = async () => {}) {
   const sessions = [];
   const news = [];
   const asked = [];
@@ -84,15 +84,19 @@ function begin() {
         news.push(`reopen ${reason}`);
         life.open();
       },
-      ...Object.fromEntries(["attached", "opened", "lost", "resumed", "ended", "unauthorized", "full"].map(tell)),
+      ...Object.fromEntries(["opened", "lost", "resumed", "ended", "unauthorized", "full"].map(tell)),
     },
     () => time,
-    async (seconds) => waits.push(seconds),
+    (seconds) => {
+      waits.push(seconds);
+      return pause();
+    },
   );
   return {
     life,
     sessions,
     news,
+    asked,
     waits,
     answer: async (rights = {}) => {
       asked.splice(0).forEach(({ answer }) => answer(rights));
@@ -129,7 +133,7 @@ test("what is typed before there is a session is sent to it, in order, up to a l
   await begun.answer();
   begun.life.typed("y");
   assert.equal(begun.session.sent, `${"x".repeat(1000)}y`);
-  assert.deepEqual(begun.taken(), ["(connecting)", "attached"]);
+  assert.deepEqual(begun.taken(), ["(connecting)"]);
   assert.equal(begun.life.isOpen, true);
 });
 
@@ -177,7 +181,7 @@ test("a session that another one replaces ends without a word", async () => {
   assert.deepEqual(first.acts, ["replaced"]);
   first.changed("ended", LEFT);
   await begun.answer();
-  assert.deepEqual(begun.taken(), ["(connecting)", "attached"]);
+  assert.deepEqual(begun.taken(), ["(connecting)"]);
 });
 
 test("a console that is opened twice at once has one session, which gets all keys", async () => {
@@ -218,6 +222,24 @@ test("a server that does not answer is asked again, and what is typed meanwhile 
   const failing = assert.rejects(opening, /no/);
   await refused.fail(new ApiError(400, "no"));
   await failing;
+});
+
+test("a user who waits for a server may have it asked at once, and reads how many keys wait", async () => {
+  const begun = begin(() => new Promise(() => {}));
+  begun.life.reconnectNow();
+  begun.life.open();
+  begun.life.typed("x");
+  begun.life.typed("y");
+  assert.equal(begun.life.waiting, 2);
+  for (const again of ["reconnectNow", "authorized"]) {
+    await begun.fail(new ApiError(0, "away"));
+    assert.equal(begun.asked.length, 0);
+    begun.life[again]();
+    await turn();
+    assert.equal(begun.asked.length, 1, again);
+  }
+  await begun.answer();
+  assert.equal(begun.session.sent, "xy");
 });
 
 test("a console of which the page knows that it has no session asks for none", async () => {

@@ -22,6 +22,9 @@ test("each state has a text", () => {
   const lost = stateText("reconnecting", { since: 1000 }, 4200);
   assert.deepEqual(lost, { kind: "bad", text: "Connection lost for 3.2s" });
   assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
+  assert.deepEqual(stateText("connecting", { since: 0 }, 42_000), { kind: "bad", text: "Server stopped for 42s" });
+  assert.equal(stateText("connecting", { since: 0, code: 401 }, 42_000).text, "Server stopped for 42s; waiting for your login");
+  assert.equal(stateText("connecting", { code: 503 }, 42_000).text, "Connecting");
   assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "Reconnected after 3.2s; 5.0 KiB of output followed");
   assert.equal(stateText("open", { resumable: true }, 0).text, "Connected");
   assert.equal(stateText("ended", { reason: "PoweredOff" }, 0).text, "Machine not running");
@@ -46,9 +49,12 @@ test("the user of a silent server reads for how long, and how many keys wait for
   assert.equal(waitingText(state, 1), "1 key waits for the answer");
   assert.equal(waitingText(state, 0), "");
   assert.equal(waitingText({ ...state, silentSince: null }, 5), "");
-  const lost = { name: "reconnecting", silentSince: null };
+  const lost = { name: "reconnecting", detail: { since: 1 }, silentSince: null };
   assert.equal(waitingText(lost, 0), "What you type is sent after the reconnection");
   assert.equal(waitingText(lost, 12), "12 keys wait to be sent after the reconnection");
+  const stopped = { ...lost, name: "connecting" };
+  assert.deepEqual([0, 1, 2].map((count) => waitingText(stopped, count)), ["What you type will not be sent", "1 key will not be sent", "2 keys will not be sent"]);
+  assert.equal(waitingText({ ...stopped, detail: {} }, 2), "");
 });
 
 test("the roles of all users agree with that of this session", () => {

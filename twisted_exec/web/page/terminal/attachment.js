@@ -91,8 +91,9 @@ export class Attachment {
     return this.#request.query.readOnly === "true";
   }
 
+  /** Whether there is a session, also one whose connection is lost. */
   get isOpen() {
-    return this.session !== null && this.session.state !== "ended";
+    return this.session !== null && !["connecting", "ended"].includes(this.session.state);
   }
 
   /** Whether the user has logged in after the last attempt to connect. */

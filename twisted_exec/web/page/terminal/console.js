@@ -16,7 +16,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, lostText, recordingNews, roleText, sentence } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, SHUTTING_DOWN, anewText, droppedKeys, endText, lostText, recordingNews, roleText, sentence } from "./texts.js";
 
 const MESSAGE_MILLISECONDS = 10_000;
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
@@ -29,7 +29,6 @@ export class Console {
   #life = new Lifecycle({
     ask: () => this.#ask(),
     attach: (rights, changed) => this.#attach(rights, changed),
-    attached: () => this.#showRole(),
     state: (name, detail) => this.#stateChanged(name, detail),
     opened: () => this.#opened(),
     lost: () => this.#lost(),
@@ -49,7 +48,7 @@ export class Console {
   #roles = new Roles();
   #hasDriven = false; // it could type until now
   /** @type {any} */
-  #former = null; // how the session before has ended, until the role in this one is known
+  #former = null; // how and when the session before has ended, until the role in this one is known
   /** @type {object[] | null} */
   #recordings = null; // those that the user knows of
   /** @type {MachineWatch | null} */
@@ -160,7 +159,7 @@ export class Console {
     });
     this.#status = new StatusLine(this.context, this.place, {
       reconnect: () => this.connectNow(),
-      waiting: () => this.#life.session?.waiting ?? 0,
+      waiting: () => this.#life.waiting + (this.#former?.unconfirmed.unsent ?? 0),
     });
     fill(
       this.element,
@@ -266,7 +265,10 @@ export class Console {
   // News of the session.
 
   #stateChanged(name, detail) {
-    this.#status.state(name, detail, this.#life.session?.id ?? "");
+    const { reason, since } = this.#former ?? {};
+    const isStopped = name === "connecting" && reason === SHUTTING_DOWN;
+    this.#status.state(name, isStopped ? { ...detail, since } : detail, this.#life.session?.id ?? "");
+    this.#showRole();
     if (name === "ended") return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
     else this.#shown();
@@ -310,7 +312,8 @@ export class Console {
 
   /** A new session takes the place of one that has ended. */
   #follow(ending) {
-    this.#former = ending;
+    this.#former = { ...ending, since: Date.now() };
+    this.#stateChanged("connecting", {});
     this.#tell(anewText(ending), "");
     this.reopen();
   }
@@ -435,7 +438,7 @@ export class Console {
 
   /** Try to connect at once. */
   connectNow() {
-    this.#life.session?.reconnectNow();
+    this.#life.reconnectNow();
   }
 
   /** Whether the user may power the machine on and off. */

@@ -29,6 +29,8 @@ class State {
   typed(bytes) {}
 
   authorized() {}
+
+  reconnectNow() {}
 }
 
 class Loading extends State {}
@@ -42,6 +44,10 @@ class Opening extends State {
 
   typed(bytes) {
     if (this.early.length < MOST_EARLY) this.early.push(bytes);
+  }
+
+  authorized() {
+    this.reconnectNow();
   }
 }
 
@@ -59,6 +65,10 @@ class Attached extends State {
   }
 
   authorized() {
+    this.reconnectNow();
+  }
+
+  reconnectNow() {
     this.attachment.session?.reconnectNow();
   }
 }
@@ -92,7 +102,6 @@ export class Lifecycle {
    * @param {object} on callbacks.
    *     ask(): resolves with what the user may do; or with `{ending}`, why there can be no session now.
    *     attach(rights, changed): returns an Attachment that is not started yet, whose state() is `changed`.
-   *     attached(): it is started.
    *     state(name, detail): news of the session, before the following ones.
    *     opened(), lost(), resumed(), ended(detail): the session is so now.
    *     unauthorized(): the user must log in for the session to go on.
@@ -117,6 +126,11 @@ export class Lifecycle {
     return this.#state.attachment?.isOpen ?? false;
   }
 
+  /** How many keys the server has not confirmed. */
+  get waiting() {
+    return this.session?.waiting ?? this.#state.early.length;
+  }
+
   get isClosed() {
     return this.#state instanceof Closed;
   }
@@ -129,6 +143,11 @@ export class Lifecycle {
   /** The user has logged in. */
   authorized() {
     this.#state.authorized();
+  }
+
+  /** Do not wait for the next attempt to reach the server. */
+  reconnectNow() {
+    this.#state.reconnectNow();
   }
 
   /** Open a session, or go on with the saved one; a session that is open ends without a word. */
@@ -146,7 +165,6 @@ export class Lifecycle {
     const attachment = this.#on.attach(rights, (name, detail) => this.#changed(attachment, name, detail));
     this.#enter(new Attached(attachment, this.#on));
     attachment.start();
-    this.#on.attached();
     for (const bytes of opening.early) this.typed(bytes);
   }
 
@@ -160,7 +178,7 @@ export class Lifecycle {
         if (!problem.isPassing) throw problem;
         this.#on.state("connecting", { message: problem.message, code: problem.code });
       }
-      await this.#pause(wait);
+      await Promise.race([this.#pause(wait), new Promise((resolve) => (opening.reconnectNow = resolve))]);
       if (this.#state !== opening) return {};
     }
   }

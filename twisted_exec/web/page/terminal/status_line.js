@@ -222,11 +222,10 @@ export class StatusLine {
   }
 
   #draw() {
-    const { name } = this.#state;
     const { kind, text } = presentText(this.#state, Date.now());
     if (this.#stateText.textContent !== text) this.#stateText.textContent = this.#stateText.title = text;
     this.#stateText.className = `badge ${kind} ${text === "Connected" ? "open" : ""}`;
-    this.#reconnect.hidden = name !== "reconnecting";
+    this.#reconnect.hidden = this.#state.detail.since === undefined;
     this.#drawPeople();
     // Where there is little room the styles depend on what is news: if all is good, only the role.
     this.element.className = `status-line ${this.#machineText.textContent && kind === "good" ? "stopped" : kind}`;

@@ -30,15 +30,16 @@ export function duration(seconds) {
  * Return `{kind, text}` of a state of a session; kind: good, waiting, bad or off.
  *
  * @param {string} name
- * @param {object} detail as ConsoleSession says
+ * @param {any} detail as ConsoleSession says; `since` of the state connecting: a server was stopped then
  * @param {number} now milliseconds
  */
 export function stateText(name, detail, now) {
-  if (name === "connecting") return { kind: "waiting", text: "Connecting" };
-  if (name === "reconnecting") {
-    const since = duration((now - detail.since) / 1000);
-    return { kind: "bad", text: `Connection lost for ${since}${detail.unauthorized ? "; waiting for your login" : ""}` };
+  if (detail.since !== undefined) {
+    const what = name === "connecting" ? "Server stopped" : "Connection lost";
+    const login = detail.unauthorized || detail.code === 401 ? "; waiting for your login" : "";
+    return { kind: "bad", text: `${what} for ${duration((now - detail.since) / 1000)}${login}` };
   }
+  if (name === "connecting") return { kind: "waiting", text: "Connecting" };
   if (name === "resumed") {
     const missed = detail.missed ? `; ${size(detail.missed)} of output followed` : "";
     return { kind: "good", text: `Reconnected after ${duration(detail.seconds)}${missed}` };
@@ -76,10 +77,11 @@ function keys(count) {
 /**
  * Return what becomes of keys while the server does not answer; empty if nothing is special.
  *
- * @param {{name: string, silentSince: number | null}} state
+ * @param {{name: string, detail: any, silentSince: number | null}} state
  * @param {number} waiting keys that the server has not confirmed
  */
-export function waitingText({ name, silentSince }, waiting) {
+export function waitingText({ name, detail, silentSince }, waiting) {
+  if (name === "connecting" && detail.since) return `${waiting ? keys(waiting) : "What you type"} will not be sent`;
   const wait = `${keys(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
   if (name === "reconnecting") return waiting ? `${wait} to be sent after the reconnection` : "What you type is sent after the reconnection";
   return silentSince !== null && waiting ? `${wait} for the answer` : "";
