@@ -22,14 +22,15 @@ class WebDeployment(CabledDeployment):
     """
     A deployment whose users have tokens, and reach the API server over the near cable.
 
-    :ivar tokens: tokens by user name, all administrators; :meth:`write_tokens` puts changes into
-        effect.
+    :ivar tokens: tokens by user name; :meth:`write_tokens` puts changes into effect.
+    :ivar groups: groups by user name; all other users are administrators.
     :ivar api_options: further options of each API server.
     """
 
     def __init__(self, directory: str) -> None:
         super().__init__(directory)
         self.tokens = {"ada": "token-of-ada", "bob": "token-of-bob"}
+        self.groups: dict[str, str] = {}
         self.api_options: tuple[str, ...] = ()
         self.write_tokens()
         self.hostile_directory = (self.directory / "hostile").resolve()
@@ -51,7 +52,11 @@ class WebDeployment(CabledDeployment):
 
     def write_tokens(self) -> None:
         """Replace the token file; the API server refuses tokens that it no longer contains."""
-        lines = [f"{token},{user},{user},{ADMINISTRATORS}\n" for user, token in self.tokens.items()]
+        tokens = self.tokens.items()
+        lines = [
+            f"{token},{user},{user},{self.groups.get(user, ADMINISTRATORS)}\n"
+            for user, token in tokens
+        ]
         new = self.directory / "tokens.new"
         new.write_text("".join(lines))
         new.replace(self.directory / "tokens.csv")

@@ -4,8 +4,10 @@ The view of a console on a phone, whose keyboard leaves little of the window.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from tests.flows.test_three_programs import binding
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
@@ -34,6 +36,9 @@ _NEWS = """(() => {
 _CUT = """[...document.querySelectorAll('.status-line > span')].filter((each) => each.checkVisibility() &&
     !each.matches('.badge.open') && each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText)"""
 _HAS_KEYS = "document.querySelector('.key-bar').checkVisibility()"
+_KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.checkVisibility())
+    .map((each) => each.textContent).join(' ')"""
+_CUT_KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.scrollWidth > each.clientWidth)"""
 _BARS = "innerHeight - document.querySelector('.terminal-box').getBoundingClientRect().height"
 
 
@@ -103,6 +108,48 @@ class PhoneTests(WebTestCase):
         off = {"spec": {"power": "Off"}}
         await self.deployment.client.patch(kinds.MACHINES.resource, "vm-1", off, "default")
         await self.check_news_of(ada, "Machine: Shutdown")
+        self.check_faults()
+
+    async def test_keys(self) -> None:
+        """
+        The keys of firmware take the place of the others behind Fn.  A user without the right to type has no
+        keys, also while the server is away.
+        """
+        await self.deployment.create_machine("vm-1", "shell")
+        self.deployment.tokens["carl"], self.deployment.groups["carl"] = "token-of-carl", "guests"
+        self.deployment.write_tokens()
+        for role in ("view", "console-observer"):
+            bound = binding("carl", role) | {"metadata": {"name": role}}
+            await self.deployment.client.create(kinds.ROLEBINDINGS.resource, bound, "default")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.type_line("cat -v")
+        await ada.page.set_touch()
+        for width, height in ((390, 844), (390, 500), (844, 390)):
+            await ada.page.resize(width, height)
+            await ada.focus_terminal()
+            await ada.click_text(".key-bar .button", "Fn")
+            await ada.page.until(f"{_KEYS} === 'Fn Pg Up Pg Dn Del F1 F2 F9 F10 F11 F12'")
+            await ada.page.until(f"{_CUT_KEYS}.length === 0")
+            self.assertEqual(await faults_of(ada.page, taps=True), [], width)
+            await ada.click_text(".key-bar .button", "F12")
+            await ada.click_text(".key-bar .button", "Fn")
+            await ada.page.until(f"{_KEYS} === 'Fn Ctrl Esc Tab ^C ^D ↑ ↓ ← →'")
+            await ada.page.until(f"{_CUT_KEYS}.length === 0")
+            with open(f"{self.mktemp()}-keys-{width}x{height}.png", "wb") as picture:
+                picture.write(await ada.page.screenshot())
+        await ada.until_terminal(re.escape("^[[24~" * 3))
+
+        carl = await self.user("carl")
+        await carl.open(VM)
+        await carl.until_page("no right to type")
+        await carl.page.set_touch()
+        await carl.page.resize(390, 844)
+        await carl.page.until(f"!{_HAS_KEYS}")
+        self.deployment.near.refuses = True
+        self.deployment.near.cut()
+        await carl.until_page("Connection lost")
+        await carl.page.until(f"!{_HAS_KEYS}")
         self.check_faults()
 
     async def check_news_of(self, user: User[Any], text: str) -> None:
