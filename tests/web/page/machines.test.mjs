@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Machines, discover } from "../../../twisted_exec/web/page/machines.js";
+import { Machines, discover, whatIsServed } from "../../../twisted_exec/web/page/machines.js";
 import { fakeApi } from "./fakes.mjs";
 
 const MACHINES = "/apis/compute.ironcore.dev/v1alpha1/machines";
@@ -18,6 +18,23 @@ test("discovery finds each kind with a console, and the default without discover
   ]);
   const { api: denied } = fakeApi(() => [403, {}]);
   assert.equal((await discover(denied))[0].plural, "machines");
+});
+
+test("a page whose token is refused waits for its user, and not for the server", async () => {
+  let isLoggedIn = false;
+  const news = [];
+  const { api } = fakeApi((path) => (isLoggedIn ? { resources: [{ name: "consolesessions" }] } : [401, {}]));
+  const logIn = async () => {
+    isLoggedIn = true;
+    news.push("login");
+  };
+  const begin = () => {
+    news.push("begin");
+    return () => news.push("end");
+  };
+  const [, served] = await whatIsServed(api, logIn, begin);
+  assert.deepEqual(news, ["begin", "end", "login", "begin", "end"]);
+  assert.ok(served.has("consolesessions"));
 });
 
 test("what an older server lacks is known", () => {

@@ -1,6 +1,7 @@
 /** The kinds of machines that the API server has, and their paths. */
 
 import { ApiError } from "./api.js";
+import { servedResources } from "./objects.js";
 
 // docs/reference/dialects.rst: the order is that in which `kubectl console` looks for a machine.
 const GROUPS = ["compute.ironcore.dev", "compute.api.onmetal.de", "core.spheric.cloud"];
@@ -33,6 +34,25 @@ export async function discover(api) {
     }
   }
   return found.length ? found : [{ ...DEFAULT, subresources: ["console", "exec", "log", "screen"] }];
+}
+
+/**
+ * Return what {@link discover} and `servedResources` find, also if the user has to log in for it.
+ *
+ * @param {any} api
+ * @param {() => Promise<void>} logInAgain
+ * @param {() => () => void} beginWaiting tells that the server has not answered yet, until its result is called.
+ * @returns {Promise<[any[], Set<string> | null]>}
+ */
+export async function whatIsServed(api, logInAgain, beginWaiting) {
+  for (;;) {
+    try {
+      return await Promise.all([discover(api), servedResources(api)]).finally(beginWaiting());
+    } catch (error) {
+      if (error.code !== 401) throw error;
+      await logInAgain(); // the token of a former page
+    }
+  }
 }
 
 /** Views beside the console, and what an older server may lack for them. */

@@ -5,8 +5,7 @@ import { button, fill, h, notice, printable } from "./dom.js";
 import { Frame, machineHead } from "./frame.js";
 import { login } from "./login/login.js";
 import { userOf } from "./login/requests.js";
-import { Machines, discover } from "./machines.js";
-import { servedResources } from "./objects.js";
+import { Machines, whatIsServed } from "./machines.js";
 import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";
 import { load as loadTerminal } from "./terminal/screen.js";
@@ -76,8 +75,7 @@ async function main() {
   });
   const waiting = h("p", { class: "view dim" });
   fill(view, waiting);
-  const endWaiting = tellWaiting(waiting, config);
-  const [machineKinds, served] = await Promise.all([kinds(api, logInAgain), servedResources(api)]).finally(endWaiting);
+  const [machineKinds, served] = await whatIsServed(api, logInAgain, () => tellWaiting(waiting, config));
   context.machines = new Machines(machineKinds, served);
   begin(context);
   frame.hideMissing(context.machines);
@@ -124,17 +122,6 @@ async function authenticate(context) {
   const logInAgain = () => (asking ??= ask());
   api.addEventListener("unauthorized", logInAgain);
   return logInAgain;
-}
-
-async function kinds(api, logInAgain) {
-  for (;;) {
-    try {
-      return await discover(api);
-    } catch (error) {
-      if (error.code !== 401) throw error;
-      await logInAgain(); // the token of a former page
-    }
-  }
 }
 
 /** Show the names of the cluster and of the user, which a server that is away says when it is back. */
