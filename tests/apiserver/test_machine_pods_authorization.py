@@ -240,7 +240,7 @@ class ServerTests(APITestCase):
             told,
             'pods "a" is forbidden: User "jane" cannot get resource "pods" in API group "" in the '
             'namespace "default": a pod here is a machine: this needs get machines in API group '
-            "compute.ironcore.dev (the default role view has it)",
+            "compute.ironcore.dev (the default role view suffices)",
         )
         self.bind("jane", "view")
         self.assertTrue(self.may("jane", "get"))

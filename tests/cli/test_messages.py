@@ -135,6 +135,7 @@ class ExplainTests(SynchronousTestCase):
             ("get", "deletedconsoles/log", "admin"),
             ("list", "consolerequests", "console-session-reader"),
             ("patch", "consolerequests/approval", "console-approver"),
+            ("create", "consolerequests", "console-user"),
             ("create", "consolepolicies", "console-policy-editor"),
             ("list", "consolealerts", "view"),
         ):
@@ -143,11 +144,15 @@ class ExplainTests(SynchronousTestCase):
                 f"the role {role}: kubectl create rolebinding ann-x-{role} --clusterrole={role} "
                 "--user=ann@x -n lab",
             )
-        for verb, resource in (("create", "machines/exec"), ("drive", "machines/console")):
+        for verb, resource in (
+            ("create", "machines/exec"),
+            ("get", "machines/exec"),  # a host's words for a WebSocket
+            ("drive", "machines/console"),
+        ):
             self.assertEqual(
                 told(verb, resource),
-                "the role edit (console-observer suffices for --read-only): kubectl create "
-                "rolebinding ann-x-edit --clusterrole=edit --user=ann@x -n lab",
+                "the role console-user (console-observer suffices for --read-only): kubectl create "
+                "rolebinding ann-x-console-user --clusterrole=console-user --user=ann@x -n lab",
             )
         self.assertEqual(
             told("list", "machines", ""),

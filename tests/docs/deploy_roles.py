@@ -32,6 +32,7 @@ from twisted_exec.auth.rbac import (
     CONSOLE_POLICY_EDITOR,
     CONSOLE_RECORDING_READER,
     CONSOLE_SESSION_READER,
+    CONSOLE_USER,
     PERMISSION_WATCHER,
     bootstrap_objects,
 )
@@ -61,7 +62,7 @@ UNBOUND = (
     PERMISSION_WATCHER,
 )
 """Roles that are part of no other role."""
-OF_DIALECTS = (CONSOLE_OBSERVER, CONSOLE_LOG_READER)
+OF_DIALECTS = (CONSOLE_OBSERVER, CONSOLE_USER, CONSOLE_LOG_READER)
 """Roles with rules of each dialect, which the host's controller aggregates."""
 CHART_CONDITIONS = {
     "apiserver/rights.yaml": ".Values.apiserver.enabled",

@@ -111,16 +111,17 @@ class DeployedTests(SynchronousTestCase):
         return json.loads(self.ask(path, {"Accept": "application/json"})[1])
 
     def test_roles(self) -> None:
-        """``edit`` opens consoles and reads logs, ``view`` only reads machines, others nothing; readers read."""
+        """``edit`` opens consoles and reads logs, ``console-user`` only opens, readers only read; others nothing."""
         self.run_machine("default")
         edit, view, reader = (self.user(role) for role in ("edit", "view", "console-log-reader"))
-        nobody = self.cluster.user("nobody", [])
+        nobody, typist = self.cluster.user("nobody", []), self.user("console-user")
         can = ("auth", "can-i", "create", "machines", "--subresource=exec", "-n", "default")
         self.cluster.programs.until(
             "the roles are made of ours", lambda: kubectl(edit, *can, check=False).strip() == "yes"
         )
-        done = self.console(edit, "echo $((6*7))z; exit 3\n")
-        self.assertEqual((done.returncode, "42z" in done.stdout), (3, True), done.stderr)
+        for kubeconfig in (edit, typist):
+            done = self.console(kubeconfig, "echo $((6*7))z; exit 3\n")
+            self.assertEqual((done.returncode, "42z" in done.stdout), (3, True), done.stderr)
         log = f"/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{MACHINE}/log"
         self.assertIn("42z", kubectl(edit, "get", "--raw", log))
         self.assertIn("42z", kubectl(reader, "get", "--raw", log))
@@ -130,6 +131,7 @@ class DeployedTests(SynchronousTestCase):
             self.assertNotIn("42z", refused.stdout)
             self.assertIn("forbidden", refused.stderr.lower())
             self.assertEqual(kubectl(kubeconfig, "get", "--raw", log, check=False), "")
+        self.assertEqual(kubectl(typist, "get", "--raw", log, check=False), "")
         self.assertIn("forbidden", self.console(reader, "echo $((6*7))z\n").stderr.lower())
         self.assertEqual(kubectl(nobody, "get", "machines", check=False), "")
 

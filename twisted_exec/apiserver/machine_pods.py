@@ -206,7 +206,7 @@ def _explained(decision: Decision, attributes: Attributes) -> Decision:
     role = smallest_role(
         attributes.verb, attributes.group, attributes.resource, attributes.subresource
     )
-    message += f" (the default role {role} has it)" if role else ""
+    message += f" (the default role {role} suffices)" if role else ""
     return Decision(False, f"{message}; {decision.reason}" if decision.reason else message)
 
 

@@ -22,7 +22,9 @@ which refer to Secrets of any namespace.
 The list of console sessions, with users and their addresses, is in ``edit``, which can open
 consoles too, and in ``console-session-reader``.  Ending other users' sessions is in ``admin``.
 
-``console-observer`` may look on at consoles, ``edit`` may type, ``admin`` may take over from others.
+``console-observer`` may look on at consoles, ``console-user`` and ``edit`` may type, ``admin`` may take over from
+others.  ``console-user`` has no logs, because policies do not restrict them, and no ``create`` on ``machines/exec``, which
+includes ``takeover`` until the verbs are strict.
 
 Writing ConsoleAlerts is in ``edit``, which includes logs: their Events show the lines that match.
 
@@ -58,6 +60,7 @@ from twisted_exec.auth.console_rights import CONSOLE
 from twisted_exec.auth.interfaces import Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rules import ALL_RULES, Attributes, Rule, uncovered
 from twisted_exec.tls.pki import FORWARDING_USER
+from twisted_exec.wire.session_terms import Right
 
 __all__ = [
     "CERTIFICATES",
@@ -67,6 +70,7 @@ __all__ = [
     "CONSOLE_POLICY_EDITOR",
     "CONSOLE_RECORDING_READER",
     "CONSOLE_SESSION_READER",
+    "CONSOLE_USER",
     "PERMISSION_WATCHER",
     "IRuleSource",
     "Object",
@@ -369,6 +373,7 @@ PERMISSION_WATCHER = "console-permission-watcher"
 CONSOLE_POLICY_EDITOR = "console-policy-editor"
 CONSOLE_RECORDING_READER = "console-recording-reader"
 CONSOLE_SESSION_READER = "console-session-reader"
+CONSOLE_USER = "console-user"
 _SMALLEST_FIRST = (
     "view",
     CONSOLE_OBSERVER,
@@ -377,6 +382,7 @@ _SMALLEST_FIRST = (
     CONSOLE_RECORDING_READER,
     CONSOLE_APPROVER,
     CONSOLE_POLICY_EDITOR,
+    CONSOLE_USER,
     "edit",
     "admin",
 )
@@ -581,6 +587,16 @@ def _on_consoles(dialect: Dialect, verbs: tuple[str, ...]) -> Rule:
     return _on(f"{dialect.workload.plural}/{CONSOLE}", verbs, (dialect.group,))
 
 
+def _using_consoles(dialect: Dialect) -> tuple[Rule, ...]:
+    """As ``console-observer``, and typing."""
+    machines = dialect.workload.plural
+    return (
+        _on_consoles(dialect, ("observe", "drive", "get")),
+        # A kube-apiserver in front asks for this, and this server for ``drive``.
+        _on(f"{machines} {machines}/exec {machines}/screen", ("get",), (dialect.group,)),
+    )
+
+
 def _on_screens(dialect: Dialect) -> Rule:
     """A kube-apiserver in front asks for this, and this server for ``observe``."""
     return _on(f"{dialect.workload.plural}/screen", ("get",), (dialect.group,))
@@ -700,6 +716,12 @@ def bootstrap_objects(
             *(_on(each.workload.plural, ("get",), (each.group,)) for each in several),
         ),
         _role(
+            CONSOLE_USER,
+            *(rule for each in several for rule in _using_consoles(each)),
+            # For policies that need an approval.
+            _on("consolerequests", (*_READ, "create", "delete"), _SESSIONS),
+        ),
+        _role(
             CONSOLE_LOG_READER,
             *(
                 _on(f"{each.workload.plural} {each.workload.plural}/log", ("get",), (each.group,))
@@ -731,7 +753,13 @@ def bootstrap_objects(
 
 
 def smallest_role(verb: str, group: str, resource: str, subresource: str = "") -> str:
-    """Return the smallest default role of people that includes a permission; empty if none does."""
+    """
+    Return the smallest default role of people that includes a permission; empty if none does.
+
+    Of ``create`` on ``machines/exec``, the part that opens a console is meant: ``drive`` suffices for it.
+    """
+    if (verb, subresource) == ("create", "exec") and group:
+        verb, subresource = Right.DRIVE.verb, CONSOLE
     roles = _default_roles()
     wanted = Attributes(User(""), verb, group, resource=resource, subresource=subresource)
     return next((n for n in _SMALLEST_FIRST if any(r.allows(wanted) for r in roles[n])), "")

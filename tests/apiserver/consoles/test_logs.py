@@ -165,8 +165,8 @@ class PermissionTests(LogCase):
             await self.admin.delete(BINDINGS, f"jane-{role}", "default")
 
     async def test_view(self) -> None:
-        """``view`` and ``console-observer`` may not."""
-        for role in ("view", "console-observer"):
+        """``view``, ``console-observer`` and ``console-user`` may not."""
+        for role in ("view", "console-observer", "console-user"):
             await self.admin.create(BINDINGS, binding("jane", role), "default")
         told = await self.denied(403, user="jane")
         self.assertEqual(

@@ -40,9 +40,10 @@ class RightsTests(MachineTestCase):
         self.assertIn("you may observe it: open it without --force", message)
 
     async def test_default_roles(self) -> None:
-        """The default roles: console-observer observes, edit types, admin takes over."""
+        """The default roles: console-observer observes, console-user and edit type, admin takes over."""
         for role, terms in (
             ("console-observer", ["right=observe"]),
+            ("console-user", ["right=drive"]),
             ("edit", self.terms_of_edit),
             ("admin", None),
         ):

@@ -174,9 +174,9 @@ class UnreachedTests(AnswersCase):
                 '"default"'
             )
             remedy = (
-                "; ask an administrator for the role edit (console-observer suffices for "
-                "--read-only): kubectl create rolebinding jane-edit --clusterrole=edit --user=jane "
-                "-n default"
+                "; ask an administrator for the role console-user (console-observer suffices for "
+                "--read-only): kubectl create rolebinding jane-console-user "
+                "--clusterrole=console-user --user=jane -n default"
             )
             await self.both(403, told, name, user="jane", console=told + remedy)
 
