@@ -81,7 +81,10 @@ class PlanTests(SynchronousTestCase):
     def test_less_than_capacity(self) -> None:
         """A pool that has less left than was counted knows better."""
         told = self.refused(pool("a", 0, capacity=10))
-        self.assertEqual(told, "OutOfCapacity: no room for class small: 1 of 1 machinepools")
+        self.assertEqual(
+            told,
+            "OutOfCapacity: no room for class small: 1 of 1 machinepools (0 of 10 places free)",
+        )
 
     def test_without_capacity(self) -> None:
         """A pool may tell only one of the two."""
@@ -153,7 +156,7 @@ class PlanTests(SynchronousTestCase):
         told = self.refused(pool("a", 0), pool("b", ready="False"), pool("c", ready="False"))
         self.assertEqual(
             told,
-            "OutOfCapacity: no room for class small: 1 of 3 machinepools; "
+            "OutOfCapacity: no room for class small: 1 of 3 machinepools (0 of 10 places free); "
             "not ready: 2 of 3 machinepools",
         )
 

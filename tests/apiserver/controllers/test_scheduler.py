@@ -147,6 +147,17 @@ class SchedulerTests(APITestCase):
         for name in ("vm", "other"):
             self.assertEqual((self.pool_of(name), self.ready(name)), ("pool-a", None))
 
+    def test_pool_becomes_ready(self) -> None:
+        """The message says soon after a start why a machine waits, when the pool is ready."""
+        self.make_pool("pool-a")
+        self.make_machine("vm", "")
+        self.soon()
+        self.assertIn("not ready: 1 of 1", self.ready("vm")[2])
+        room = {"conditions": [READY], "capacity": {SMALL: 0}, "allocatable": {SMALL: 0}}
+        self.answer("PATCH", f"{POOLS}/pool-a/status", {"status": room}, content_type=MERGE)
+        self.soon()
+        self.assertIn("no room", self.ready("vm")[2])
+
     def test_no_class(self) -> None:
         """A machine whose class does not exist reads so, with those that do, until the class is there."""
         self.answer("DELETE", f"{CLASSES}/small")
@@ -235,19 +246,20 @@ class SchedulerTests(APITestCase):
         self.assertEqual(self.pool_of("vm"), "pool-a")
 
     def test_told_now_and_then(self) -> None:
-        """A changing reason is reported at most once a minute."""
+        """A changing reason is reported at most twice a minute."""
         self.make_machine("vm", "")
         self.soon()
         for name in ("pool-a", "pool-b", "pool-c"):
             self.make_pool(name)
             self.soon()
-        self.assertEqual(len(self.events()), 1)
-        self.clock.advance(TELL_SECONDS)
         self.assertEqual(len(self.events()), 2)
+        self.assertIn("1 of 1", self.ready("vm")[2])
+        self.clock.advance(TELL_SECONDS)
+        self.assertEqual(len(self.events()), 3)
         told = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
         self.assertIn("not ready: 3", " ".join(each["message"] for each in told))
         self.clock.advance(TELL_SECONDS)
-        self.assertEqual(len(self.events()), 2)
+        self.assertEqual(len(self.events()), 3)
 
     def test_heartbeats(self) -> None:
         """Heartbeats of pools trigger no placement."""

@@ -34,6 +34,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush, nsmallest
+from math import inf
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -65,7 +66,7 @@ AT_ONCE = 16
 MISSING_SECONDS = 10.0
 """Time for a missing pool to register, before the condition of its machines says that it is missing."""
 TELL_SECONDS = 60.0
-"""Shortest interval between two Events for a waiting machine whose reason changes."""
+"""In this time, a waiting machine whose reason changes gets at most two Events."""
 
 _MOST_NAMED = 20
 _FIRST_RETRY_SECONDS = 1.0
@@ -105,7 +106,8 @@ class Scheduler(StoreFollower):
         self._pools: dict[str, Object] = {}
         self._classes: set[str] | None = None
         """Their names; ``None`` until the first list is there."""
-        self._reported: dict[Key, tuple[float, Placement]] = {}
+        self._reported: dict[Key, tuple[float, float, Placement]] = {}
+        """When each machine was reported the last time but one, and the last time, and what."""
         self._changed: dict[Key, None] = {}
         """Machines for the next run."""
         self._later: list[tuple[float, Key]] = []
@@ -353,16 +355,20 @@ class Scheduler(StoreFollower):
         await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", message)
 
     async def _leave(self, machine: Object, placement: Placement) -> None:
-        """Report why the machine waits, at most once per ``TELL_SECONDS``."""
+        """
+        Report why the machine waits, at most twice per ``TELL_SECONDS``.
+
+        Twice, because after a start the first reason is often that a pool is not ready, for a few seconds.
+        """
         key, now = key_of(machine), self._clock.seconds()
-        last, reported = self._reported.get(key, (None, None))
+        before, last, reported = self._reported.get(key, (-inf, -inf, None))
         if reported == placement:
             return
-        if last is not None and now - last < TELL_SECONDS:
-            self._look_at_later(key, last + TELL_SECONDS - now)
+        if now - before < TELL_SECONDS:
+            self._look_at_later(key, before + TELL_SECONDS - now)
             return
-        self._reported[key] = now, placement
-        if last is None and shows(machine, placement):
+        self._reported[key] = last, now, placement
+        if reported is None and shows(machine, placement):
             return  # by an earlier process, with an Event
         is_free = not self._dialect.pool_name(machine)
         if is_free and not await self._set_condition(machine, placement):
@@ -454,6 +460,7 @@ def plan(
     """
     name, is_offered = dialect.class_name(machine), False
     refused: Counter[str] = Counter()
+    places = 0  # of full pools
     fitting: list[tuple[int, int, str]] = []
     for pool in pools:
         room = room_for(dialect, pool, name, bound)
@@ -461,6 +468,7 @@ def plan(
         problem = _problem(dialect, machine, pool, room)
         if problem:
             refused[problem.format(name=name)] += 1
+            places += _capacity(dialect, pool, name) or 0 if problem == _FULL else 0
         else:
             fitting.append((_unwelcome(machine, pool), -(room or 0), pool["metadata"]["name"]))
     if fitting:
@@ -471,12 +479,13 @@ def plan(
         count = f"there {'is' if len(pools) == 1 else 'are'} {len(pools)}"
         message = f'no {dialect.pool_noun} offers class "{name}" ({count})'
         return Placement("", FAILED, message)
-    full = refused.get(_FULL.format(name=name), 0)
+    full = _FULL.format(name=name)
+    free = {full: f" (0 of {places} places free)"} if places else {}
     # The reason first: lists of machines cut the end off.
     among = f"of {len(pools)} {dialect.pool.plural}"
-    reasons = [f"{why}: {count} {among}" for why, count in sorted(refused.items())]
+    reasons = [f"{why}: {n} {among}{free.get(why, '')}" for why, n in sorted(refused.items())]
     message = "; ".join(reasons) or f"there are no {dialect.pool.plural}"
-    return Placement("", OUT_OF_CAPACITY if full else FAILED, message)
+    return Placement("", OUT_OF_CAPACITY if full in refused else FAILED, message)
 
 
 def with_decision(
@@ -552,11 +561,16 @@ def room_for(dialect: Dialect, pool: ReadOnlyObject, name: str, bound: Bound) ->
         has_class = any(each.get("name") == name for each in offered)
         return _UNTOLD - bound[pool["metadata"]["name"], name] if has_class else None
     allocatable = _amount(status.get("allocatable", {}).get(key))
-    capacity = _amount(status.get("capacity", {}).get(key))
+    capacity = _capacity(dialect, pool, name)
     if capacity is not None:
         left = capacity - bound[pool["metadata"]["name"], name]
         return left if allocatable is None else min(allocatable, left)
     return allocatable
+
+
+def _capacity(dialect: Dialect, pool: ReadOnlyObject, name: str) -> int | None:
+    key = f"{dialect.capacity_prefix}{name}"
+    return _amount(pool.get("status", {}).get("capacity", {}).get(key))
 
 
 def _amount(text: Any) -> int | None:
