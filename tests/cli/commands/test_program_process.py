@@ -119,3 +119,12 @@ class WebProcessTests(ProcessCase):
         process.signal(signal.SIGINT)
         await user.left
         await self.ends_with(process, 130)
+
+    async def test_refused_credentials(self) -> None:
+        """The terminal says, beside the URL, that the server does not accept the credentials."""
+        self.consoles.tokens = {"Bearer good"}
+        nowhere = dict.fromkeys(("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"), "")
+        process = self.start("--web", "--token", "wrong", env=nowhere, usePTY=True)
+        await process.until(
+            b"(?s)Ctrl-C ends.*does not accept the bearer token of the command line"
+        )

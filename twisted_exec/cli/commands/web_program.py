@@ -27,11 +27,13 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
+from twisted_exec.api.status import APIError, NotFound, Unauthorized
+from twisted_exec.cli import runner
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.commands.web_server import AGENT, VALID_SECONDS, LocalServer
 from twisted_exec.cli.console.terminal import TerminalInput, nonblocking
-from twisted_exec.cli.messages import one_line
+from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.cli.options import overrides_of
 from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.kube.console import opened_among
@@ -88,7 +90,22 @@ async def serve(options: argparse.Namespace, reactor: Any) -> None:
     reactor.addSystemEventTrigger("before", "shutdown", enter.stop)
     if opens_browser:
         _open_browser(url, reactor)
+    await _report_refusal(config, reactor)
     await Deferred()  # until the reactor stops
+
+
+async def _report_refusal(config: ClientConfig, reactor: Any) -> None:
+    """Say in the terminal, too, that the server does not accept the credentials."""
+    client = CommandClient(config, reactor, timeout_seconds=_CHECK_SECONDS, agent=AGENT)
+    try:
+        await client.create(SELFSUBJECTREVIEWS.resource, {})
+    except APIError as refusal:
+        if refusal.code == Unauthorized.code:  # of anything else the page says enough
+            runner.failed("web", explain(refusal, config=config))
+    except KubeConfigError:
+        pass
+    finally:
+        await client.close()
 
 
 def _show(url: str) -> None:
