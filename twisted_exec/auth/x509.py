@@ -5,9 +5,8 @@ In the certificate of a user the common name is the user, and organizations are 
 of another CA is not an error but no user: it may be a proxy's, and another authenticator may accept
 the request.  Source: ``k8s.io/apiserver/pkg/authentication/request/x509``.
 
-A trusted proxy names its user in request headers.  ``X-Remote-User`` counts only when the connection's
-certificate is from the *forwarding* CA, which signs nothing else, and has one of the names that the
-operator listed.  An empty list would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is
+A trusted proxy names its user in request headers.  ``X-Remote-User`` counts only on a connection with a
+certificate of the *forwarding* CA, in which one of the operator's names is.  That CA signs nothing else.  An empty list would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is
 refused unless the caller allows it.  Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
 """
 

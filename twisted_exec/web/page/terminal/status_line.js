@@ -156,9 +156,14 @@ export class StatusLine {
     this.#offset = offset;
   }
 
-  async #nameViewers() {
+  /** @param {number} attempts how often to look again: a session is listed for some seconds after its end */
+  async #nameViewers(attempts = 5) {
     const names = await this.#people().catch(() => null);
     if (!names?.length || this.#viewers.hidden) return;
+    if (attempts && names.length !== this.#facts.viewers?.count) {
+      clearTimeout(this.#namesTimer);
+      this.#namesTimer = setTimeout(() => this.#nameViewers(attempts - 1), 5 * NAMES_MILLISECONDS);
+    }
     const text = viewerNames(names).map(printable).join(", ");
     this.#names.textContent = `: ${text}`;
     this.#viewers.title = text;
