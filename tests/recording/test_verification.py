@@ -133,6 +133,16 @@ class VerifyTests(SynchronousTestCase):
         tail = b'# at {"cols":80,"offset":0,"rows":24,"time":0}\n[0.000, "o", "x'
         self.assertEqual(verified(recording + tail).unsigned_bytes, len(tail))
 
+    def test_blocks_behind_head(self) -> None:
+        """Whole blocks behind the newest head are not proven, either."""
+        whole = record(ENTRIES, sign_each=True)
+        newest = whole.rindex(HEAD)
+        before = whole.rindex(HEAD, 0, newest)
+        end_of_head = whole.index(b"\n", before) + 1
+        report = verified(whole[:newest])
+        self.assertFalse(report.is_closed)
+        self.assertEqual(report.unsigned_bytes, newest - end_of_head)
+
     def test_no_head(self) -> None:
         """A recording whose recorder died in its first minute proves nothing."""
         text = RecordingWriter(info(), signer()).begin()

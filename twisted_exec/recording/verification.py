@@ -79,15 +79,16 @@ class _Verifier:
         self._signers: list[str] = []
         self._certificate = b""
         self._number, self._chain, self._omitted = -1, b"", 0
+        self._signed_end = 0  # position after the newest head
 
     def verify(self, blocks: Blocks) -> Report:
-        unsigned = 0
+        end = 0
         for section in blocks:
-            signed_end = self._take_lines(section)
+            self._take_lines(section)
             if section.line:
                 self._take_block(section)
-            else:
-                unsigned = section.end - signed_end
+            end = section.end
+        unsigned = end - self._signed_end
         if self._info is None or self._head is None:
             raise InvalidRecording("the recording has no signed head, so nothing in it is proven")
         if unsigned and self._head.closed:
@@ -106,9 +107,9 @@ class _Verifier:
             f"the recording ends before block {stored.block} of the given head: it was truncated"
         )
 
-    def _take_lines(self, section: Section) -> int:
-        """Take the lines at the beginning of a section; return the position after the last head."""
-        signed_end = position = section.first
+    def _take_lines(self, section: Section) -> None:
+        """Take the lines at the beginning of a section."""
+        position = section.first
         for number, line in enumerate(section.lines):
             position += len(line)
             if self._info is None:
@@ -116,10 +117,9 @@ class _Verifier:
                     self._info = decode_info(line)
             elif line.startswith(HEAD):
                 self._take_head(line, section.first)
-                signed_end = position
+                self._signed_end = position
             elif line.startswith(CERTIFICATE):
                 self._certificate = decode_certificate(line)
-        return signed_end
 
     def _take_head(self, line: bytes, position: int) -> None:
         head, signature = decode_head(line)

@@ -53,8 +53,8 @@ ConsoleRecording of a cluster is compared with the head in its status as well, s
 end is missing.
 """
 _VERIFY_EPILOG = """\
-Exit code: 0 if the recording is verified and closed; 2 if all of it is verified, but it is not
-closed, so a part may be missing at its end; 1 if it is not valid, and after an error.
+Exit code: 0 if the recording is verified and closed; 2 if it is verified up to its newest head, but
+not closed: nothing is proven about its end; 1 if it is not valid, and after an error.
 """
 _PLAY = """\
 Play a recording on the terminal. Keys: space pauses, . shows the next output, left and right go 10
