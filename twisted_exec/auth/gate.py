@@ -107,8 +107,8 @@ class GatePolicy:
     :param proxy_is_caller: the caller of a user whom a proxy names is the proxy.
     :param accepts_session: whether a caller may bring the id of the session; never if ``None``.
     :param outage: what the client gets when an authenticator cannot decide.
-    :param callers_name_no_user: callers are servers that pass on their users' headers without a name,
-        so the header of a reason counts in their requests.
+    :param callers_name_no_user: callers are servers that pass on the headers of their users
+        without saying who the user is, so the header of a reason counts in their requests.
     """
 
     impersonation: ImpersonationPolicy = ImpersonationPolicy.CHECKED

@@ -59,10 +59,10 @@ class Verdict:
 
     :param until: when to judge again, on the monotonic clock.
     :param refusal: why it is not accepted; empty if it is.
-    :param is_of_time: refused for its time only: a trusted CA has signed it.
+    :param is_of_time: refused for its time: a trusted CA has signed it.
     :param begin: an accepted certificate is valid from then, by the time of day...
     :param end: ...until then.
-    :param logged: when its owner was last warned, on the monotonic clock.
+    :param logged: when a warning about it was last logged, on the monotonic clock.
     """
 
     until: float

@@ -49,7 +49,7 @@ class JournalLogReader:
     One reader's position in a journal, and the format of what it reads.
 
     :param machine: its name, for messages.
-    :raises BadRequest: the journal does not have the boot or the offset.
+    :raises BadRequest: the journal does not have the boot, or ends before the offset.
     :raises OSError: the journal cannot be read at present.
     :ivar framing: the facts of the log for a reader that wants frames.
     """

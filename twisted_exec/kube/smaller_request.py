@@ -1,7 +1,7 @@
 """
-Name the smaller request in a host's refusal.
+Add to a host's refusal that the user may open the console read-only.
 
-A kube-apiserver refuses to open a console without knowing that its user may observe it.
+A kube-apiserver that refuses to open a console does not know that.
 """
 
 from __future__ import annotations
