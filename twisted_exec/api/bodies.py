@@ -103,7 +103,7 @@ def decode(
     Decode an object.
 
     :param content_type: the header; empty means JSON.
-    :param duplicates: receives the paths of repeated keys, of which the last one counts.
+    :param duplicates: receives at most 32 paths of repeated keys, of which the last one counts.
     :raises BadRequest: the body is malformed or not an object.
     :raises RequestEntityTooLarge: the body exceeds the limit.
     :raises UnsupportedMediaType: the media type is not supported.

@@ -191,9 +191,10 @@ class Dialect:
 
     def poollet_path(self, namespace: str, name: str, subresource: str = "exec") -> str:
         """
-        Return the percent-encoded path of a console at a poollet; it has no version segment.
+        Return the percent-encoded path of a machine's subresource at a poollet; it has no version
+        segment.
 
-        :param subresource: ``exec``, or ``log`` at our own poollets.
+        :param subresource: ``exec``, or ``log`` or ``screen`` at our own poollets.
         """
         return (
             f"/apis/{self.group}/namespaces/{quote(namespace, safe='')}"

@@ -450,7 +450,7 @@ def merged(schema: Schema | None, live: Any, applied: Any) -> Any:
     """
     Merge ``applied`` into ``live``; nothing is removed.
 
-    List items that both have come in the order of ``applied``.
+    Items that are in both lists have the order of ``applied``.
     """
     if live is ABSENT or applied is ABSENT:
         return live if applied is ABSENT else applied

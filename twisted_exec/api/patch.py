@@ -1,9 +1,9 @@
 """
 Patches: merge patch (RFC 7386), JSON patch (RFC 6902), and parts of strategic merge patch.
 
-No function changes an object or a patch.  A strategic merge patch is treated as a merge patch with
-two exceptions: lists whose items have a key are merged item by item, and so is
-``metadata.finalizers``, which kubectl patches element by element.  Other lists are replaced.
+No function changes an object or a patch.  A strategic merge patch is treated as a merge patch, with
+exceptions: lists whose items have a key are merged item by item, and so are ``finalizers``, which
+kubectl patches element by element.  Some directives are supported (:func:`strategic`).
 :mod:`twisted_exec.api.managedfields` computes the result of a server-side apply; only its
 body is decoded here.
 
@@ -57,7 +57,7 @@ def reader(
         applied.
     :param schema: schema of the objects, for lists with keys; ``None`` means that there are none.
     :return: a function from an object, which it leaves unchanged, to the new object.  It raises
-        :class:`BadRequest` for an invalid patch or a result without metadata,
+        :class:`BadRequest` for an invalid patch, or a result without metadata or nested too deep,
         :class:`RequestEntityTooLarge` for a patch or a result beyond the limits, and :class:`APIError`
         with code 422 for a patch that does not apply or whose result is not an object.
     """
@@ -145,9 +145,8 @@ def strategic(target: Any, patch: Any, schema: Schema | None = None) -> Any:
     """
     Apply a strategic merge patch as a merge patch.
 
-    ``$setElementOrder`` and ``$retainKeys`` only affect order and tidiness, and are ignored.
-    ``$patch: replace``, ``$patch: delete`` of an item and ``$deleteFromPrimitiveList`` are
-    supported.
+    ``$setElementOrder`` and ``$retainKeys`` are ignored.  ``$patch: merge``, ``$patch: replace``,
+    ``$patch: delete`` of an item and ``$deleteFromPrimitiveList`` are supported.
 
     :param schema: schema of the target, as far as it is known.
     :raises BadRequest: the patch has another directive, or an item without its key.

@@ -58,9 +58,9 @@ def full_schema(kind: Kind) -> Schema:
 
 def check_type(kind: Kind, body: Object) -> None:
     """
-    Check that the body has the kind of the URL, or none.
+    Check that the body has the API version and the kind of the URL, or none.
 
-    :raises BadRequest: it has another kind.
+    :raises BadRequest: it has others, or ``metadata`` is no object.
     """
     resource = kind.resource
     version, name = body.get("apiVersion"), body.get("kind")
@@ -87,7 +87,7 @@ def check_identity(kind: Kind, new: Object, old: Object) -> None:
     Check that a patch leaves the object's identity alone.
 
     :param new: the complete patched object.
-    :raises Invalid: the patch changes the kind or the UID.
+    :raises Invalid: the patch changes the API version, the kind or the UID.
     """
     resource = kind.resource
     expected = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -120,7 +120,7 @@ def prepared(kind: Kind, body: Object, namespace: str, *, creating: bool) -> Obj
 
     :param namespace: from the URL; empty for cluster-scoped kinds.
     :raises BadRequest: the object contradicts the URL.
-    :raises Invalid: a value has the wrong type.
+    :raises Invalid: a value does not fit the schema.
     """
     obj = shaped(kind, body)
     metadata: Object = obj["metadata"]
@@ -190,8 +190,8 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     Return the object to store for an update of ``old``.
 
     :param body: the complete new object.
-    :param subresource: a subresource that writes the status takes only that from ``body``; the
-        main resource takes everything else.
+    :param subresource: that writes the status, and takes only that from ``body``; empty for the
+        main resource.
     :raises BadRequest: the body contradicts the URL.
     :raises Conflict: the body has another UID or resourceVersion.
     :raises Invalid: the object violates a rule.
@@ -291,10 +291,10 @@ def conflict(kind: Kind, name: str, problem: str) -> Conflict:
 
 def shaped(kind: Kind, body: Object) -> Object:
     """
-    Return the known fields of a body, with types checked but required fields possibly missing.
+    Return the known fields of a body, with values checked but required fields possibly missing.
 
-    :raises BadRequest: the body is of another kind.
-    :raises Invalid: a value has the wrong type.
+    :raises BadRequest: as :func:`check_type`.
+    :raises Invalid: a value does not fit the schema.
     """
     check_type(kind, body)
     whole = full_schema(kind)

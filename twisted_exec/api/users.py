@@ -21,7 +21,7 @@ class User:
         identity.  Reviews of a session do not authenticate such a user again: the proxy does.  Set
         it only for proxies that end sessions themselves.
     :param expires: the end of the credential that identified the user, in seconds since 1970;
-        infinite if nobody knows it.  Not part of the user's identity either.
+        infinite if there is none or nobody knows it.  Not part of the user's identity either.
     :param impersonated_by: the user who acts as this user by ``Impersonate-`` headers; not part of
         the user's identity.
     """

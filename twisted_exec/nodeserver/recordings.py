@@ -368,7 +368,8 @@ class PodRecordings:
         """
         Check certificate and directory; called before the start.
 
-        :raises TLSConfigError: the certificate cannot be used, or the directory is not private.
+        :raises TLSConfigError: the certificate cannot be used, or the directory is not private or
+            cannot be created.
         """
         try:
             self.signer()

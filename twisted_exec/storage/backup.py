@@ -57,8 +57,8 @@ def back_up(path: str, target: str, *, force: bool = False) -> Summary:
 
     :param target: appears when it is complete and verified, with mode 0600.
     :param force: replace an existing target.
-    :raises StorageError: a file is missing, in the way, damaged or incomplete, or cannot be
-        written.
+    :raises StorageError: ``path`` is not a complete store that this release reads, or ``target``
+        exists or cannot be written.
     """
     if os.path.lexists(target) and os.path.exists(path) and os.path.samefile(path, target):
         raise StorageError(f"{target} is the store itself: choose another file for the backup")

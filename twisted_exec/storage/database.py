@@ -57,7 +57,8 @@ def open_database(path: str) -> sqlite3.Connection:
     """
     Open a store's file; create it if it is missing.
 
-    :raises StorageError: it cannot be opened, is in use, is not a store, or has a newer version.
+    :raises StorageError: it cannot be opened, is in use or damaged, is not a store, or has a
+        newer version.
     """
     try:
         # Objects may hold secrets.  SQLite copies the mode to its -wal and -shm files.
@@ -487,7 +488,7 @@ class Reserve:
 
     def fill(self) -> bool:
         """
-        Allocate the file, or as much of it as possible.
+        Allocate the file, or a part of it on a full disk.
 
         :return: whether the disk has space for all of it, and half as much beside it.
         """
@@ -527,7 +528,8 @@ class Reserve:
 
     def problem(self, error: sqlite3.Error) -> str:
         """
-        Return the problem with the disk that an error of SQLite is about; empty if the disk is full.
+        Return the problem with the disk that an error of SQLite is about; empty if the disk may be
+        full.
 
         SQLite reports ENOSPC as such.  A disk quota, a limit of the file size, a file system that became
         read-only and a disk that fails are all the same error of a write.

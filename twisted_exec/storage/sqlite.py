@@ -77,8 +77,8 @@ class SQLiteStorage(HistoryStorage):
     """
     Objects in one SQLite file.
 
-    :param path: path of the file, which is created (mode 0600) if missing.  SQLite adds a
-        ``-wal`` file beside it.
+    :param path: path of the file, which is created (mode 0600) if missing.  Further files, such as
+        ``-wal``, are beside it.
     :param remembered: number of changes kept for watches and older lists.
     :param remembered_bytes: limit of the size of these changes together.
     :param reserved_bytes: size of a file beside it, whose space makes deletions possible on a full

@@ -128,7 +128,7 @@ def time_zone(name: str) -> tzinfo:
     """
     Return a time zone by its IANA name.
 
-    :raises ValueError: there is no such zone; the message says what to do.
+    :raises ValueError: this program has no such zone; the message says what to do.
     """
     if name == "UTC":
         return UTC

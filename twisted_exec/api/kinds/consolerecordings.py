@@ -287,7 +287,7 @@ def recorded_input(text: str) -> str:
     Return the input to record.
 
     :param text: empty for the default.
-    :raises BadRequest: the text is another text.
+    :raises BadRequest: there is no such input.
     """
     if text and text not in RECORDED_INPUT:
         raise BadRequest(
@@ -302,7 +302,7 @@ def recording_of_query(args: Mapping[bytes, Sequence[bytes]]) -> str:
     Return the input to record by a query; empty if it asks for no recording.
 
     :param args: as ``request.args``.
-    :raises BadRequest: it has another value.
+    :raises BadRequest: it asks for such an input that there is not, or more than once.
     """
     values = args.get(b"record", ())
     if not values:

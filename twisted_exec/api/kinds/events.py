@@ -1,5 +1,5 @@
 """
-Events: reports about objects, retained for an hour.
+Events: reports about objects, retained for about an hour.
 
 Two APIs serve the same Events.  They are stored as core/v1; in ``events.k8s.io/v1`` some fields
 have other names.

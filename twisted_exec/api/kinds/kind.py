@@ -108,8 +108,8 @@ class Kind:
     :param schema: the object's properties besides ``apiVersion``, ``kind`` and
         ``metadata``.
     :param own_columns: ``columns`` is complete, without an implied NAME and AGE.
-    :param has_status: ``status`` is written only through the ``status``
-        subresource.
+    :param has_status: ``status`` is written through the ``status`` subresource, and not with the
+        object.
     :param status_parts: subresources other than ``status`` that write the status, or a part of it.
     :param counts_generation: ``metadata.generation`` counts the changes of
         everything but metadata and status.

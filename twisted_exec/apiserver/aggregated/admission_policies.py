@@ -203,7 +203,8 @@ class Policies:
 
     async def check_mutating(self, attributes: AdmissionAttributes) -> None:
         """
-        :raises APIError: a policy would change the object, which is not supported.
+        :raises APIError: a policy would change the object, which is not supported, or no decision
+            is possible.
         """
         for policy in await self._mutating.policies():
             for use in await self._uses("MutatingAdmissionPolicy", policy, attributes):

@@ -372,7 +372,7 @@ def _explained(error: APIError) -> str:
 class HostAuthenticator:
     """
     Authenticates as servers behind a kube-apiserver do: by the proxy's headers, then client
-    certificate, then token.  No request is anonymous.
+    certificate, then token.  Requests without credentials are refused.
 
     :param tokens: authenticates bearer tokens.
     """

@@ -159,7 +159,7 @@ class ConsolePolicies(StoreFollower):
 
     def strictness(self, namespace: str) -> Strictness:
         """
-        Return for which machines of a namespace the verbs are strict.
+        Return whether the verbs are strict for machines of a namespace.
 
         :param namespace: empty for all namespaces.
         """

@@ -119,7 +119,7 @@ class NodeRestriction:
 
     A node server may read and write its own Node, its Lease in ``kube-node-lease`` and Events about
     its Node, but it may not delete the Node or Events.  It reads and creates its own certificate
-    signing requests.  It may not set ``configSource`` and most labels of ``kubernetes.io``, and of an
+    signing requests.  It may not set ``configSource`` and most labels of ``kubernetes.io`` and ``k8s.io``, and of an
     existing Node it may not change taints and ownerReferences: others decide on these.
 
     A user is a node server if its name is ``system:node:NAME`` and it is in the group
@@ -313,8 +313,8 @@ class PoolRestriction:
     Limits each poollet of one dialect to its own pool.
 
     A poollet may read pools, and the Machines that are bound to its own.  It may write its pool, the
-    pool's Lease, Events about these Machines, their alerts and recordings and the pool, and of a
-    Machine only status, finalizers and annotations.  Of objects such as Secrets, Volumes and
+    pool's Lease, and of a Machine only status, finalizers and annotations.  It may create and update
+    Events about the pool, these Machines, and their alerts and recordings.  Of objects such as Secrets, Volumes and
     Networks it sees what these Machines need
     (:mod:`twisted_exec.apiserver.restriction.pool_graph`).  It may claim Volumes and
     NetworkInterfaces for them and release them, and report the status of NetworkInterfaces.  It

@@ -112,7 +112,7 @@ def _exposed_only(resource: Resource) -> Decision:
 @implementer(IRulesAuthorizer)
 class ExposedAuthorizer(StoreFollower):
     """
-    Allows members of the group :data:`~twisted_exec.api.users.EXPOSED` to read exposed machines.
+    Allows members of the group :data:`~twisted_exec.api.users.EXPOSED` to use exposed machines.
 
     :param authorizer: decides about the rest.
     :param storage: of the machines; started before this service.

@@ -168,7 +168,7 @@ class PoolGraph(StoreFollower):
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         """
-        Call ``listener`` shortly after other objects have become visible to some poollet.
+        Call ``listener`` shortly after a change of the objects that some poollet may see.
 
         :return: stops that.
         """

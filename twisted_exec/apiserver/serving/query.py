@@ -313,8 +313,8 @@ def list_options(query: Query) -> ListOptions:
     (``ValidateListOptions``), the rules for combinations are those of
     ``k8s.io/apimachinery/pkg/apis/meta/internalversion/validation``.
 
-    :raises BadRequest: an option is malformed.
-    :raises Invalid: options contradict each other, or one has an unknown value.
+    :raises BadRequest: an option is malformed, or ``continue`` is given with a version.
+    :raises Invalid: other options contradict each other, or one has an unknown value.
     """
     _check(_list_causes(query))
     chosen, limit = selectors_of(query), _limit(query)

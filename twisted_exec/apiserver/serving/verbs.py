@@ -267,7 +267,7 @@ class Verbs:
         Replace the whole object.
 
         :param work: as for :meth:`create`.
-        :raises Conflict: it has changed since the client read it.
+        :raises Conflict: it has changed since the client read it, or changes again and again.
         :raises Invalid: validation failed.
         :raises NotFound: it does not exist.
         :raises APIError: another refusal, such as that of admission.

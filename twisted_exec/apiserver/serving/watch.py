@@ -338,7 +338,7 @@ class WatchChanges:
         Send all past changes.
 
         :return: true when done, and changes are sent as they happen; false if the stream ended
-            before.
+            before, or changes were missed.
         """
         self._since = deque()
         while (event := self._next()) is not None:

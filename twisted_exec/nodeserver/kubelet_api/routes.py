@@ -261,8 +261,7 @@ class Hop:
 
     def check_reason(self, context: RequestContext) -> None:
         """
-        Check that a session with rights to change something has a declared reason, if reasons are
-        required.
+        Check that a command (exec, attach or run) has a declared reason, if reasons are required.
 
         :raises Forbidden: it has none.
         """

@@ -165,7 +165,7 @@ class PodUsage:
 @dataclass(frozen=True)
 class LeafUsage:
     """
-    The usage that one leaf reports.
+    The usage that one leaf reports, or several together.
 
     :param nodes: by the name of the root's Node.
     :param problem: why usage is missing, or empty.

@@ -291,6 +291,7 @@ async def fetch(config: ClientConfig, target: str, reactor: Any, peer: str) -> A
     Send one GET on a new connection: an old connection proves nothing about the path now.
 
     :raises APIError: no answer (502, 504).
+    :raises KubeConfigError: the credentials cannot be used.
     """
     transport = HTTPTransport(config, reactor, connect_seconds=SECONDS, agent=PROGRAM, peer=peer)
     try:

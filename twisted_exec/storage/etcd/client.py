@@ -138,7 +138,7 @@ class EtcdClient:
         Call a method that changes nothing, at further members if one does not answer.
 
         :param seconds: time limit for all attempts together.
-        :raises EtcdError: no member answered, or one refused.
+        :raises EtcdError: there is no answer in time, or a refusal.
         """
         return await self._over_members(
             method, request, seconds or self._read_seconds, lambda error: True
@@ -242,9 +242,10 @@ class EtcdClient:
 
     async def authenticated(self) -> None:
         """
-        Get a token if etcd requires one, before calls that do not use :meth:`read`.
+        Get a token if etcd requires one, before calls that use neither :meth:`read` nor
+        :meth:`write`.
 
-        :raises EtcdError: etcd refuses the user, or does not answer.
+        :raises EtcdError: that failed.
         """
         if self.target.user:
             await self._log_in()

@@ -148,7 +148,7 @@ def without_version(obj: Object) -> Object:
 
 def with_version(obj: Object, text: str, version: int) -> Encoded:
     """
-    Return an object with a resourceVersion, and its JSON without encoding it again.
+    Return an object with a resourceVersion, and its JSON, usually without encoding it again.
 
     :param text: its JSON, from :func:`value_of` or from another program.
     """

@@ -10,8 +10,8 @@ listed again and watchers get the differences.  Until this is known, writes wait
 One etcd watch has the changes below our prefix (:class:`EtcdWatch`).  A stream of grpcio needs a thread
 that blocks on it.  The thread passes each answer to the reactor and pauses while too many wait there.
 
-etcd keeps every revision until a client compacts its history; one of several servers does
-(:class:`Compaction`).
+etcd keeps every revision until its history is compacted; one of several servers does that, unless
+``compaction=off`` (:class:`Compaction`).
 """
 
 from __future__ import annotations
@@ -341,11 +341,11 @@ class Marker:
 
 async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
     """
-    Make sure that the prefix is ours; claim it if it has no keys.
+    Make sure that the prefix is ours; claim it if nobody uses it.
 
     :param value: value of a new marker.
     :raises StorageError: another program uses the prefix, or the store there cannot be used.
-    :raises EtcdError: etcd does not answer.
+    :raises EtcdError: etcd does not answer, or refuses.
     """
     for _ in range(2):
         marker = await _marker(client, keys)
@@ -371,7 +371,7 @@ async def check_free(client: EtcdClient, keys: Keys) -> None:
     A store writes the marker before anything else, so keys without a marker are foreign.
 
     :raises ForeignKey: another program uses it, or it is within another store.
-    :raises EtcdError: etcd does not answer.
+    :raises EtcdError: etcd does not answer, or refuses.
     """
     foreign = await _any_key(client, keys)
     if foreign is not None:
@@ -429,7 +429,7 @@ async def list_all(
     :param revision: 0 for the present one.
     :param complain: called for each foreign key, which is then left out.
     :raises ForeignKey: there is a foreign key and no ``complain``.
-    :raises EtcdError: etcd does not answer.
+    :raises EtcdError: etcd does not answer, or refuses.
     """
     objects: list[tuple[str, Object]] = []
     start, limit, latest = keys.first, _PAGE_KEYS, 0

@@ -133,7 +133,8 @@ class SuccessorClient:
         """
         Connect.
 
-        :return: fires with the reason when the successor is lost for good; every write fails then.
+        :return: fires with the reason when the successor is lost for good, or at :meth:`stop`; every
+            write fails then.
         """
         self._disconnected()
         self._connecting = Deferred.fromCoroutine(self._stay_connected())

@@ -1,7 +1,7 @@
 """
 Messages between a server and the predecessor that goes on with its store, sans I/O.
 
-A message is a head in JSON and a body, the JSON of an object, which stays as the store has it.  Before
+A message is a head in JSON and a body: nothing, or the JSON of an object as the store has it.  Before
 them come their lengths, 4 bytes each, in network order.
 """
 
