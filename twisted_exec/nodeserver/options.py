@@ -282,7 +282,8 @@ class NodeOptions(ProgramOptions):
         """
         Return the addresses to publish, which the serving certificate must contain.
 
-        :raises UsageError: there are none, or one of them or their type is not valid.
+        :raises UsageError: there are none, although ``--upkeep`` needs some, or one of them or their type
+            is not valid.
         """
         kind = self._types("preferred-address-type")
         if len(kind) != 1:

@@ -62,7 +62,7 @@ class Supervisor:
     :param adopted: processes of a machine that an earlier runtime left; ``None`` for others.
     :param unsent: input that an adopted machine has not got.
     :param acted: called with the acts of users at the console.
-    :param recorder: see :class:`.SharedConsole`, and so is ``answers_queries``.
+    :param recorder: see :class:`.SharedConsole`, also for ``answers_queries``.
     :ivar journal: the machine's output across restarts.
     :ivar is_starting: true during each start, until the line is open or the start has failed.
     :ivar run: the run of a machine that is on; ``None`` while it starts or is off.

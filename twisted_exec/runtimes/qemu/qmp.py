@@ -45,7 +45,8 @@ class QMP(LineOnlyReceiver):
     A QMP client.
 
     :param on_event: called with name and data of each event.
-    :ivar greeting: fires when commands may be sent; fails if QEMU closes the socket first.
+    :ivar greeting: fires when commands may be sent; fails if QEMU refuses that, or closes the socket
+        first.
     :ivar is_lost: QEMU has closed the socket, and everything that it sent was read.
     """
 
