@@ -120,6 +120,7 @@ def claims_of(
         :data:`LONGEST_LEEWAY_SECONDS`.
     :raises UnknownKey: the key that has signed it may be missing among ``keys``.
     :raises InvalidToken: another check fails.
+    :raises ValueError: ``algorithms`` or ``leeway_seconds`` is not as above.
     """
     if not algorithms or not set(algorithms) <= set(ALGORITHMS):
         raise ValueError(f"algorithms {sorted(algorithms)} are not among {', '.join(ALGORITHMS)}")
@@ -361,7 +362,7 @@ def jwks_keys(document: bytes) -> tuple[VerifyingKey, ...]:
     """
     Return the keys of a JWKS that can verify signatures, in its order.
 
-    Keys of unknown types or for other uses are skipped, as required by RFC 7517 §5.
+    Keys that cannot be used are skipped, as RFC 7517 §5 recommends.
 
     :param document: as fetched; the caller limits its size.
     :raises ValueError: it is malformed, has too many keys, or none for signatures.

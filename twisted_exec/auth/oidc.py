@@ -611,7 +611,7 @@ class IssuerKeys:
         """
         Return the current keys, one or more.
 
-        :raises Unpublished: there are none, and they cannot be fetched.
+        :raises Unpublished: none counts any more, and they cannot be fetched.
         """
         if self._clock.seconds() >= self._fresh_until:
             await self._look()

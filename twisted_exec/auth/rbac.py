@@ -23,8 +23,8 @@ The list of console sessions, with users and their addresses, is in ``edit``, wh
 consoles too, and in ``console-session-reader``.  Ending other users' sessions is in ``admin``.
 
 ``console-observer`` may look on at consoles, ``console-user`` and ``edit`` may type, ``admin`` may take over from
-others.  ``console-user`` has no logs, because policies do not restrict them, and no ``create`` on ``machines/exec``, which
-includes ``takeover`` until the verbs are strict.
+others, and so may ``edit`` until the verbs are strict: it has ``create`` on ``machines/exec``.  ``console-user`` has
+neither that nor logs, because policies do not restrict logs.
 
 Writing ConsoleAlerts is in ``edit``, which includes logs: their Events show the lines that match.
 

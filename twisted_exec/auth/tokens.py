@@ -193,8 +193,8 @@ class TokenFileAuthenticator:
         """
         Read the file now.
 
-        :raises TLSConfigError: it cannot be read, or a line is invalid (reported by number, never
-            by content).
+        :raises TLSConfigError: it cannot be read, is not CSV, or a record is invalid; the message does
+            not quote it.
         """
         self._users.load()
 
@@ -290,7 +290,7 @@ class AccountKeys:
         """
         Read the files now.
 
-        :raises TLSConfigError: a file is missing, or has no key or one that cannot be used.
+        :raises TLSConfigError: a file cannot be read, or has no key or one that cannot be used.
         """
         for each in self._known:
             each.load()

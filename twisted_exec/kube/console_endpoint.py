@@ -100,7 +100,7 @@ class ConsoleEndpoint:
     :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of them instead.
 
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
-    :param resume: as of :class:`~twisted_exec.kube.console.ConsoleOptions`, and so is ``give_up_seconds``.
+    :param resume: as of :class:`~twisted_exec.kube.console.ConsoleOptions`; ``give_up_seconds`` likewise.
     """
 
     def __init__(

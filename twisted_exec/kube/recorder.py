@@ -92,7 +92,7 @@ class EventLimit:
 
     def allows(self, uid: str, now: float) -> bool:
         """
-        Count one Event of an object, unless the limit is reached.
+        Return whether an object may have one more Event, and count it then.
 
         :param now: in seconds, of a clock that is never set.
         """

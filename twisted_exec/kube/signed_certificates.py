@@ -8,7 +8,7 @@ and the client: :class:`ServingCertificate`, and a poollet's client certificate.
 A serving certificate names the program's addresses, and the signer compares them with the program's
 own object, such as a pool or a Node.  So a new program starts with an untrusted self-signed
 certificate, reports its addresses in that object, and then requests a certificate.  It requests
-another certificate when its addresses change.
+another certificate when the present one lacks one of its addresses.
 
 Kubelets do the same: ``k8s.io/client-go/util/certificate``.
 """

@@ -119,8 +119,8 @@ class PoolAccess:
         """
         Return the permissions that a session needs.
 
-        The user needs the machine's console or log: opening a console is a ``create``, reading its
-        log a ``get``.  The caller, or a user without one, needs the pool.
+        The user needs what they open or read; the caller, or a user without one, needs the pool.  A
+        server that is its own user (:meth:`is_server`) needs only the pool.
         """
         if self.is_server(context):
             return (self.proxy(context),)

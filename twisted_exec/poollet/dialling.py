@@ -136,7 +136,7 @@ class Dialler:
     Creates endpoints for exec URLs.
 
     :param runtime_ca: path of the CA of runtimes behind ``https``; empty refuses such URLs.
-    :param trusted_uids: owners of UNIX sockets that may be used, besides root and our own user.
+    :param trusted_uids: further owners of UNIX sockets that may be used.
     :param runtime: the gRPC target of the runtime; empty for a runtime in this process.
     :param allowed: hosts that ``https`` URLs may point to, besides the runtime's.
     :raises TargetError: ``runtime`` is not a valid target.

@@ -2,7 +2,7 @@
 The ConsoleRecordings of a pool: the runtime gets them, and its reports become their statuses.
 
 :class:`RecordingController` carries ConsoleRecordings to the machine runtime, and its signed heads
-to the API server.  A status is acknowledged after it is written.  The runtime retains a recording
+to the API server.  A status is acknowledged after it is written, or refused for good.  The runtime retains a recording
 until it learns that the object is deleted.
 """
 

@@ -47,7 +47,8 @@ def _addresses(text: str) -> list[Address]:
 @dataclass(frozen=True)
 class Settings:
     """
-    Configuration of a poollet.  Paths are PEM files, read again when they change.
+    Configuration of a poollet.  Certificates, keys and CAs are paths of PEM files, read again when they
+    change.
 
     :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
     :param client_ca: CA of user certificates; empty accepts no user certificates.
@@ -56,7 +57,7 @@ class Settings:
     :param addresses: where the API server reaches this poollet; empty means this host's own.
     :param pool_proxy_suffices: users that need no permission on the machine.
     :param runtime_ca: CA of runtimes whose exec URLs are ``https``.
-    :param trusted_uids: owners of UNIX sockets that may be dialled, besides root and our own user.
+    :param trusted_uids: further owners of UNIX sockets that may be dialled.
     :param runtime: gRPC target of the runtime, which limits its exec URLs; empty for a runtime in
         this process.
     :param exec_allowed: hosts that exec URLs with ``https`` may point to, besides the runtime's.

@@ -3,7 +3,7 @@ Audit records of sessions, as lines of JSON.
 
 Each hop writes one ``start`` and one ``end`` for every session, also for refused
 ones, so that readers can pair them.  Each line is one system call to a file opened for
-appending: lines of several processes do not mix, and a full disk truncates one line at most.
+appending, so lines of several processes do not mix.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 A thread for files, which does not hold the reactor when a disk does not answer.
 
 A healthy disk answers within a fraction of a millisecond, so the reactor waits for the answer: the
-caller goes on as if it had used the file itself.  After :data:`WAIT_SECONDS` it no longer waits: the
-call fails for now, the thread finishes it when the disk answers, and until then all further calls
-fail at once.
+caller goes on as if it had used the file itself.  After :data:`WAIT_SECONDS` (or
+:data:`LONG_WAIT_SECONDS`) it no longer waits: the call fails for now, the thread finishes it when the
+disk answers, and until then all further calls fail at once.
 """
 
 from __future__ import annotations

@@ -768,7 +768,7 @@ def port_range(text: str) -> range:
     """
     Coerce a range of ports, such as ``21000-21099``, which includes both.
 
-    :raises ValueError: it is malformed, or empty.
+    :raises ValueError: it is malformed, empty, or has a number that is no port.
     """
     parts = _PORTS.fullmatch(text)
     first, last = map(int, parts.groups()) if parts else (0, 0)
@@ -822,7 +822,7 @@ def console_verbs(text: str) -> str:
     """
     Check the value.
 
-    :raises ValueError: it is neither.
+    :raises ValueError: it is neither :data:`COMPATIBLE` nor :data:`STRICT`.
     """
     if text not in (COMPATIBLE, STRICT):
         raise ValueError(f"{text!r} is neither {COMPATIBLE} nor {STRICT}")

@@ -60,8 +60,8 @@ def make_service(
     """
     Return the service for a program's ``makeService``.
 
-    The process's limit of file descriptors is raised first, and its umask denies other users to
-    write to anything that it creates.  Unless the reactor runs already, garbage is collected by
+    The process's limit of file descriptors is raised first, and its umask denies users outside
+    the group to write to anything that it creates.  Unless the reactor runs already, garbage is collected by
     :class:`~twisted_exec.program.garbage.GarbagePolicy` once the service runs, and SIGUSR2 replaces the
     process by a successor.
 

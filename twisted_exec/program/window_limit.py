@@ -32,7 +32,7 @@ class WindowLimit(Generic[K]):
 
     def allows(self, key: K, most: int = 1) -> bool:
         """
-        Count one more time, unless the limit is reached.
+        Return whether it may happen once more, and count it then.
 
         :param most: how often it may happen within a window.
         """

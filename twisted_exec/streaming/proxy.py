@@ -54,10 +54,10 @@ class Proxy:
     Forwards upgrade requests to the locations of a locator.
 
     :param hop: the name of this hop, for the log.
-    :param caller_of: authenticates the caller of a ``DELETE`` that ends a
-        session; fires with the caller's name, which must be the session's
+    :param caller_of: authenticates the caller of a request that ends sessions
+        or changes their terms; fires with the caller's name, which must be the session's
         ``subject.caller``, or its ``subject.user`` without a caller.
-        ``None``: the previous hop cannot end sessions.
+        ``None``: the previous hop can do neither.
     :param connect_seconds: for each address, TLS included.  This limit and the next two count from
         the last sign of life of the next hop, so they are for silent hops, not for slow ones.
     :param answer_seconds: from the request to the 101.
@@ -128,7 +128,8 @@ class Proxy:
 
         Only the user or proxy that opened a session may end it, so this authenticates by itself.
 
-        :raises NotFound: there is no such session of theirs.
+        :raises APIError: there is no such session of theirs, the caller is not known, or the request is
+            not valid.
         """
         await self._change(context, parse_ending, Session.end)
 
@@ -136,7 +137,7 @@ class Proxy:
         """
         Answer a ``PATCH``: change the terms of a session that the hop before ours opened.
 
-        :raises NotFound: as :meth:`end`.
+        :raises APIError: as :meth:`end`.
         """
         await self._change(context, parse_terms_query, Session.limit_to)
 

@@ -125,7 +125,8 @@ class ClientTLS:
         """
         Return the OpenSSL context of a connection that is made now.
 
-        It is the same object for the same CA, certificate, key and protocols.
+        It is the same object for the same CA, certificate, key and protocols, unless many others were
+        used since.
         """
         return self._context
 
@@ -336,7 +337,7 @@ class ClientCredentials:
         """
         Return the settings towards one server.
 
-        They stay current: each connection uses the files as they are when it is made.
+        They follow the files, as :class:`~twisted_exec.tls.files.Reloading` does.
 
         :raises TLSConfigError: the files were never valid, or the hostname is malformed.
         """

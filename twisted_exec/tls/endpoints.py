@@ -134,8 +134,8 @@ def server_endpoint(
     """
     Return an endpoint to listen at.
 
-    Its ``listen()`` fails with :class:`TLSConfigError` when the certificate cannot be loaded or the
-    address is malformed, and with :class:`twisted.internet.error.CannotListenError` when the
+    Its ``listen()`` fails with :class:`TLSConfigError` when the certificate cannot be loaded, or the
+    address is malformed or in a missing directory, and with :class:`twisted.internet.error.CannotListenError` when the
     address is not available.
 
     :param description: a Twisted endpoint string without TLS, such as

@@ -193,7 +193,7 @@ def use_certificate(
     Set the certificate, the intermediates and the key of a context.
 
     :param chain_pem: the certificate, followed by its intermediates.
-    :raises TLSConfigError: a text is malformed, or the key does not match the certificate.
+    :raises TLSConfigError: a text cannot be used, or the key does not match the certificate.
     """
     leaf, *intermediates = certificates(chain_pem, chain_what)
     key = private_key(key_pem, key_what)

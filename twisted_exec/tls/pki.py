@@ -169,7 +169,7 @@ class Authority:
 
         :param names: DNS names and IP addresses, one or more.
         :param common_name: the subject, such as a poollet's pool; empty for the first of ``names``.
-        :raises TLSConfigError: a name is malformed, or the common name is too long.
+        :raises TLSConfigError: there are no names, or one of them or the common name cannot be used.
         """
         if not names:
             raise TLSConfigError("a server certificate needs a name: a DNS name or an IP address")
@@ -222,7 +222,7 @@ class Authority:
         It expires no later than the authority's own certificate.
 
         :param names: DNS names and IP addresses of a server; empty for a client's certificate.
-        :raises TLSConfigError: the authority has expired, or a name is malformed.
+        :raises TLSConfigError: the authority has expired, or a name, the user or a group cannot be used.
         """
         life = min(life, self._certificate.not_valid_after_utc - now)
         if life <= timedelta(0):
@@ -279,7 +279,7 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
     certificate.
 
     :param names: DNS names and IP addresses, one or more.
-    :raises TLSConfigError: a name is malformed or too long.
+    :raises TLSConfigError: a name cannot be used, because of its form, length or characters.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
@@ -424,9 +424,10 @@ class PKI:
     """
     The certificates in one directory, from :func:`create_pki` or :func:`open_pki`.
 
-    Every ``issue`` method writes a certificate and a key (mode 0600) and
-    returns their paths; it raises :class:`TLSConfigError` when they exist and
-    ``replace`` is false.  The certificates are valid from the present on, or from ``now``.
+    Every ``issue`` method writes one or two certificates with their keys (mode 0600) and
+    returns the paths; it raises :class:`TLSConfigError` when one exists and
+    ``replace`` is false, or cannot be issued or written.  The certificates are valid from
+    five minutes before the present, or before ``now``.
     """
 
     def __init__(self, directory: str) -> None:
@@ -690,6 +691,7 @@ def retire_authority(pki: PKI, name: str) -> bool:
     Remove the previous certificates of an authority from its file.
 
     :return: whether there were any.
+    :raises TLSConfigError: the file cannot be used or written.
     """
     pair = pki.pair(name)
     newest, *before = _bundle(pair)
@@ -720,7 +722,7 @@ def renew(
     """
     Renew certificates that expire soon, or that a previous authority has signed.
 
-    :param within: time to the expiry; ``None`` renews all.
+    :param within: time to the expiry; ``None`` renews all but ``waiting``.
     :param waiting: a certificate of a previous authority that clients trust, and the new one not
         yet.  It is renewed only if it expires soon.
     :return: the renewed certificates.

@@ -65,7 +65,7 @@ class ServerTLS:
     :param published_cas: returns further CAs as PEM, which may change between calls; empty while they
         are not known.
     :param resumable: clients with a certificate of their own, without intermediates, may resume
-        sessions until the files change.  Their certificate is verified as in each other session.
+        sessions until the files or the CAs change.  Their certificate is verified as in each other session.
     :param clock: times the checks for changed files.
     """
 
@@ -250,7 +250,7 @@ def verify(
     :param now: time of the verification, timezone-aware; ``None`` for the present.
     :return: the leaf and the CAs that vouch for it; the certificate is valid while all of them are.
     :raises VerificationError: the certificate is not accepted; the message says why.
-    :raises TLSConfigError: ``ca_pem`` holds no certificate.
+    :raises TLSConfigError: ``ca_pem`` holds no certificate that can be used.
     """
     if len(peer.chain) > _LONGEST_CHAIN:
         raise VerificationError("the client certificate's chain is too long")

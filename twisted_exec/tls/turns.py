@@ -11,9 +11,9 @@ Slices follow the protocol's frames (:class:`IFramed`): the rest of a large fram
 long, and comes in one piece; of what follows only :data:`SLICE_BYTES` are delivered, since they may
 be many frames. Protocols without frames, such as a splice that only copies, get whole reads.
 
-TLS handshakes of clients take part in the same turns, since each takes a millisecond, and so do
-connections that were accepted and have no transport yet.  These wait by their client's address: a
-client is not known by its name before.  Users behind one address wait for each other here, and only
+TLS handshakes take part in the same turns, since each takes a millisecond, and so do connections
+that were accepted and have no transport yet.  Both wait by the peer's address: a client is not known
+by its name before.  Users behind one address wait for each other here, and only
 here.
 
 The order of events is that of the stream.  The end of the connection follows the last slice, also

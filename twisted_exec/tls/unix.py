@@ -62,8 +62,8 @@ def private_directory(path: str) -> str:
     files.
 
     :return: its absolute path.
-    :raises TLSConfigError: it is a symbolic link, owned by another user, open to others, or not a
-        directory.
+    :raises TLSConfigError: it cannot be created, is a symbolic link, owned by another user, open to
+        others, or not a directory.
     """
     path = os.path.abspath(path)
     try:

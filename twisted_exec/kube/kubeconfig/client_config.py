@@ -258,7 +258,7 @@ _MAX_NAME_BYTES = 253
 
 def in_cluster(environ: Mapping[str, str], directory: str) -> dict[str, Any] | None:
     """
-    Return a kubeconfig for the Pod that this process runs in; ``None`` outside of Pods.
+    Return a kubeconfig for the Pod that this process runs in; ``None`` outside of Pods, and without a token.
 
     It names the token's file instead of the token, because tokens are renewed.
 

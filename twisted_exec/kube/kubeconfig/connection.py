@@ -178,7 +178,7 @@ def tls(
     """
     Return the TLS settings of ``config``, from its current PEM.
 
-    :param offered: as of :func:`endpoint`, and so is ``check``.
+    :param offered: as of :func:`endpoint`; ``check`` likewise.
     :raises KubeConfigError: a file is missing or malformed.
     """
     host, _ = host_and_port(config)

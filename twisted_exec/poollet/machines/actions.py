@@ -57,7 +57,7 @@ def attachments(
     Volumes come before interfaces, and of both the detachments first.  Volumes lack their credentials.
 
     Pure.  A part stays attached while its object cannot be looked up: only parts that the Machine
-    no longer names, or names with another object, are detached.
+    no longer names, or that have changed, are detached.
     """
     machine_id, spec = observed.metadata.id, machine["spec"]
     disks = {part["name"] for part in spec.get(dialect.disks_field) or ()} | {IMAGE_DISK}

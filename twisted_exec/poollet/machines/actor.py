@@ -300,10 +300,10 @@ class MachineListing:
 
     async def clean_up(self, observed: dict[str, list[pb.Machine]]) -> None:
         """
-        Delete the runtime's machines whose Machine no longer exists.
+        Delete the runtime's machines whose Machine is no longer in this pool.
 
         Only machines with this pool's label are deleted, and only after the API server has
-        confirmed that the Machine is missing: the copy behind ``machines`` may be stale.
+        confirmed that: the copy behind ``machines`` may be stale.
         """
         config = self.actor.config
         if not self.synced():

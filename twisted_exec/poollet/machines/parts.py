@@ -377,6 +377,7 @@ def provided(
     Return patches that write the runtime's handles into NetworkInterfaces.
 
     :param mapping: by network interface of the Machine, the NetworkInterface's name and UID.
+    :raises Unread: a NetworkInterface cannot be looked up now.
     """
     handles = {interface.name: interface.handle for interface in observed.status.network_interfaces}
     namespace = machine["metadata"].get("namespace", "")
@@ -416,7 +417,8 @@ def ignition(machine: Object, domain: ReferencedKinds, references: References) -
     """
     Return the Machine's ignition (first-boot configuration); empty if it names none.
 
-    :raises MissingReference: the Secret is missing, of another type, without the key, or too large.
+    :raises MissingReference: the Secret is missing or unreadable, of another type, without the key, or too
+        large.
     """
     reference, key = (machine["spec"].get("ignitionRef") or {}), ignition_key(machine)
     if key is None:

@@ -39,7 +39,7 @@ class HandoverChannel(LineOnlyReceiver):
     One end of the channel, in a reactor.
 
     :param received: called with each message.
-    :param closed: called when the other process has ended, or has closed its end.
+    :param closed: called when the channel is closed, by whichever end.
     """
 
     delimiter = b"\n"

@@ -9,8 +9,8 @@ sessions of streams are limited by :mod:`twisted_exec.streaming.sessions.registr
 twisted.web trusts its clients in three ways that this module does not.  Its timeout restarts with
 every byte, so a client that sends one byte a minute keeps its connection for ever; it reads bodies
 of any size; and it answers bad requests with text that kubectl cannot display.  :class:`HTTPChannel`
-gives each stage of a request an *absolute* deadline, refuses a body that is too large before
-buffering it, and answers with JSON ``Status`` documents.  It handles one pipelined request in a
+gives each stage of a request an *absolute* deadline, refuses a body as soon as it is too large, and
+answers with JSON ``Status`` documents.  It handles one pipelined request in a
 turn of the reactor.
 """
 

@@ -367,7 +367,7 @@ class Attempt:
         """
         Return the version that the server chose; on failure the connection is closed.
 
-        :raises BadGateway: the 101 does not belong to this request.
+        :raises BadGateway: the 101 is not valid for this request.
         :raises OtherProtocol: it is for another protocol.
         """
         try:

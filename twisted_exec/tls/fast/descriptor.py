@@ -13,7 +13,7 @@ close_notify ends the stream: ``loseConnection`` sends it after the queue and wa
 the peer's is answered after the queue.  A socket that ends without one was cut.  There is no half-close:
 the end of a stream is a message inside it.
 
-Received data is delivered in turns of the reactor (:mod:`twisted_exec.tls.turns`), and clients' handshakes wait for
+Received data is delivered in turns of the reactor (:mod:`twisted_exec.tls.turns`), and handshakes wait for
 their turn, which does not count as time of the peer.
 
 The queue, its producer and its limits are those of Twisted's ``FileDescriptor``.

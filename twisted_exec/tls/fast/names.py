@@ -1,8 +1,8 @@
 """
 The private names of libraries that the fast parts use, and the check that they exist.
 
-A release of a library may rename them.  The first use of a part checks its names, in the start of a program: if
-one is missing, one warning names it, and the part runs the library's own way, which costs more CPU.
+A release of a library may rename them.  The first use of a part checks its names: if one is missing,
+one warning names it, and the part runs the library's own way, which costs more CPU.
 """
 
 from __future__ import annotations
