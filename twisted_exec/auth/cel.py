@@ -32,7 +32,7 @@ class Missing(Exception):
 
 
 class EvaluationFailed(Exception):
-    """An expression has no value; the message is the library's, and may quote values."""
+    """An expression has no value; the message may quote values."""
 
 
 class Expressions:

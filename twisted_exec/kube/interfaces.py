@@ -26,7 +26,8 @@ class IKubeClient(Interface):
     Every Deferred fails with :class:`~twisted_exec.api.status.APIError` for an error
     answer (with the classes ``NotFound``, ``Conflict``, ``AlreadyExists`` and ``Expired`` for those),
     with ``BadGateway`` if the server cannot be reached or its answer is not valid, and
-    ``GatewayTimeout`` if it is too slow.
+    ``GatewayTimeout`` if it is too slow. It fails with ``BadGateway`` without usable credentials
+    too, and with ``ServiceUnavailable`` while the configuration is not there yet.
     """
 
     def look() -> int:

@@ -2,8 +2,7 @@
 Splice two connections: the work of a middle hop after the 101.
 
 Bytes read from one transport are written to the other.  Each transport pauses the *other's*
-reading while its own buffer is full, so a direction holds at most one read and one write buffer
-(64 KiB each).  Only what arrives before both are connected, or while one is paused, is buffered
+reading while its own buffer is full, so a direction holds at most one read and one write buffer.  Only what arrives before both are connected, or while one is paused, is buffered
 here.
 
 TCP and UNIX sockets pass a half-close on.  With TLS, which has none, the end of a stream is signalled
