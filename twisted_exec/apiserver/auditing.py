@@ -417,8 +417,10 @@ class _Record:
 
 def attributes_of_request(context: RequestContext) -> Attributes:
     """
-    Return the verb and the object of a request, without its body.  As
-    ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it.
+    Return the verb and the object of a request, without its body.
+
+    Nearly as ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it: a name in a field selector
+    is not taken, and a POST to a path that is no resource is a ``create``, too.
     """
     user = context.user if context.is_identified else _UNKNOWN_USER
     method, segments = context.request.method, list(context.segments)

@@ -343,7 +343,7 @@ class NodeServing:
     The signer is ``kubernetes.io/kubelet-serving``.  Kubernetes leaves the approval of requests to
     people.  This server approves a node server's own request when its Node reports every requested
     name, and no other Node any of them: a client that can write a Node's addresses receives its
-    connections anyway.  Names of the API server itself are never approved where one CA signs both.
+    connections anyway.  The server itself never approves names of the API server where one CA signs both.
 
     :param storage: holds the Nodes.
     :param own_names: the API server's own names in certificates of the same CA.
@@ -430,9 +430,9 @@ class PoolletServing:
     name) and its addresses (subject alternative names).  The server approves a request of the
     pool's own poollet when its MachinePool reports all of the names.  A pool that has reported none
     yet, as at its poollet's first start, gets names that no other pool of its dialect reports:
-    first come, first served.  Names of the API server itself are never approved where one CA signs
-    both: a poollet with such a certificate could impersonate the API server.  Everything else
-    waits for ``kubectl certificate approve``.
+    first come, first served.  The server itself never approves names of the API server where one CA
+    signs both: a poollet with such a certificate could impersonate the API server.  These and all other
+    requests wait for ``kubectl certificate approve``.
 
     :param storage: holds the pools.
     :param own_names: the API server's own names in certificates of the same CA.

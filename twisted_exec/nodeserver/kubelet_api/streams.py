@@ -168,7 +168,7 @@ def options_of(args: Args, pod: str) -> LogOptions:
         sets none.
     :param pod: its name, for messages.
     :raises BadRequest: a value cannot be parsed.
-    :raises Invalid: the values contradict each other.
+    :raises Invalid: a value is not supported, or two of them contradict each other.
     """
     renamed = dict(args)
     tail = renamed.get(b"tail", [b""])[0]

@@ -2,8 +2,8 @@
 Clusters of the ``kind`` program: runs and output of kind, settings, records and states.
 
 :class:`KindCli` runs the program, and :class:`Records` has a record of each cluster that was
-created here.  Settings, names, the output of ``kind get clusters`` and the state of a cluster
-(:func:`standing`, from its record and kind's list) are pure.
+created here.  The functions for settings, names, the output of ``kind get clusters`` and the state of
+a cluster (:func:`standing`, from its record and kind's list) are pure.
 
 Source: ``sigs.k8s.io/kind`` v0.32.0, ``pkg/cluster/internal/create/create.go``,
 ``pkg/apis/config/v1alpha4``.
