@@ -287,13 +287,6 @@ class SessionTests(SessionCase):
         log: dict[str, Any] = {"user": "jane", "method": b"GET", "path": path, "headers": ()}
         for query in ("", "?follow=true"):
             self.assertIn("busy", await self.refused(503, query=query, **log))
-        rule = {
-            "verbs": ["observe", "drive"],
-            "apiGroups": ["compute.ironcore.dev"],
-            "resources": ["machines/console"],
-        }
-        role = {"metadata": {"name": "console-user"}, "rules": [rule]}
-        await self.admin.create(kinds.CLUSTERROLES.resource, role)
         await self.admin.delete(kinds.ROLEBINDINGS.resource, "jane-edit", "default")
         for name in ("view", "console-user"):
             await self.bind("jane", name)
