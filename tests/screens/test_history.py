@@ -241,3 +241,13 @@ class SlowDiskTests(HistoryCase):
         self.printed(lambda call: True)
         failure = self.failureResultOf(self.slowly(), ServiceUnavailable)
         self.assertIn("the disk does not answer; try again", failure.value.message)
+
+    def test_slow_twice(self) -> None:
+        """The wait for the disk is part of the time of a screen."""
+        self.printed(lambda call: self.clock.seconds() < 2)
+        self.renderer.waits = True
+        rendering = self.rendering()
+        self.clock.pump([0.1] * int(10 * SECONDS - 5))
+        self.assertNoResult(rendering)
+        self.clock.advance(1)
+        self.failureResultOf(rendering, ServiceUnavailable)

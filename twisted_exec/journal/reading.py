@@ -23,8 +23,8 @@ from twisted_exec.journal.segments import Segment, is_passing
 from twisted_exec.journal.tail import after_newline
 from twisted_exec.program.disk_thread import Unanswered
 
-ANSWER_SECONDS = 5.0
-"""For a disk to answer a reader: less than a poollet waits for a runtime."""
+ANSWER_SECONDS = 3.0
+"""For a disk to answer a reader: less than an API server waits for the answer of a poollet."""
 
 _NEWLINE = b"\n"
 _Answer = TypeVar("_Answer")

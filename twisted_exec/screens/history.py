@@ -29,7 +29,7 @@ from twisted_exec.screens.interfaces import IRenderer, Job, Rendered, Resize
 
 LOOK_BACK = 2 << 20
 SECONDS = 8.0
-"""For one screen, the time in the queue included: less than a poollet waits."""
+"""For one screen, with the wait for the disk and for others: less than a poollet waits."""
 COLUMNS, ROWS = 80, 24
 """The size of a terminal that nobody has set."""
 
@@ -56,10 +56,11 @@ class Screens:
         :raises ServiceUnavailable: the disk cannot be read, or the screen is not rendered within :data:`SECONDS`.
         :raises APIError: as of :meth:`IRenderer.render`.
         """
+        until = self._clock.seconds() + SECONDS
         end, job = await when_answered(journal, self._clock, partial(self._read, journal, options))
         rendering: Deferred[Rendered] = self._renderer.render(job, key)
         try:
-            rendered = await rendering.addTimeout(SECONDS, self._clock)
+            rendered = await rendering.addTimeout(until - self._clock.seconds(), self._clock)
         except TimeoutError:
             raise ServiceUnavailable(
                 f"the screen was not rendered within {SECONDS:g} s; try again",
@@ -183,7 +184,7 @@ class _History:
                 continue
             data = self._journal.read(offset, min(_READ_BYTES, self._end - offset))
             if not data:
-                raise Unanswered  # it is there, but cannot be read at present
+                raise Unanswered  # the journal has this output, but the disk does not answer
             self._pieces.append(_Piece(offset, len(self.output)))
             self.output += data
             offset += len(data)
