@@ -761,8 +761,11 @@ def smallest_role(verb: str, group: str, resource: str, subresource: str = "") -
     if (verb, subresource) == ("create", "exec") and group:
         verb, subresource = Right.DRIVE.verb, CONSOLE
     roles = _default_roles()
-    wanted = Attributes(User(""), verb, group, resource=resource, subresource=subresource)
-    return next((n for n in _SMALLEST_FIRST if any(r.allows(wanted) for r in roles[n])), "")
+    attributes = Attributes(User(""), verb, group, resource=resource, subresource=subresource)
+    for name in _SMALLEST_FIRST:
+        if any(rule.allows(attributes) for rule in roles[name]):
+            return name
+    return ""
 
 
 @cache

@@ -165,9 +165,8 @@ class ViewerOutput:
         """Begin at an offset."""
         is_oldest = offset == self._journal.start
         exact = True
-        with suppress(
-            OSError
-        ):  # a user does not wait for the disk to read of a gap before all output
+        # A slow disk, which knows whether earlier output is missing, does not delay a session.
+        with suppress(OSError):
             exact = not is_oldest or missing_bytes(self._journal, offset, offset) is not None
         self._start(offset, exact=exact)
         if not exact and self._marks is None:

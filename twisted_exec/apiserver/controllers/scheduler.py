@@ -3,7 +3,8 @@ The scheduler: assign Machines without a pool to a pool.
 
 The scheduler follows the store for machines without a pool, machine counts per pool, the pools, and
 the names of the classes.  A changed machine is looked at alone; after a change of a pool, when room
-becomes free, or when a class comes or goes, all waiting machines are, oldest first.  :func:`plan` decides, without I/O.
+becomes free, or when a class comes or goes, all waiting machines are, oldest first.  :func:`plan`
+decides, without I/O.
 
 Users choose how many machines wait, so the scheduler works in short turns of the reactor.
 
@@ -14,8 +15,7 @@ pool's runtime then refuses the second and reports it.
 
 A pool fits when it is ready, the machine tolerates its taints and selects its labels, and it has
 room for the machine's class.  Among several, pools with an untolerated ``PreferNoSchedule`` taint
-come last;
-then the pool with the most room wins.
+come last; then the pool with the most room wins.
 
 Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool: a
 poollet's report lags behind, and without the cap a hundred machines created at once would all get

@@ -79,7 +79,7 @@ def _rows(lines: str, size: TerminalSize | None) -> list[str]:
 
 
 def _hinted(notice: Notice) -> str:
-    """Return the text of a notice; nobody is there to take over from if the console has no writer."""
+    """Return the text of a notice; a console without a writer needs no takeover."""
     if notice.role is NoticeRole.OBSERVER and not notice.writer:
         return notice.text.replace(HINT, "(~f to type)")
     return notice.text
