@@ -189,15 +189,27 @@ class RecordTests(RuntimeCase):
         path = os.path.join(self.directory, "runs")
         records = RunRecords(path)
         self.assertEqual(records.open(), {})
-        records.write("a", [Leader(7, 8)])
-        records.write("b", [Leader(9, 10)])
-        records.write("a", [])
+        records.add("a", Leader(7, 8))
+        records.add("b", Leader(9, 10))
+        records.remove("a")
+        records.remove("a")
         self.assertEqual(RunRecords(path).open(), {"b": [Leader(9, 10)]})
-        records.write("a", [Leader(7, 8)])
+        records.add("a", Leader(7, 8))
         records.clear({"a"})
         self.assertEqual(RunRecords(path).open(), {"a": [Leader(7, 8)]})
         records.clear()
         self.assertEqual(RunRecords(path).open(), {})
+
+    def test_several(self) -> None:
+        """A record has all leaders of a machine that still run, each once."""
+        path = os.path.join(self.directory, "runs")
+        records = RunRecords(path)
+        records.open()
+        running = leader(os.getpid())
+        assert running is not None
+        for each in (running, Leader(os.getpid(), running.start + 1), running, Leader(7, 8)):
+            records.add("a", each)
+        self.assertEqual(records.open(), {"a": [running, Leader(7, 8)]})
 
     def test_private(self) -> None:
         """A record is for its owner only, whatever the umask."""
@@ -205,7 +217,7 @@ class RecordTests(RuntimeCase):
         path = os.path.join(self.directory, "runs")
         records = RunRecords(path)
         records.open()
-        records.write("a", [Leader(7, 8)])
+        records.add("a", Leader(7, 8))
         self.assertEqual(os.stat(os.path.join(path, "a")).st_mode & 0o777, 0o600)
         name = os.path.join(self.directory, "id")
         self.assertEqual(identity(name), identity(name))

@@ -15,6 +15,7 @@ Everything is read from ``/proc``: see proc(5) and proc_pid_stat(5).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -282,6 +283,12 @@ def _signal(process: Process, number: int) -> bool:
     return True
 
 
+def is_alive(leader: Leader) -> bool:
+    """Return true if the process runs, and its id was not reused."""
+    process = read_process(leader.pid)
+    return process is not None and process.start == leader.start
+
+
 class RunRecords:
     """
     The leaders of running machines on disk, one file per machine, for the runtime after a crash.
@@ -311,20 +318,21 @@ class RunRecords:
             if name not in retained:
                 os.unlink(os.path.join(self._directory, name))
 
-    def write(self, machine_id: str, leaders: Collection[Leader]) -> None:
-        """Record a machine's leaders; without any, delete its file."""
+    def add(self, machine_id: str, leader: Leader) -> None:
+        """Record a machine's new leader, beside those of its leaders that still run."""
         path = os.path.join(self._directory, machine_id)
-        if not leaders:
-            try:
-                os.unlink(path)
-            except FileNotFoundError:
-                pass
-            return
+        earlier = _read_record(path, boot_id()) if os.path.exists(path) else []
+        leaders = [each for each in earlier if each != leader and is_alive(each)] + [leader]
         record = {"boot": boot_id(), "leaders": [[each.pid, each.start] for each in leaders]}
         with open(f"{path}.new", "w", opener=owner_only) as file:
             json.dump(record, file)
         # No fsync: after a power failure no process is left.
         os.replace(f"{path}.new", path)
+
+    def remove(self, machine_id: str) -> None:
+        """Delete the record of a machine, if it has one."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._directory, machine_id))
 
 
 def _read_record(path: str, boot: str) -> list[Leader]:

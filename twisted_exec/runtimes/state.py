@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,7 @@ from twisted_exec.runtimes.processes import (
     ProcessFamily,
     ProcessTable,
     RunRecords,
-    read_process,
+    is_alive,
 )
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import owner_only
@@ -164,16 +164,27 @@ class RuntimeState:
             if ID.fullmatch(name) and name not in retained:
                 self.remove_sockets(name)
 
-    def record_leaders(self, machine_id: str, leaders: Sequence[Leader]) -> None:
+    def record_leader(self, machine_id: str, leader: Leader) -> None:
         """
-        Record the processes of a machine for a later runtime; an empty list deletes the record.
+        Record a process of a machine for a later runtime.
 
         :raises ServiceUnavailable: it cannot be written.
         """
+        self._change_records(lambda records: records.add(machine_id, leader))
+
+    def forget_leaders(self, machine_id: str) -> None:
+        """
+        Delete the record of a machine's processes.
+
+        :raises ServiceUnavailable: it cannot be deleted.
+        """
+        self._change_records(lambda records: records.remove(machine_id))
+
+    def _change_records(self, change: Callable[[RunRecords], None]) -> None:
         if self._records is None:
             return
         try:
-            self._records.write(machine_id, leaders)
+            change(self._records)
         except OSError as error:
             raise ServiceUnavailable(
                 f"the runtime's state directory cannot be written: {error.strerror}"
@@ -198,12 +209,6 @@ class RuntimeState:
     def remove_sockets(self, machine_id: str) -> None:
         """Delete a machine's directory for sockets."""
         shutil.rmtree(os.path.join(self.directory, machine_id), ignore_errors=True)
-
-
-def is_alive(leader: Leader) -> bool:
-    """Return true if the process runs, and its id was not reused."""
-    process = read_process(leader.pid)
-    return process is not None and process.start == leader.start
 
 
 _FILE = "machine"

@@ -351,7 +351,7 @@ class SupervisedMachines:
             hostname=record.spec.guest_config.hostname,
             directory=directory,
             marker=(self._mark, f"{self.state.id}/{record.id}"),
-            started=lambda leader: self.state.record_leaders(record.id, [leader]),
+            started=lambda leader: self.state.record_leader(record.id, leader),
             event=lambda *event: self._event(record, *event),
             changed=lambda *change: supervisors[record.id].noticed(*change),
             booted=lambda: supervisors[record.id].journal.booted("PoweredOn"),
@@ -471,7 +471,7 @@ class SupervisedMachines:
             record.set_state(state, reason, message, self._now_nanoseconds())
         if state == pb.MACHINE_STOPPED:
             try:
-                self.state.record_leaders(record.id, [])
+                self.state.forget_leaders(record.id)
             except ServiceUnavailable as problem:
                 # A stale record names ended processes, which the next start ignores.
                 self._log.warn("{label}: {why}", label=record.label, why=problem.message)
