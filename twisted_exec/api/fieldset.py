@@ -448,7 +448,7 @@ def _compare_lists(schema: Schema, old: Any, new: Any, path: Path, comparison: C
 
 def merged(schema: Schema | None, live: Any, applied: Any) -> Any:
     """
-    Merge ``applied`` into ``live``; nothing is removed.
+    Merge ``applied`` into ``live``.
 
     Items that are in both lists have the order of ``applied``.
     """
