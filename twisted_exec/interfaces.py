@@ -29,7 +29,7 @@ interface                      implementation or purpose
 :class:`IRunsHostProcesses`    marks a driver whose machines are processes of the host: ``runtimes.pty``
 :class:`IConsole`              a machine's console line
 :class:`ILineTransport`        the transport of a line, as ``console.shared_console`` uses it
-:class:`IConsoleRecorder`      records what a console's users type
+:class:`IConsoleRecorder`      records a console
 :class:`IRecoveringTransport`  a transport that says why its line is lost for a while
 :class:`ISharedLineTransport`  the transport of a line that is reopened after a loss
 :class:`IBreakable`            a console line that can send BREAK
@@ -80,7 +80,7 @@ interface                      implementation or purpose
 :class:`IProxyAuthenticator`   the same, for users whom a proxy forwards: ``auth.x509``
 :class:`IAuthorizer`           decides about a request: ``auth.rbac``, ``auth.delegated``
 :class:`IRulesAuthorizer`      an authorizer that can list its rules: ``auth.rbac``
-:class:`IVisibility`           the objects of a list that a user may see
+:class:`IVisibility`           the objects of a resource that a user may see
 :class:`IRuleSource`           the objects that RBAC's rules come from
 :class:`IAuditSink`            ``program.audit.JSONLinesAudit``
 =============================  ======================================================================

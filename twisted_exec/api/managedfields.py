@@ -18,7 +18,7 @@ a write leaves alone is neither decoded nor copied.
 
 Conflicts have kube-apiserver's wording: kubectl shows the message and explains the remedies below it.
 
-Client-side ``kubectl apply`` records what it applied in an annotation.  An apply keeps it current, so
+Client-side ``kubectl apply`` records what it applied in an annotation.  An apply by kubectl keeps it current, so
 that kubectl can switch to server-side apply without conflicting with its former self, and another
 kubectl can switch back.
 

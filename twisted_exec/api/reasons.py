@@ -1,7 +1,7 @@
 """
 The reason that a user declares for a session, such as the number of a ticket.
 
-A client sends it in the query key ``reason`` of the request that opens the session.  Each hop checks
+A client usually sends it in the query key ``reason`` of the request that opens the session.  Each hop checks
 it, writes it into its audit records, and sends it to the next hop in the header
 ``X-Twisted-Exec-Reason``, as percent-encoded UTF-8.
 """

@@ -1,8 +1,8 @@
 """
 API errors, with all the content of a Kubernetes ``Status``.
 
-Programs refuse requests with these errors.  The
-mapping of codes to reasons is that of ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``.
+Programs refuse requests with these errors.  Their reasons are those of
+``k8s.io/apimachinery/pkg/apis/meta/v1/types.go``, if it has one for the code.
 """
 
 from __future__ import annotations

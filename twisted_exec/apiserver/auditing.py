@@ -7,8 +7,8 @@ record.  :data:`DEFAULT_POLICY` records changes, but no reviews, and none of Eve
 Source: ``k8s.io/apiserver/pkg/audit/policy/checker.go``.
 
 A request has at most one record, when its response is complete.  Sessions have records of their
-own (:mod:`twisted_exec.program.audit`), whatever the policy says.  A Secret or a token never gets
-into a record: such requests are recorded without bodies.
+own (:mod:`twisted_exec.program.audit`), whatever the policy says.  Requests about Secrets and
+tokens are recorded without bodies.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class IReservation(Interface):
     """
     An approval for one session, which no other session of this server can use meanwhile.
 
-    The session calls :meth:`use` before its user is answered, and one of the other methods at last.
+    The session calls :meth:`use` before it is open, and one of the other methods at last.
     """
 
     def use() -> Deferred[None]:

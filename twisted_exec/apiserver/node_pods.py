@@ -61,7 +61,7 @@ class NodePodVerbs(Verbs):
     """
     Verbs on Pods of Nodes.
 
-    Deleting a Pod that is bound to a Node only marks it, with a deadline; the object goes when its
+    Deleting a Pod that is bound to a Node usually marks it, with a deadline; the object goes when its
     kubelet, or another client, deletes it with a grace period of 0.  A Pod without a Node, or that
     has completed, goes at once, unless it has finalizers.  A Binding, made once
     (:class:`Bindings`), sets the Node.

@@ -9,7 +9,7 @@ journal, from which each viewer reads at its own pace:
 * A viewer that is more than 1 MiB behind skips to the newest byte, and learns that bytes are missing.
   It delays no other viewer and has no buffer of its own.
 * A viewer with a lost stream does not skip, neither while it is away nor later, until it has read
-  everything.  A journal on disk has all of that; one in memory retains 1 MiB for it.
+  everything.  A journal on disk usually has all of that; one in memory retains 1 MiB for it.
 
 Input of writers (:mod:`.floor`) goes to the line if enough people are connected
 (:func:`.viewers.missing_people`).  Input that goes to the line is paused while the line is not

@@ -7,7 +7,7 @@ spheric's ``runtime.v1alpha1.RuntimeService``, and our ``Console`` if the runtim
 grpcio calls handlers in its own threads.  Each thread passes its call to the reactor
 (:meth:`callFromThread`), waits for the result, and returns it; the runtime itself runs in the
 reactor's thread only.  If the client disconnects, the thread stops waiting, but a change that has begun is
-completed: all changes are idempotent, so the client can repeat the call.
+completed.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ It does not support:
   their class, so requests leave them out.
 
 In the current revision a network interface has its subnet as attributes with the names
-:data:`SUBNET_ATTRIBUTES`, and the network's UID as the id of the network.  Other attributes are not
+:data:`SUBNET_ATTRIBUTES` and :data:`CIDRS_ATTRIBUTE`, and the network's UID as the id of the network.  Other attributes are not
 supported.  Numbers as in ``iri-api/apis/runtime/v1alpha1/api.proto``.
 """
 

@@ -3,7 +3,8 @@ A file in memory, with the output that the files of journals do not have yet.
 
 Output waits for the disk for a tenth of a second, or for as long as the disk does not answer.  Viewers
 see it at once.  If the program is killed meanwhile, the next run finds in this file what it still has
-to write, and uses no offset a second time, unless the file was given up (:data:`MOST_BYTES`).  A power cut ends the file together with the program.
+to write, unless the file was given up (:data:`MOST_BYTES`).  A power cut ends the file together with
+the program.
 """
 
 from __future__ import annotations

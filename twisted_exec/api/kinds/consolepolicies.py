@@ -2,7 +2,7 @@
 Console policies: conditions under which consoles of machines may be used, and at which hours.
 
 The API server evaluates the policies of a machine's namespace when a session opens, and again
-whenever a policy, a label or a request changes.  Policies only restrict: a user also needs the
+later, such as when a policy, a label or a request changes.  Policies only restrict: a user also needs the
 permission for the console.
 
 Hours of a policy are times of the week in a time zone.  They are intervals between two moments, so a

@@ -1,8 +1,7 @@
 """
 Secrets, such as a machine's ignition, a volume's keys, or a bootstrap token.
 
-The content of a Secret only leaves the store in answers to users who may read, change or delete
-Secrets: no message quotes it.  ``stringData`` is a write-only convenience that is merged into ``data``.
+No message quotes the content of a Secret.  ``stringData`` is a write-only convenience that is merged into ``data``.
 
 A bootstrap token authenticates a program without credentials of its own.  It is ``ID.SECRET``, six
 and sixteen lower-case letters and digits.  The Secret ``bootstrap-token-ID`` in the namespace

@@ -1,7 +1,7 @@
 """
 Authentication behind a host: the proxy's headers, client certificates, bearer tokens.
 
-Every kube-apiserver publishes the ConfigMap ``kube-system/extension-apiserver-authentication``. It
+A kube-apiserver publishes the ConfigMap ``kube-system/extension-apiserver-authentication``. It
 contains the CA of users, the CA and names of the server's own proxies, and the headers in which
 these name the user.  Source:
 ``k8s.io/apiserver/pkg/server/options/authentication_dynamic_request_header.go`` and

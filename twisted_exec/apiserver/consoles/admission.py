@@ -5,8 +5,8 @@ The server itself records the user, the machine and the approver of a ConsoleReq
 user, the machine and the pool of a ConsoleRecording.  A user who creates one needs the right to see
 its machine.
 
-Users who cannot update a ConsolePolicy cannot take machines out of it, and cannot change or delete
-the recordings that it required.
+Taking a machine out of a ConsolePolicy by its labels needs the right to update the policy; so does
+changing or deleting a recording that it required.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ the label :data:`~twisted_exec.api.kinds.machine_pods.EXPOSED_LABEL`.  RBAC cann
 its rules know names but no labels.
 
 Members of the group :data:`~twisted_exec.api.users.EXPOSED` may read the machines with the label,
-open their consoles and read their logs, without any role (:class:`ExposedAuthorizer`).  They may do
+use their consoles and read their logs, without any role (:class:`ExposedAuthorizer`).  They may do
 nothing else with any machine, whatever their roles allow (:class:`ExposedRestriction`).  Other
 machines look to them as if they did not exist.
 

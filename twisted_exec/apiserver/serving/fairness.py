@@ -1,7 +1,7 @@
 """
 Fair turns for expensive requests.
 
-Everything in the program shares one reactor thread, so an object of ten thousand labels would stall
+Requests and consoles share one reactor thread, so an object of ten thousand labels would stall
 every console while it is decoded, validated and compared.  Work on such objects is pure: objects
 in, an object out.  Cheap work runs at once; expensive work runs in one other thread, one call at a
 time, and users take turns.  Source of the

@@ -1,7 +1,7 @@
 """
 The display of a console: the machine's output, and notices and messages between it.
 
-A message begins a line of its own, and the machine's last line, such as its prompt, is drawn again behind it.  On
+A message begins a line of its own, and the machine's last line, such as its prompt, is usually drawn again behind it.  On
 the screen of a program that has switched to the other screen, a message covers the last rows until the next key.
 """
 

@@ -36,7 +36,7 @@ _MOST_READS = 16
 
 def watch_network(changed: Callable[[], None], reactor: Any) -> Callable[[], None]:
     """
-    Call ``changed`` after each change that may make a server reachable.
+    Call ``changed`` soon after changes that may make a server reachable.
 
     :return: ends that; may be called several times.
     """

@@ -595,7 +595,7 @@ class ConsoleSession:
         self._end(outcome)
 
     def interrupted(self, number: int) -> None:
-        """Handle a deadly signal.  A second one also ends the writing of the last output."""
+        """Handle a deadly signal.  After the session's end it ends the writing of the last output."""
         if self._outcome is None:
             self._end(Outcome(signal=number))
         else:
@@ -764,8 +764,8 @@ def patiently(
     Open the console, again for as long as a busy server names a time to come again.
 
     :param say: receives the reason for each wait.
-    :return: fails with an error that names no such time, or one after the rest of
-        :data:`PATIENCE_SECONDS`; cancelling ends the wait.
+    :return: fails with any other error, and when the waits would be longer than
+        :data:`PATIENCE_SECONDS` in all; cancelling ends the wait.
     """
 
     async def opened() -> ConsoleStream:
