@@ -70,7 +70,7 @@ class ScreenOptions:
 
     :param at_offset: show the screen behind the output before this offset.
     :param at_nanoseconds: show the screen at this time, in nanoseconds since the epoch.
-    :param size: columns and rows of the terminal that shows it; ``None`` for those of the console's.
+    :param size: columns and rows of the terminal that shows it; ``None`` for the console's own.
     """
 
     at_offset: int | None = None

@@ -89,7 +89,7 @@ def cells(kind: Kind, obj: Object, now: float) -> list[str]:
 
 def lasting_cells(kind: Kind, obj: Object) -> list[str | float]:
     """
-    Return the cells of a row, which are the same as long as the object is.
+    Return the cells of a row, which change only with the object.
 
     :return: as :func:`cells`, with moments in seconds since the epoch in the place of ages.
     """

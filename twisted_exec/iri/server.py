@@ -90,7 +90,7 @@ class IRIServer(Service):
     Serves a runtime at a gRPC target.
 
     :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.  If it has alerts or
-        recordings, it also provides their interfaces, and always
+        recordings, it also provides their interfaces and
         :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
     :param target: in the form of :func:`~twisted_exec.iri.target.parse_target`; TCP
         port 0 listens on any free port, which :attr:`target` has afterwards.

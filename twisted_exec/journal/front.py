@@ -75,8 +75,7 @@ class Front:
 
     def move(self, path: str) -> None:
         """
-        Be found at the path of the store's spare file: the disk does not take the name of this
-        file.
+        Move to the path of the store's spare file: the disk does not take the name of this file.
 
         A file of an earlier run at that path is replaced, by one that has all of its output.
         """

@@ -38,8 +38,8 @@ class Event:
     * ``join``: ``session``, ``user``, ``role``
     * ``leave``: ``session``, ``user``
     * ``role``: ``session``, ``user``, ``role``
-    * ``input``: ``session``; ``data``, the bytes in Base64; and ``echoed``, whether it is only the input
-      that was echoed; each of both forms only while a recording needs it
+    * ``input``, only while a recording needs it: ``session``; ``data``, the bytes in Base64; and
+      ``echoed``, whether it is only the input that was echoed
 
     :param offset: the offset of the first byte that was printed after the event; of a gap, the
         offset at which it begins.

@@ -302,7 +302,7 @@ def recording_of_query(args: Mapping[bytes, Sequence[bytes]]) -> str:
     Return the input to record by a query; empty if it asks for no recording.
 
     :param args: as ``request.args``.
-    :raises BadRequest: it asks for such an input that there is not, or more than once.
+    :raises BadRequest: it asks for an unknown input, or more than once.
     """
     values = args.get(b"record", ())
     if not values:

@@ -10,8 +10,7 @@ A session whose connection was lost, and whose user can resume it, remains for a
 come back.  Deleting it then refuses the resumption.
 
 The console of a deleted machine shows where to find the output after the machine is gone.  The server
-creates one for each machine with a pool when the machine's deletion begins, unless it is set to list
-none.  The output itself is in the journal of the machine's runtime, which retains it for some days.
+usually creates one for each machine with a pool when the machine's deletion begins.  The output itself is in the journal of the machine's runtime, which retains it for some days.
 """
 
 from __future__ import annotations

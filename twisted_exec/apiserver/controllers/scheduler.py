@@ -495,7 +495,7 @@ def with_decision(
     Return the machine with a condition Ready that says why it waits, or, once it has a pool, without
     that condition.
 
-    :return: ``None`` if nothing changes, for a condition of a poollet, and for machines without
+    :return: ``None`` if nothing changes, for a condition of a poollet, and for a dialect without
         conditions.
     """
     status: ReadOnlyObject = machine.get("status", {})

@@ -56,8 +56,8 @@ class ExposedRestriction:
     """
     Limits members of the group to exposed machines.
 
-    :param pods_view: machines are shown as Pods as well.  The rules of its machine decide about a
-        member's other requests for a Pod.
+    :param pods_view: machines are shown as Pods as well.  The rules of the machine decide about a
+        member's requests for a Pod's subresources.
     """
 
     groups: Collection[str] = (EXPOSED,)

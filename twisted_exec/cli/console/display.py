@@ -90,7 +90,7 @@ class Display:
     """
     Writes into the user's output, which paces the stream.
 
-    :param script: gets the notices; the user reads them without one.
+    :param script: gets the notices; ``None`` if the user reads them.
     :param terminal: ``query_filter`` returns what keeps it from answering earlier output; ``None`` if the
         output is no terminal.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.

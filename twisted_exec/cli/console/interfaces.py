@@ -21,7 +21,7 @@ class NextSession:
 
     :param machine: its name.
     :param reset: switch the machine off and on first.
-    :param stopped: why the server was stopped that is to be back first; empty if it was not.
+    :param stopped: why the server was stopped, if it has to be back first; otherwise empty.
     :param observe: begin as an observer.
     :param news: a message for the user once the session is open, such as why another console did not open.
     """

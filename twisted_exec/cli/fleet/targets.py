@@ -2,8 +2,7 @@
 Machines of a fleet: those that a selector matches, in one cluster or in those of several Spaces.
 
 Each cluster answers for itself: its machines appear when it has answered, and the message of a failure
-names the cluster.  The number of machines is limited: of each kind, a cluster returns one more than the limit
-at most.
+names the cluster.  The number of machines is limited.
 """
 
 from __future__ import annotations
