@@ -1,7 +1,7 @@
 """
 Sessions, as the audit records of all hops show them.
 
-Each hop of a session writes a start and an end with the session's id.  The API server knows the
+The hops of a session write starts and ends with the session's id.  The API server knows the
 user's address and program; the runtime alone counts the bytes that were typed, because the other
 hops count the framing, too.
 

@@ -1,9 +1,8 @@
 """
 Checks of a machine (rights, objects, and console through poollet and runtime), and remedies.
 
-A remedy is what a user can do about a condition, a refused console or the end of a session.  Each
-remedy names the program that the message is about, and works as written: it proposes no change of
-an immutable field.
+A remedy is what a user can do about a condition, a refused console or the end of a session.  It
+proposes no change of an immutable field.
 """
 
 from __future__ import annotations
