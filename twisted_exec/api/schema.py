@@ -3,13 +3,10 @@ Structural schemas: the fields of an object, defined once per kind.
 
 A schema is an OpenAPI v3 schema object, as published for kubectl under ``/openapi/v3``.  The same
 object serves to check types, to find unknown fields and drop them, and to set defaults, as
-Kubernetes does for custom resources.  The supported keywords are those that the kinds here need:
-``type``, ``properties``, ``additionalProperties``, ``items``, ``required``, ``enum``, ``default``,
-``minimum``, ``maximum``, ``minLength``, ``maxLength``, ``maxItems``, ``maxProperties``,
-``pattern``, ``format: date-time``, ``x-kubernetes-int-or-string``,
-``x-kubernetes-preserve-unknown-fields``, and those that control merging: ``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and ``x-kubernetes-map-type`` (see
-:mod:`twisted_exec.api.fieldset`), and ``x-kubernetes-patch-strategy`` with
-``x-kubernetes-patch-merge-key`` (see :mod:`twisted_exec.api.patch`).
+Kubernetes does for custom resources.  The supported keywords are those that the kinds here need.
+``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and ``x-kubernetes-map-type`` control merging
+(:mod:`twisted_exec.api.fieldset`, :mod:`twisted_exec.api.patch`); ``x-kubernetes-patch-strategy`` and
+``x-kubernetes-patch-merge-key`` are for kubectl.
 """
 
 from __future__ import annotations
