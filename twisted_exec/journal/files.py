@@ -459,7 +459,7 @@ class JournalFiles:
     # Writing.
 
     def append(self, data: bytes, now: int) -> None:
-        """:raises OSError: the disk is full, or not writable; then nothing changed."""
+        """:raises OSError: the disk is full, or not writable; then nothing is appended."""
         if self.open.is_full:
             self.roll()
         if self.unsynced_bytes > UNSYNCED_BYTES:
@@ -467,7 +467,7 @@ class JournalFiles:
         self.open.append(data, now)
 
     def record(self, event: Event) -> None:
-        """:raises OSError: the disk is full, or not writable; then nothing changed."""
+        """:raises OSError: the disk is full, or not writable; then nothing is appended."""
         if self.open.is_full:
             self.roll()
         self.open.record(event)

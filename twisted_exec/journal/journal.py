@@ -5,7 +5,7 @@ All viewers, logs, alerts and shippers read the same journal, each at its own of
 stored once for any number of readers.
 
 The newest output is in memory.  With a disk, everything is soon in files as well, and memory has only
-what they lack, and what readers are likely to want next; an idle journal has nothing in memory.  If the
+what they lack, and what readers are likely to want next; an idle journal has no output in memory.  If the
 disk fails or does not answer, the journal continues in memory, and writes the remaining output when the
 disk works again; the rest becomes a gap. The line waits half a second at most.
 """
@@ -91,10 +91,10 @@ class JournalDisk(Protocol):
         """Handle that a reader got nothing because the disk does not answer; it waits for a change."""
 
     def changed(self, journal: Journal) -> None:
-        """Handle the first output since :attr:`Journal.is_dirty` became false."""
+        """Handle the first write since :attr:`Journal.is_dirty` became false."""
 
     def failed(self, journal: Journal, reason: str) -> None:
-        """Handle that the disk is full or not writable; :meth:`Journal.open_again` comes later."""
+        """Handle that the disk failed; :meth:`Journal.open_again` comes later."""
 
 
 @implementer(IJournal)
@@ -106,7 +106,7 @@ class Journal:
     :param disk: opened at the first use.
     :ivar memory_epoch: the epoch of a new journal.
     :ivar is_behind: there is output, or an event, that the files lack; false while the disk fails.
-    :ivar is_dirty: there is output in files that is not forced to the disk.
+    :ivar is_dirty: the files were written since the last sync began.
     :ivar used_at: time of the last output.
     :ivar failure: why the disk is not used at present; empty while it is.
     """
@@ -297,7 +297,7 @@ class Journal:
         self._disk.thread.run(function).addErrback(lambda failure: failure.trap(OSError))
 
     def fail(self, error: Exception) -> None:
-        """Continue in memory, because the disk is full, not writable, or does not answer."""
+        """Continue in memory, because the disk cannot be used."""
         assert self._disk is not None
         self.failure = getattr(error, "strerror", None) or str(error)
         self.is_behind = False

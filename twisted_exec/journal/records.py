@@ -166,7 +166,7 @@ def _has_seed(data: bytes, seed: int) -> bool:
 @dataclass(frozen=True)
 class Checkpoint:
     """
-    The state of an open segment at one position, which is on disk.
+    The state of an open segment at one position.
 
     :param generation: grows with each checkpoint.
     :param position: where the next record begins in the file.

@@ -104,7 +104,7 @@ class Removal:
 class ClockTrust:
     """
     Decides whether ages can be trusted: not for a day after the time of day has jumped by more than an
-    hour, or after a start more than an hour behind the time that the run before has noted.
+    hour, or after a start more than an hour before or after the time that the run before has noted.
 
     Times are seconds of a clock that never jumps, and nanoseconds since the epoch.
     """

@@ -72,7 +72,7 @@ class OpenSegment:
     The segment that grows.
 
     :ivar position: where the next record begins in the file.
-    :ivar synced: the position and the offset that the newest checkpoint has.
+    :ivar synced: the position and the offset that count as forced to the disk.
     :ivar reserved: viewers may have seen output below this offset that is not in the file; 0 if not.
 
     :param seed: of the CRCs of records, if it is not that of the header.
@@ -253,7 +253,7 @@ class OpenSegment:
     # Writing.
 
     def append(self, data: bytes, time_ns: int) -> None:
-        """:raises OSError: the disk is full, or not writable; then nothing changed."""
+        """:raises OSError: the disk is full, or not writable; then nothing is appended."""
         index = b""
         if self._records >= _BLOCK_RECORDS or self.end - self._block_first >= _BLOCK_BYTES:
             index = self._encode_index(time_ns)
@@ -280,7 +280,7 @@ class OpenSegment:
         """
         Append an event; without output in between, only the first 10 000.
 
-        :raises OSError: the disk is full, or not writable; then nothing changed.
+        :raises OSError: the disk is full, or not writable; then nothing is appended.
         """
         if not self.takes_events:
             return

@@ -87,9 +87,9 @@ class Snapshot:
         """
         Iterate over everything that is retained, in order.
 
-        Missing output is an event of the kind ``gap``, whether the journal has it or not.
+        Missing output is an event of the kind ``gap``, also if the journal has none.
 
-        :param begin: leave out segments that end before this offset.
+        :param begin: begin at the segment with this offset, or one before.
         :raises OSError: a file cannot be read.
         :raises NewerFormat: a segment is of a later release.
         """

@@ -1,9 +1,9 @@
 """
 The journals of one runtime on disk, with their metrics.
 
-Files are used in threads.  One reads and writes (:mod:`twisted_exec.program.disk_thread`): output is
-collected for a tenth of a second, and is in a file in memory meanwhile (:mod:`.front`).  Everything that
-takes long is done by another: forcing output to the disk, sealing full segments
+Files are mostly used in threads.  One reads and writes (:mod:`twisted_exec.program.disk_thread`):
+output is collected for a tenth of a second, and is in a file in memory meanwhile (:mod:`.front`).  Slow
+work is done by another: forcing output to the disk, sealing full segments
 (:mod:`twisted_exec.journal.writer`), and looking for what can be removed.
 """
 

@@ -35,7 +35,7 @@ class JournalWriter:
 
     :param path: of the store, for the log.
     :param thread: where files are used.
-    :param written: called when the files of all journals have everything.
+    :param written: called when no journal waits to be written.
     :param answered: called when the disk answers again.
     :ivar lost_bytes: output for which there was not enough memory.
     :ivar is_late: the disk does not answer at present.

@@ -52,7 +52,7 @@ class LateCredentials:
     :param current: returns the current configuration; raises ``ServiceUnavailable`` while there is
         none.
     :param moved: called when the configuration names another server than before.
-    :param reread: called after a 401, before the request fails.
+    :param reread: may be called after a 401, before the request fails.
     """
 
     def __init__(

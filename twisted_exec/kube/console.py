@@ -111,8 +111,7 @@ class ConsoleOptions:
     :param record: the input to record, see :mod:`twisted_exec.api.kinds.consolerecordings`; empty
         for no recording.  With a server that does not know this option no console is opened.
     :param resume: after a loss of the connection open the next one, if the server can resume
-        sessions: at the same path, with current credentials, at the addresses of the server's name
-        in turn.
+        sessions: at the same path, with current credentials.
     :param silence_seconds: silence after which the connection of such a session is lost.
     :param give_up_seconds: time to resume a session; ``None`` for as long as the server is not in
         reach.
@@ -157,8 +156,8 @@ def open_console(
 
     :param user: receives the events of the session, ``attached`` first.  It may have the callbacks of
         :class:`~twisted_exec.streaming.remotecommand.resuming_client.ResumableUser`.
-    :param requested: called for each request that may begin the session, when it is on its way, with
-        the credentials and the dialect.
+    :param requested: called for each attempt to begin the session, when its request is on its way,
+        with the credentials and the dialect.
     :param connected: called when a connection to the server is open and verified.
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's error, or 502
@@ -360,7 +359,7 @@ async def opened_among(
     Open a stream or a download of a machine, whose dialect may be one of several.
 
     :param opened: opens it with current credentials; the other parameters are those of
-        :func:`open_console`.
+        :func:`open_console` and its options.
     """
 
     async def shown_again(dialect: Dialect) -> T:

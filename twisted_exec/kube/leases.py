@@ -169,7 +169,7 @@ class Election(Service):
     :param lease: kind, namespace and name of the Lease, for messages.
     :param on_failure: called with a message for users, each time that the log has one.
     :ivar leading: whether this candidate leads.
-    :ivar failure: error of the latest attempt; ``None`` if it succeeded.
+    :ivar failure: error of the latest attempt; ``None`` without one.
     """
 
     _log = Logger()

@@ -1,7 +1,7 @@
 """
 A machine's log, and the content of a recording, from the user's side of an API server.
 
-A log that is cut off, because the API server was lost, continues at its offset
+A log that is cut off, because the API server was lost, can continue at its offset
 (:mod:`twisted_exec.streaming.text.resumption`): each attempt tries all addresses of the kubeconfig's
 server.  A server of an earlier release sends no offsets, and its log ends when it is cut off.
 """

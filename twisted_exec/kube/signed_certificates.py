@@ -163,7 +163,7 @@ class SignedCertificate(BackgroundTask, ABC):
     def installed(self) -> x509.Certificate | None:
         """
         Return the installed certificate, or ``None`` if it is missing, self-signed, not of its key,
-        or due for replacement.
+        or has a :meth:`shortcoming`.
         """
         try:
             certificate = pem.certificates(read_file(self.certificate), self.certificate)[0]

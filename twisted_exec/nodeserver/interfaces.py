@@ -26,8 +26,8 @@ class LeafNode:
     :param leaf: the leaf's name in the registry.
     :param mode: ``cluster`` (the whole leaf), ``node`` (one node of the leaf, under its own name)
         or ``party`` (another set of its nodes): Kosmos's three leaf modes.
-    :param leaf_nodes: names of the leaf's nodes that the Node stands for; empty for all.
-    :param selector: labels of these nodes, if ``leaf_nodes`` is empty.
+    :param leaf_nodes: names of the leaf's nodes that the Node stands for; if empty, ``selector`` decides.
+    :param selector: labels of these nodes; empty for all.
     """
 
     name: str

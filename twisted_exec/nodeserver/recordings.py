@@ -118,7 +118,7 @@ class PodRecording:
     Records one session.
 
     :param name: of the recording.
-    :ivar is_dirty: there is text that is not signed.
+    :ivar is_dirty: there may be text that is not signed.
     :ivar bytes: the size of its text.
     """
 

@@ -1,7 +1,7 @@
 """
 Health and readiness probes.
 
-``/healthz`` says that the process answers; ``/readyz`` also checks everything that it
+``/healthz`` says that the process answers; ``/readyz`` also checks what it
 depends on.  ``/readyz`` needs no authentication, so concurrent requests share one round of probes, each
 probe has a time limit, and the *reason* of a failure goes to the log, and into the answer only for
 clients on the program's host.

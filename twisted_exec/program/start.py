@@ -1,7 +1,7 @@
 """
 Start and end of programs under twistd.
 
-Errors take one line and exit code 1, never a traceback.  By default twistd prints a traceback for
+Errors take one line and exit code 1, not a traceback.  By default twistd prints a traceback for
 exceptions of ``makeService`` and ``startService``, and exits with code 0 if an asynchronous start
 fails.
 

@@ -2,8 +2,8 @@
 All processes of one machine: how to find and end them.
 
 The first process of a machine leads a session (``setsid``).  Most descendants stay in that session;
-the others still carry a mark in their environment.  So the machine's processes are those in a
-session of a leader and those with the mark.  Process ids are reused; a process is identified by its
+the others usually still carry a mark in their environment.  So the machine's processes are those in
+a session of a leader and those with the mark.  Process ids are reused; a process is identified by its
 id *and* its start time.
 
 Leaders are recorded on disk immediately.  After a crash of the runtime the

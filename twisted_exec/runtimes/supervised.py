@@ -77,7 +77,7 @@ class MachineSettings:
     Settings of the machines of a runtime.
 
     :param keep_machines: let machines outlive the runtime if their driver supports it.
-    :param retention: how long the output of classes without limits of their own is retained.
+    :param retention: limits of the output of classes without limits of their own.
     :param journal_limits: limits of all journals.
     :param last_line_seconds: how often the last line of a console is shown to all users who may read
         its machine; 0 for never.

@@ -7,7 +7,7 @@ the driver does not restart, stays off.  All starts have the same journal.  View
 terminals wait for the next start after a crash and when the machine is switched off, for a limited
 time.  When a command ends itself with an exit code, its viewers end with that code.
 
-Power off first requests a shutdown if the machine supports it, so viewers see the guest shut down.
+A gentle power off first requests a shutdown if the machine can, so viewers see the guest shut down.
 When the runtime stops, a machine that can outlive it is released instead of stopped.
 """
 

@@ -112,7 +112,7 @@ class ClientConfig:
     """
     One API server and one identity.
 
-    :param server: URL, ``https://host:port`` with an optional path prefix.
+    :param server: URL, such as ``https://host:port``, with an optional path prefix.
     :param ca: CA of the server's certificate; empty for the system's roots.
     :param token_file: takes precedence over ``token`` while it is readable.
     :param plugin: used only if there are no other credentials.

@@ -3,7 +3,7 @@ A kubeconfig that reloads after a change of its files, or of files that they nam
 
 Credentials are renewed by replacing files; a program with open sessions must not restart for that.
 Files that cannot be used (half written, or a new certificate with the old key) change nothing: the
-last good configuration stays in use as a whole, and the problem is logged once.
+last good configuration stays in use, and the problem is logged once.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class PodUsage:
     """
     A Pod of the root and its usage.
 
-    :param containers: by name, the running ones that the leaf reports.
+    :param containers: by name, those that the leaf reports.
     """
 
     root: Object

@@ -61,7 +61,7 @@ def load(path: str) -> Sequence[LeafSpec]:
     Read a file.
 
     :raises ConfigError: it is unreadable, not YAML, or invalid; the message is one line with the
-        place and a remedy.
+        place.
     """
     return parse(read_yaml(path), path)
 

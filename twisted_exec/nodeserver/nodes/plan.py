@@ -92,7 +92,7 @@ class NodePlan:
     The actions for one Node, in order.
 
     :param problem: why the Node cannot be kept, or empty.
-    :param adopts: the Node belonged to another program so far.
+    :param adopts: the Node was not ours so far.
     """
 
     actions: Sequence[Action] = ()

@@ -11,8 +11,8 @@ Node server to leaf: ``/readyz``, ``/version``, and an exec upgrade for a Pod wh
 The API server authenticates and authorizes before it looks for the Pod, so its 404 shows that a stream
 would be permitted.
 
-A schedule keeps the last results.  Each leaf is probed every 30 seconds, once for all Nodes that
-stand for it; so is the path from the root to each Node.  Probes of one target never overlap,
+A schedule keeps the last results.  Each leaf is probed about every 30 seconds, once for all Nodes
+that stand for it; so is the path from the root to each Node.  Probes of one target never overlap,
 and up to eight targets are probed concurrently.  The last result counts until there is a new one.
 
 Sources: ``pkg/registry/core/node/strategy.go`` (``ResourceLocation``),

@@ -371,7 +371,7 @@ def addresses_of(node: Object) -> list[Address]:
 
 def root_family(nodes: Iterable[Object]) -> int:
     """
-    Return the IP family that a root prefers: that of its first real Node's first InternalIP.
+    Return the IP family that a root prefers: that of the first InternalIP of its real Nodes, by name.
 
     :param nodes: of the root, in any order.
     :return: 4, 6, or 0 if no real Node has an InternalIP.

@@ -46,7 +46,7 @@ class Gone(Exception):
 
 
 class RefusedAction(APIError):
-    """An action for the Machine was refused; its users get an Event."""
+    """An action for the Machine was refused."""
 
     event = ""
     """Reason of that Event; empty sends none."""

@@ -1,7 +1,7 @@
 """
 The reconcile loop: brings the runtime's machines in line with the Machines of the API.
 
-A change of a Machine, or of an object that it refers to, wakes the loop at once; a listing of the
+A change of a Machine, or of an object that it looks up, wakes the loop at once; a listing of the
 runtime's machines wakes it every few seconds.  A wake-up only says *look at this Machine*: the plan
 is made anew each time (:mod:`.plan`), so no event has to arrive in order, or at all.  Each Machine
 has at most one worker and its own back-off; a Machine in its desired state costs one comparison per

@@ -73,7 +73,7 @@ class IRecordingStore(Interface):
     """
     Closed recordings by their names.
 
-    Every Deferred fails with :class:`StoreError`.
+    Deferreds fail with :class:`StoreError`.
     """
 
     url = Attribute("The store without credentials, for messages (str).")
@@ -152,7 +152,7 @@ def reader(store: Any, name: str) -> ReadText:
 
 async def digest(read: ReadText, most: int | None = None) -> Stored:
     """
-    Return size and hash of a recording; reads it in pieces of 1 MiB.
+    Return size and hash of a recording; reads it in pieces of at most 1 MiB.
 
     :param most: a larger one is not read to its end, which may not exist.
     """

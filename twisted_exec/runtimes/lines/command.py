@@ -156,8 +156,7 @@ class CommandEndpoint:
     :param leave: run after a connection that had reached the machine and was closed by this side.
     :param begins: takes the output so far (the newest 64 KiB); returns the offset at which the
         machine's output begins, or ``None`` if the machine is not reached yet.  Called until the
-        machine is reached: at the start, after each output, every ``look_seconds`` (0 is never), and at
-        the end of the command.
+        machine is reached: at the start, after each output, and every ``look_seconds`` (0 is never).
     :param complaint: takes the same output; returns the program's message about its end.  By
         default the last line, if the command ended within ``early_end_seconds``; later output is
         the machine's and only for its viewers.

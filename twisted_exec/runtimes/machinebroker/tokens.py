@@ -69,7 +69,7 @@ class ILedger(Interface):
         Claim a token.
 
         :param digest: hash of the token, in hexadecimal digits.
-        :param expires: expiry in seconds since the epoch; the claim is stored until then.
+        :param expires: expiry in seconds since the epoch.
         :return: fires with true if the token was not claimed before; fails with
             :class:`~twisted_exec.api.status.APIError` if that is unknown.
         """

@@ -48,7 +48,7 @@ from twisted_exec.wire.resume import Resumable, Resume
 from twisted_exec.wire.session_terms import Terms, parse_terms
 
 MOVING_SECONDS = 60
-"""How long a session waits that a predecessor of this process has handed over."""
+"""How long at least a session waits that is moving from a predecessor."""
 
 _MOST_REFUSALS = 10
 _REFUSAL_SECONDS = 60.0

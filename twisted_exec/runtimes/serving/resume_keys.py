@@ -2,7 +2,7 @@
 Keys with which clients resume their sessions.
 
 A key is random, and it has a seal: an authentication code over the key, its holder and the beginning
-of the session.  The process that issued a key knows it by its SHA-256 while the session lives.  The
+of the session.  The process that issued a key knows it by its SHA-256 while it is valid.  The
 seal lets a later process of the same runtime recognise it, for the sessions of machines that outlive
 the runtime.
 

@@ -406,7 +406,7 @@ class TokenServer(Service):
         self._site.resume()
 
     def stopService(self) -> Deferred[None]:
-        """:return: fires when all sessions have ended with the reason."""
+        """:return: fires when no session is left."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
