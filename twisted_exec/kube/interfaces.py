@@ -23,10 +23,10 @@ class IKubeClient(Interface):
     """
     A client of one API server.
 
-    Every Deferred fails with :class:`~twisted_exec.api.status.APIError` for an error
+    Deferreds fail with :class:`~twisted_exec.api.status.APIError` for an error
     answer (with the classes ``NotFound``, ``Conflict``, ``AlreadyExists`` and ``Expired`` for those),
     with ``BadGateway`` if the server cannot be reached or its answer is not valid, and
-    ``GatewayTimeout`` if it is too slow. It fails with ``BadGateway`` without usable credentials
+    ``GatewayTimeout`` if it is too slow. They fail with ``BadGateway`` without usable credentials
     too, and with ``ServiceUnavailable`` while the configuration is not there yet.
     """
 

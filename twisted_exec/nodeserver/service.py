@@ -1,9 +1,9 @@
 """
 The node server as a Twisted service: listening ports, access, endings of sessions, shutdown.
 
-Shutdown ends no session without a message.  First readiness fails, so that the root sends new
-streams to another replica.  After a delay no new sessions are accepted.  Then running sessions end,
-each with the reason.  Only then do the ports close.
+At a shutdown, readiness fails first, so that the root sends new streams to another replica.  After
+a delay no new sessions are accepted.  Then running sessions end, usually with the reason.  Only then
+do the ports close.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Audit records of sessions, as lines of JSON.
 
-Each hop writes one ``start`` and one ``end`` for every session, also for refused
-ones, so that readers can pair them.  Each line is one system call to a file opened for
+A hop writes a ``start`` and an ``end`` for a session, also for a refused one,
+so that readers can pair them.  Each line is one system call to a file opened for
 appending, so lines of several processes do not mix.
 """
 

@@ -517,9 +517,8 @@ class SessionBridge:
     The stream is that of a stock client, in a process whose successor has the machines.
 
     The bridge becomes a client of the session in the successor, by the protocol with which our own
-    clients resume theirs: output from the exact byte, input in order and exactly once.  The client
-    of the stream sees a pause; the stream ends if the bridge finds no session for 30 s. When the
-    successor is replaced in turn, the bridge resumes at the next one.
+    clients resume theirs.  The client of the stream sees a pause; the stream ends if the bridge finds
+    no session for 30 s.  When the successor is replaced in turn, the bridge resumes at the next one.
 
     :param reopen: opens a connection to the session.
     :param sent: input of the stream that the machine got before, for audit.

@@ -106,7 +106,7 @@ class SupervisedMachines:
     The machines of one runtime.
 
     :param offered: the classes by name; the mapping may change.
-    :param mark: the environment variable that marks every process of a machine.
+    :param mark: the environment variable that marks the processes of machines.
     :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
         journal, when the machine is created or goes on from an earlier runtime.
     :param acted: called with the acts of users at consoles, for audit.
@@ -522,8 +522,7 @@ def last_line(journal: IJournal) -> str:
     """
     Return the last line that is not blank, cut; empty if there is none in the last 4 KiB.
 
-    Neither escape sequences nor characters that change the direction or the place of others are
-    left.
+    No control or format characters are left.
     """
     first = journal.next_available(max(journal.start, journal.end - _READ_BYTES))
     if first >= journal.end:

@@ -1,8 +1,8 @@
 """
 Screens from journals: the selection of the output for the emulator, from states in memory.
 
-An emulator begins at the nearest key frame, or at most :data:`LOOK_BACK` bytes before the screen.  Full-screen
-programs draw everything again more often than that.  Key frames are states of screens at offsets of
+An emulator begins at the nearest key frame, or at most :data:`LOOK_BACK` bytes before the screen.  Most
+full-screen programs draw everything again more often.  Key frames are states of screens at offsets of
 journals; :class:`KeyFrames` keeps them in memory.
 """
 
