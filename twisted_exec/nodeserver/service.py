@@ -145,7 +145,7 @@ def _idle_seconds(text: str) -> float:
 @dataclass(frozen=True)
 class Settings:
     """
-    Configuration of a node server.  Paths are PEM files, read again when they change.
+    Configuration of a node server.  PEM files are read again when they change.
 
     :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
     :param certificate_directory: directory of a certificate that the root signs, instead of

@@ -14,7 +14,7 @@ The source of the usage is ``metrics.k8s.io``, as for ``kubectl top``, which nee
 permissions.  The kubelets of a leaf are not asked: access to them would include running commands.
 Only our Pods are reported, under their names in the root.
 
-Scrapers come every few seconds, once per Node.  One reading of a leaf serves all that come within a
+Scrapers come often, once per Node.  One reading of a leaf serves all that come within a
 moment, and takes no longer than they wait.  A leaf without this API, or without an answer, is
 reported without usage, with one line in the log.
 
