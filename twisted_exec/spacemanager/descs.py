@@ -4,7 +4,7 @@ Spec and status of a SpaceProviderDesc, without I/O.
 ``spec.SpacePrefixForDiscovery`` was a prefix in upstream, with an empty value or ``*`` for
 everything.  Here it may also be a glob, which contains any of ``*``, ``?`` and ``[``.
 
-The status has two conditions of the provider, from the result of its last request
+The status has two conditions of the provider, from its last list request
 (:class:`ProviderConditions`).  A provider that rejects us is reachable, and our credentials are
 invalid.  An unreachable provider proves nothing about the credentials.
 """

@@ -1,8 +1,8 @@
 """
 Interfaces of the Space Manager: providers of physical spaces, and the manager's view of them.
 
-A provider decides nothing: it executes requests, and reports what exists.  Every call may
-be repeated, in any order and after any failure, by a manager without memory.
+A provider executes requests, and reports what exists.  Every call may be repeated, in any order and
+after any failure, by a manager without memory.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class ISpaceProvider(Interface):
     All Deferreds can be cancelled, and then leave nothing running that could disturb the next call.
     They fail with :class:`~twisted_exec.api.status.APIError`: ``Unauthorized`` and ``Forbidden``
     concern the provider's credentials; ``BadGateway``, ``GatewayTimeout`` and
-    ``ServiceUnavailable`` mean that the provider is unreachable, or cannot do it now.  Each message
-    includes a remedy and no secrets.
+    ``ServiceUnavailable`` mean that the provider is unreachable, or cannot do it now.  Messages
+    include no secrets, and usually a remedy.
     """
 
     default_parent = Attribute("Name of the default location (str), for messages; may be empty.")
@@ -208,8 +208,8 @@ class ProviderContext:
 
     :param hub: client of the cluster with the Spaces.
     :param reactor: the reactor, for sockets, processes and time.
-    :param directory: absolute path of the manager's private directory; each provider type has a
-        directory below it.
+    :param directory: absolute path of the manager's private directory; provider types may have
+        directories below it.
     :param now: seconds since the epoch.
     :param place: identity of that directory, see :func:`~twisted_exec.spacemanager.views.place_of`.
     """

@@ -2,7 +2,7 @@
 A copy of a provider's list of physical spaces, and what follows from it.
 
 The whole list is requested periodically; hints trigger earlier requests, and a missing hint costs
-at most half a minute.  While the provider fails, the pauses grow.  Silence proves nothing: the
+about half a minute.  While the provider fails, the pauses grow.  Silence proves nothing: the
 last list stays in force.
 
 A physical space that is missing from one answer may still exist.  A provider that has just started
@@ -56,7 +56,7 @@ class ProviderCopy(BackgroundTask):
     :param name: name of the provider, for the log.
     :param changed: called with a changed physical space; ``None`` for any.
     :param before: the last list of the provider's previous instance.
-    :ivar looks: conditions from the last request.
+    :ivar looks: conditions from the last list request.
     :ivar listed: the provider has returned a list.
     """
 

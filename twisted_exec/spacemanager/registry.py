@@ -281,7 +281,7 @@ class ProviderNamespaces:
     The namespaces of providers: created for a SpaceProviderDesc, and deleted after it once empty.
 
     A namespace that existed before is used as it is, and never deleted.  Neither is one that
-    contains other programs' objects of the kinds in :data:`BLOCKING`.
+    still has objects of others, of the kinds in :data:`BLOCKING`.
 
     :param changed: called with the name of a provider whose namespace has changed.
     """

@@ -1,10 +1,9 @@
 """
 The Space Manager as a service: health and metrics on each replica, controllers on the leader.
 
-Every replica serves health endpoints and metrics.  The leader manages providers and Spaces.  A new
-leader starts without any memory of the old one.
+The leader manages providers and Spaces.  A new leader starts without any memory of the old one.
 
-The metrics are Spaces by phase, reachable providers, provider calls, and expiry of credentials.
+Among the metrics are Spaces by phase, reachable providers, provider calls, and expiry of credentials.
 Only the leader has these values; other replicas export none, except calls that they have made as
 leaders.
 """

@@ -86,7 +86,7 @@ class ProviderView:
 
     :param changed: called with a changed physical space; ``None`` for any.
     :param secret_changed: called when :meth:`renew` is due.
-    :ivar looks: conditions from the provider's last request.
+    :ivar looks: conditions from the last list request.
     :ivar synced: condition Synced, as far as it is about the SpaceProviderDesc and its Secret.
     """
 
@@ -353,7 +353,7 @@ class Bounded:
     """
     A provider with bounded calls.
 
-    Each call has a timeout, is counted, and only fails with an ``APIError``, unless it is cancelled.
+    Calls have timeouts, are counted, and fail with an ``APIError``, unless they are cancelled.
 
     :param provider: the real provider.
     :param name: name of the SpaceProviderDesc, for messages.

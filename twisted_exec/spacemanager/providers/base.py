@@ -1,5 +1,5 @@
 """
-Base of providers that watch objects: hints of changed physical spaces, and calls as coroutines.
+Bases of providers: hints of changed physical spaces, and calls as coroutines.
 
 Watched objects give hints (:class:`Hints`) that physical spaces may have changed.
 :class:`CoroutineProvider` is the base class of providers whose calls are coroutines.

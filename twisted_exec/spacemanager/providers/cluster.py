@@ -3,7 +3,7 @@ The cluster where a provider stores its objects: connection, owners and conditio
 
 It is the manager's own cluster, or that of a kubeconfig in the provider's Secret.
 
-Errors are passed on with a remedy.  A missing *object* means that something is gone; a missing
+Refusals are passed on with a remedy.  A missing *object* means that something is gone; a missing
 *kind* means that this is the wrong cluster, or that it is being repaired.
 """
 
@@ -91,7 +91,7 @@ class ProviderCluster:
         field_selector: str = "",
         label_selector: str = "",
     ) -> list[Object]:
-        """Return all objects of a kind, trimmed.  Raises like :meth:`find`."""
+        """Return objects of a kind, trimmed.  Raises like :meth:`find`."""
         try:
             listed = await self.client.list(
                 resource,

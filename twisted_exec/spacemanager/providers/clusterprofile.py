@@ -16,12 +16,11 @@ the cluster entry names the Secret.  The older way is a Secret with a whole kube
 with the name of the profile.
 
 The cluster entry is used as it is, including ``tls-server-name`` and ``insecure-skip-tls-verify``.
-It affects no other profile.
 
 Writers of a profile's status choose a Secret for us to read, and its credentials go to the server
 that the profile names.  So the Secret must be in the namespace of the profile or in one that the
-provider's Secret allows, and an access provider never uses ServiceAccount tokens or the
-credentials of Spaces.
+provider's Secret allows, and an access provider never uses Secrets of ServiceAccounts or
+of Spaces.
 
 Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``plugins``);
 ``kubernetes-sigs/multicluster-runtime`` v0.24.1

@@ -12,7 +12,7 @@ account.
 
 The account is created or repaired with every token request, so everything can be retried after a
 failure.  ``kcp`` keeps tokens in memory (:class:`CachedTokens`).  After a restart new ones are
-requested, and old ones stay valid until they expire, so no user is cut off.
+requested, and old ones stay valid until they expire.
 """
 
 from __future__ import annotations

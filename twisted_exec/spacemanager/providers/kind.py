@@ -1,7 +1,7 @@
 """
 Provider ``kind``: clusters that the ``kind`` program creates.
 
-``kind get clusters`` decides which clusters exist, and runs for every request.  Kubeconfigs take
+``kind get clusters`` says which clusters exist, and runs for every request.  Kubeconfigs take
 longer, so they are fetched for single requests, and cached while the cluster accepts them.  kind
 lists clusters long before they are usable, so the provider probes their API servers, which also tell
 the identity of a cluster.  kind has no notifications: the list of names is polled for hints

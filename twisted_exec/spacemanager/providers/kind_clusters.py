@@ -66,7 +66,7 @@ class CompletedRun:
 
     :param code: exit code.
     :param out: standard output.
-    :param errors: the end of stderr, printable, on one line.
+    :param errors: the error on stderr, printable, on one line.
     """
 
     code: int
@@ -193,7 +193,7 @@ _NOTHING = object()
 
 
 def kill_group(number: int) -> bool:
-    """Kill a process group.  :return: whether it existed."""
+    """Kill a process group.  :return: whether it was killed."""
     try:
         os.killpg(number, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -422,7 +422,7 @@ def check_name(physical: Physical, *, new: bool = False) -> None:
     Check the name of a cluster.
 
     :param new: the cluster is to be created.
-    :raises Invalid: the name is impossible.
+    :raises Invalid: it is not valid.
     """
     causes = []
     if not is_name(physical.name) or (new and len(physical.name) > LONGEST_NAME):
@@ -473,7 +473,7 @@ class ClusterRecord:
     :param owner: UID of the Space.
     :param state: :data:`CREATING`, :data:`MADE` or :data:`DELETING`.
     :param began: seconds since the epoch.
-    :param group: process group of the creating run; 0 before it has started.
+    :param group: process group of the creating run; 0 if unknown.
     :param uid: UID of the cluster, once it is known.
     """
 
@@ -509,12 +509,12 @@ class Records:
     that is incomplete or down; the label identifies it if the directory was lost, and reveals a
     foreign cluster that got the name meanwhile.
 
-    ``lock`` is locked (``flock``) by the process that creates or deletes the cluster, and by the
-    run of kind that creates it: it is free as soon as all have ended, in whatever way.  ``code``
+    ``lock`` is locked (``flock``) by the process that changes the cluster or its record, and by
+    the run of kind that creates it: it is free as soon as all have ended, in whatever way.  ``code``
     exists once that run has ended regularly.
 
     :param directory: absolute path; created with mode 0700 when needed.
-    :param step: called before each visible change.
+    :param step: called before changes.
     """
 
     def __init__(self, directory: str, step: Callable[[], None] = lambda: None) -> None:

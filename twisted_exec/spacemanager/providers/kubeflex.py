@@ -1,7 +1,7 @@
 """
 KubeFlex: control planes as ControlPlane objects, which KubeFlex's manager reconciles.
 
-All objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFlex's manager creates
+The objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFlex's manager creates
 with an ownerReference.  So credentials are never read from a namespace that existed before, and a
 ControlPlane is gone when its namespace is.  ``status.secretRef`` names the Secret and a key per
 viewpoint.  Either key may lead nowhere: types ``host`` and ``external`` name a key that is never
@@ -9,8 +9,8 @@ written, ``ocm`` an empty one, and ``vcluster`` and ``k3s`` one that is written 
 Ready.
 
 The provider reads a ControlPlane, its namespace and its Secret.  It reads namespaces before
-ControlPlanes, so a namespace without a ControlPlane is always one under deletion, never one whose
-ControlPlane was just created.
+ControlPlanes, so the namespace of a ControlPlane that it does not find is under deletion: the
+ControlPlane was not just created.
 
 A list costs two requests, and one per distinct name of Secrets (KubeFlex uses four), independent of
 the number of control planes, and drops the content of Secrets.  Beyond eight names, each Secret

@@ -405,7 +405,7 @@ class LocalSpace:
     It keeps the process of the space running, and obtains its kubeconfig.  Work can be interrupted
     between any two steps; the next process that reads the record continues it.
 
-    :param changed: called when the result of :meth:`info` has changed.
+    :param changed: called when the state has changed.
     """
 
     _log = Logger()

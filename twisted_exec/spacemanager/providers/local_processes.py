@@ -1,8 +1,8 @@
 """
 Processes of local spaces, and their state on disk.
 
-A process (:class:`ProcessRun`) ends together with its children.  It stops when its standard input ends.
-So it ends with its manager, however that ends: the kernel closes the pipe.
+A process (:class:`ProcessRun`) stops when its standard input ends.  So it ends with its manager,
+however that ends: the kernel closes the pipe.
 
 By default, ports are outside the range that the kernel assigns automatically, if enough are left.
 
@@ -10,7 +10,7 @@ The state on disk (:class:`Store`) says which spaces exist, and which process ma
 
 =====================  =========================================================================
 ``lock``               locked (flock) by the provider that runs the spaces; its process ID
-``records/NAME.json``  a space to create or delete: written before anything is done
+``records/NAME.json``  one for each space, written before anything is done for it
 ``spaces/UID/``        all else of a space: its state directory, kubeconfig and log
 =====================  =========================================================================
 
@@ -61,8 +61,8 @@ def free_port(used: Collection[int], ports: range | None = None) -> int:
     Return a free loopback port.
 
     :param used: ports of spaces that may not be running.
-    :param ports: permitted ports; by default those from :data:`LOWEST` to the kernel's ephemeral
-        range, so that a stopped space later finds its port still free.
+    :param ports: permitted ports; by default those from :data:`LOWEST` to :func:`highest`, so that a
+        stopped space usually finds its port still free.
     :raises NoFreePort: none is free.
     """
     ports = ports or range(LOWEST, highest())
@@ -316,7 +316,7 @@ class SpaceRecord:
     :param port: of its API server on loopback; 0 until one was chosen.
     :param made: it was usable once.
     :param going: it is being deleted.
-    :param damaged: why nothing is known but the name; such a record was not written here.
+    :param damaged: why nothing is known but the name.
     """
 
     name: str
@@ -358,9 +358,9 @@ def checked(physical: Physical) -> str:
 
 class Store:
     """
-    The directory of one provider.  Nothing is accessed before :meth:`open`.
+    The directory of one provider.  Call :meth:`open` first.
 
-    Every change is a method here, so that tests can interrupt between any two.
+    Changes are methods here, so that tests can interrupt between them.
     """
 
     def __init__(self, path: str) -> None:

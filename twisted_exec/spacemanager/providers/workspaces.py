@@ -10,7 +10,7 @@ uses ``kubeconfig``, while ``incluster`` and ``external`` describe the same serv
 ``kubeconfig`` also serves for the viewpoint without a key of its own.  KubeStellar requires one of
 the two keys; here ``kubeconfig`` is sufficient, and is then for the viewpoint External.
 
-Only the servers of the viewpoints are used: their users never see the credentials in the Secret.
+The users of the viewpoints never see the credentials in the Secret.
 
 A server's URL may end in the path of a workspace (``/clusters/root``).  It is parsed as a URL,
 since a host may have any name.
@@ -241,7 +241,7 @@ class KcpSettings:
     :param config: the manager's configuration; its server has no workspace path.
     :param default_parent: parent of physical spaces that name none.
     :param parents: further workspaces whose children are discovered.
-    :param viewpoints: server, CA and proxy for each known viewpoint, without credentials.
+    :param viewpoints: how to reach the server from each known viewpoint, without credentials.
     """
 
     config: ClientConfig

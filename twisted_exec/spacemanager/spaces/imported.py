@@ -1,11 +1,11 @@
 """
 Imported Spaces: users supply the credentials, and the manager creates and deletes no control plane.
 
-Imported Spaces are probed regularly.  As in upstream's design, deleting the object while its
-control plane lives brings it back, unless the annotation ``space.twisted-exec.dev/forget: "true"``
+Imported Spaces are probed regularly.  As in upstream's design, deleting the object while its control
+plane lives usually brings it back, unless the annotation ``space.twisted-exec.dev/forget: "true"``
 was set before.  A finalizer holds the deleted object until a probe shows whether the control plane
-lives.  If it does, the Space is recorded in a Secret without credentials, and only then the object
-is removed.  So a manager that is killed in between leaves enough for the next one.
+lives.  To bring it back, the Space is recorded in a Secret without credentials before the object is
+removed.  So a manager that is killed in between leaves enough for the next one.
 
 :class:`ImportedWorker` processes one Space.  Each of its steps prepares the next one, so the
 manager can be killed after any of them.

@@ -501,10 +501,9 @@ class SpaceIndex:
 
     def rival(self, space: Object) -> str:
         """
-        Return the name of an older Space for the same physical space, or empty.
+        Return the name of another Space, which has precedence for the same physical space, or empty.
 
-        A managed Space takes precedence over a discovered one if the physical space was created for
-        it; otherwise the provider knows the owner.
+        A managed Space has precedence over discovered ones once its physical space was found.
         """
         metadata, provider = space["metadata"], provider_of(space)
         others = self._physical.get((provider, physical_of(space)), {})

@@ -96,7 +96,7 @@ def was_found(space: Mapping[str, Any]) -> bool:
 
 def name_for(physical: Physical, is_free: bool = True) -> str:
     """
-    Return the name for the Space of a discovered physical space, which is always the same.
+    Return the name for the Space of a discovered physical space.
 
     :param is_free: the plain name is not in use; otherwise a longer, unique one is returned.
     """

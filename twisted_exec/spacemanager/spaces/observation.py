@@ -1,13 +1,13 @@
 """
 Values around the plan for one Space, without I/O: observations, verdicts of probes, and steps.
 
-An :class:`SpaceObservation` is what a Space is planned from.  Of the steps, :mod:`.plan` decides which
+A :class:`SpaceObservation` is what a Space is planned from.  Of the steps, :mod:`.plan` decides which
 are due, and :mod:`.worker` carries them out.
 
 Verdicts on a kubeconfig come from an API server's answers.  Only a request that requires
 authentication shows whether credentials are accepted: in Kubernetes, ``/version`` and ``/readyz``
-are open to everyone.  So the probe requests its own identity.  The server's texts are not passed
-on: it has received the credentials, and might repeat them.
+are open to everyone.  So the probe requests its own identity.  The server's messages are not
+passed on: it has received the credentials, and might repeat them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Provider:
     The current state of a Space's provider.
 
     :param is_there: the SpaceProviderDesc exists.
-    :param is_usable: the provider exists, and answered its last request.
+    :param is_usable: the provider can be asked.
     :param passes: discovery selects the physical space.
     :param is_gone: the physical space certainly does not exist.
     :param rotates: the provider can rotate credentials.
@@ -78,7 +78,7 @@ class SpaceObservation:
     :param secrets: existing Secrets with our names, by viewpoint.
     :param done: types of the steps that were carried out in this run.
     :param is_settled: there was no recent automatic rotation.
-    :param rival: an older Space for the same physical space, or empty.
+    :param rival: see :meth:`.SpaceIndex.rival`.
     :param now: seconds since the epoch.
     """
 

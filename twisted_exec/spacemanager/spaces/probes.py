@@ -163,9 +163,9 @@ class ProbeSchedule:
     """
     Probes the kubeconfigs of Spaces.
 
-    New kubeconfigs are probed at once, within a limit per provider, so that a provider whose spaces
-    all time out does not delay others.  Healthy ones are probed again regularly, spread over time;
-    others soon, with back-off.
+    New kubeconfigs are usually probed at once, within a limit per provider, so that a provider whose
+    spaces all time out does not delay others.  Healthy ones are probed again regularly, spread over
+    time; others soon, with back-off.
 
     :param changed: called with a Space whose result has changed.
     """

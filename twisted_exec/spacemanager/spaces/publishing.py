@@ -120,7 +120,7 @@ class Publishing(BackgroundTask):
 
     :param now: seconds since the epoch.
     :param changed: called with each changed profile of ours.
-    :param appeared: called when the API appears, so that nothing is published yet.
+    :param appeared: called when the API has appeared.
     :ivar served: whether the hub has the API.
     """
 

@@ -192,7 +192,8 @@ def form(
     """
     Return the desired Secret.
 
-    :param before: the existing Secret; other programs' metadata stays, and so does the version.
+    :param before: the existing Secret; other programs' labels and annotations stay, and so does the
+        version.
     """
     metadata: Object = dict((before or {}).get("metadata") or {})
     metadata.setdefault("name", spaces.secret_name(space["metadata"]["name"], viewpoint))

@@ -75,10 +75,10 @@ def pauses(rng: random.Random | None = None) -> Backoff:
 @dataclass
 class SpaceMemory:
     """
-    Memory about one Space; it only affects the number of requests.
+    Memory about one Space, which saves requests.
 
     :ivar answer: last answer of the provider, at ``answered_at`` seconds of the clock.
-    :ivar rotated_at: time of the last rotation.
+    :ivar rotated_at: time of the last automatic rotation.
     """
 
     answer: SpaceInfo | None = None
@@ -94,7 +94,7 @@ class SpaceContext:
     Resources that all workers share.
 
     :param secret: returns a Secret of the manager as last observed, by namespace and name.
-    :param rival: returns the older Space of the same physical space, or empty.
+    :param rival: see :meth:`.SpaceIndex.rival`.
     :param now: seconds since the epoch.
     """
 
