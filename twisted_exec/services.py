@@ -1,8 +1,8 @@
 """
 Services of twisted-exec and what they need, for applications that embed them.
 
-Each service has its ``Settings`` here under a name of its own.  Services that speak gRPC, which not
-every platform has, are in :mod:`twisted_exec.machines`.
+Each service has its ``Settings`` here under a name of its own.  Runtimes, which need gRPC, are in
+:mod:`twisted_exec.machines`.
 """
 
 from __future__ import annotations

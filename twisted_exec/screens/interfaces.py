@@ -106,8 +106,8 @@ class IRenderer(Interface):
         :return: fires with a :class:`Rendered`.  Cancelling gives the turn to another job, unless the
             job has begun.  Fails with
             :class:`~twisted_exec.api.status.NotImplementedByBackend` if there is no emulator, and with
-            :class:`~twisted_exec.api.status.ServiceUnavailable` if too many jobs wait, and if the
-            process ends or takes too long.
+            :class:`~twisted_exec.api.status.ServiceUnavailable`, for example if too many jobs wait or
+            the process takes too long.
         """
 
 

@@ -82,7 +82,7 @@ class FilesSink:
     Appends to files in one directory.
 
     :param directory: created if missing, for its owner only.
-    :param max_bytes: rotate a file that would exceed this size; 0 never does.
+    :param max_bytes: rotate files at about this size; 0 never does.
     :param old_files: number of rotated files to keep of each.
     """
 

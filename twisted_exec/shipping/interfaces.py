@@ -39,7 +39,7 @@ class ShippedLine(NamedTuple):
 
     :param offset: of its first byte in the journal.
     :param end: offset of the next line.
-    :param time: when its first byte was printed, in nanoseconds since the epoch.
+    :param time: of the line or gap, in nanoseconds since the epoch.
     :param boot: number of the machine's boot; 0 if unknown.
     :param text: without its newline.
     :param missing: for a gap, the number of missing bytes, or ``None`` if that is unknown; 0 for a line.
@@ -65,10 +65,10 @@ class ShippedLine(NamedTuple):
 
 class SinkError(Exception):
     """
-    A sink did not take a batch; the shipper tries again.
+    A sink failed; usually the shipper tries again.
 
     :param kind: one word for the metric: ``unreachable``, ``refused``, ``answer`` or ``disk``.
-    :param retry_seconds: wait as long as the receiver requested; 0 for the shipper's own back-off.
+    :param retry_seconds: the wait that the receiver requested; 0 if it requested none.
     """
 
     def __init__(self, kind: str, message: str, retry_seconds: float = 0.0) -> None:
@@ -121,8 +121,8 @@ class ILineSink(Interface):
         """
         Send a batch.
 
-        :return: fires when the receiver has accepted it; fails with :class:`SinkError`.  When it is
-            cancelled the batch may have arrived or not.
+        :return: fires when the receiver has accepted it, as far as the protocol tells; fails with
+            :class:`SinkError`.  When it is cancelled the batch may have arrived or not.
         """
 
     def settle() -> Deferred[None]:

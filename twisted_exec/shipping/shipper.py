@@ -1,13 +1,13 @@
 """
-Sends the lines of many journals to sinks, at least once; with metrics for each sink.
+Sends the lines of many journals to sinks, with metrics for each sink.
 
 A :class:`Shipper` sends to one sink, and has no queue: it remembers an offset for each journal and
 builds a batch from the journals when the sink can take one.  A batch that fails is forgotten and built
 again later.  So an outage may last as long as the journals' retention, or the largest age of the sink's lines.
 
-A cursor on disk follows the accepted offsets: every few seconds the sink makes sure that accepted
+A cursor on disk follows the accepted offsets: regularly the sink makes sure that accepted
 lines are safe (:meth:`~.interfaces.ILineSink.settle`), then the cursors are saved.  After a crash of this
-program, or a failure of the receiver before that, the lines since the last save are sent again.
+program, or a failure of the receiver before that, the lines since the last save may be sent again.
 
 The work is done in short turns of the reactor, because consoles share the thread.
 
@@ -63,7 +63,7 @@ class Shipper:
         of the oldest retained line.
     :param plain: remove escape sequences.
     :param max_age_seconds: skip older lines; 0 for no limit.
-    :ivar problem: why the sink fails at present; empty while it works.
+    :ivar problem: the sink's present problem; empty if there is none.
     """
 
     _log = Logger()

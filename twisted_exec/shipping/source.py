@@ -1,8 +1,9 @@
 """
 The position of one sink in one journal, and the lines from there.
 
-A line ends with a newline, at a boot, at a gap and at the end of a closed journal, and is split into parts when it is too long.
-Text without a newline is a line of its own only if the caller says so: more of it may come.
+A line ends with a newline, at a boot, at a gap and at the end of a closed journal, and is split into
+parts when it is too long.  Text at the end of an open journal is a line only if the caller says so:
+more of it may come.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class ShippedJournal:
     :ivar saved: offset in the cursor.
     :ivar waiting_since: the time of the oldest line that is not accepted, in nanoseconds since
         the epoch; 0 if there is none.
-    :ivar partial_end: end of the journal when it ended with a line without a newline; else -1.
+    :ivar partial_end: end of the journal when text remained there, perhaps without a newline; else -1.
     :ivar partial_due: when that text counts as a line, by the reactor's clock.
     """
 

@@ -7,7 +7,7 @@ the connection has lasted for some time after that.  After a lost connection the
 again: they may arrive twice.
 
 Messages are those of RFC 5424, each with its length in front (RFC 5425).  The host name is the machine's
-name, the process id its boot, and the message id ``line`` or ``gap``; everything else is structured data.
+name, the process id its boot, and the message id ``line`` or ``gap``; further labels are structured data.
 The text is passed on byte for byte.
 """
 

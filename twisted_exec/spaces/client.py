@@ -13,14 +13,13 @@ As a Twisted service it starts and stops with its program::
     pods = await spaces.get("lab-7").list(PODS)
 
 The connection to one Space (:class:`SpaceConnection`) has its current credentials, and a client that
-uses them.  A rotation of credentials is invisible to users of the connection, and to streams over it.
-When a request is answered with 401, the Secret is reread from the cluster that has it; concurrent 401s
-share one read.
+uses them.  Users of the connection need not notice a rotation of credentials.  When a request is
+answered with 401, the Secret is reread from the cluster that has it; concurrent 401s share one read.
 
 A Secret that is not usable leaves the last usable credentials in force, with one log line.  A
 deleted Secret removes the credentials.
 
-Secrets arrive through a watch, and through reads after a 401.  A read may be ahead of the watch,
+Secrets arrive through a watch, and through reads, such as after a 401.  A read may be ahead of the watch,
 so the watch must not bring back an older version.
 """
 
@@ -459,10 +458,10 @@ class SpaceCredentials:
 
 def is_elsewhere(before: ClientConfig, after: ClientConfig) -> bool:
     """
-    Return whether both address and CA have changed, so that this must be another server.
+    Return whether both address and CA have changed, so that this is taken for another server.
 
-    For Spaces without a physical UID.  A server that moves keeps its CA, and a server with a new CA
-    keeps its address.
+    For Spaces without a physical UID.  A server that moves usually keeps its CA, and one with a
+    new CA its address.
     """
     return before.server != after.server and before.ca != after.ca
 

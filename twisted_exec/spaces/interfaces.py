@@ -37,8 +37,7 @@ class Waiting:
     A Space that exists but was not reachable yet, or not again after its last connection ended.
 
     :param why: human-readable reason.
-    :param credentials: the Space names a Secret for our viewpoint: it was reachable once, or soon
-        will be.
+    :param credentials: the Space names a Secret for our viewpoint: it may be reachable soon.
     """
 
     name: SpaceName

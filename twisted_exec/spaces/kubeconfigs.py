@@ -6,7 +6,7 @@ base64 already.  Upstream encoded kubeconfigs a second time, so both forms are r
 encoding.  The authors of such Secrets need no rights on this machine, so a kubeconfig must be
 self-contained: one that names files or programs is refused.  Each error of such a kubeconfig is a
 :class:`~twisted_exec.kube.kubeconfig.client_config.KubeConfigError`: one line that names the Secret
-and the key, and quotes none of the content.
+and the key, and quotes no credentials.
 
 Commands look up a Space once (:func:`find_space`).  Users who may only read one provider's namespace
 must name the provider, unless it is ``default``.

@@ -2,8 +2,8 @@
 Informers for the Secrets of Spaces.
 
 Secrets with the Space Manager's label come from one watch per namespace, or one for all namespaces.
-Any other Secret, such as that of an imported Space, gets a watch by its name, which needs no
-access to other Secrets. A labelled Secret may arrive a moment after its Space, so watches by name
+Other Secrets, such as those of imported Spaces, get watches by name, which need no access to
+further Secrets.  A labelled Secret may arrive a moment after its Space, so watches by name
 only start after a delay.
 """
 

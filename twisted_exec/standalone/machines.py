@@ -1,9 +1,8 @@
 """
-Demo machines, further classes, and a permission of the poollet, created on the first start.
+Demo machines, further classes, and a permission of the poollet, created once.
 
-Each is created only once, so that users can delete or change it.  The state directory records what
-was created.  A machine whose class was unavailable (because QEMU was not installed) is created
-later.
+So users can delete or change them.  The state directory records what was created.  A machine whose
+class was unavailable (because QEMU was not installed) is created later.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Settings:
     :param issuers: issuers of OIDC ID tokens for further users.
     :param storage: makes the API server's store, given the reactor; a file of the state
         directory when ``None``.
-    :param demo: create demo machines; otherwise there are none, and of the program's own classes only
+    :param demo: create demo machines; otherwise create none, and of the program's own classes only
         that for shells.
     :param classes: machine classes besides the program's own.
     :param client_ca: path of a further client CA; empty for none.
@@ -153,7 +153,7 @@ class Settings:
     :param keep_machines: virtual machines and shells continue when the program stops.
     :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
-    :param last_line_seconds: as of :class:`twisted_exec.runtimes.host.Settings`.
+    :param last_line_seconds: see :class:`twisted_exec.runtimes.host.Settings`.
     :param recording_store: creates the store of closed recordings, if there is one.
     :param has_parent: a parent process waits for the end of this process, so that no successor can take
         its place.

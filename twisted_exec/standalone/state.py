@@ -70,7 +70,7 @@ class StateError(Exception):
 
 class StateDirectory:
     """
-    One state directory.  Nothing is accessed before :meth:`open`.
+    One state directory.  The constructor accesses nothing.
 
     :param path: created if it is missing, including its parents.
     """
@@ -282,7 +282,7 @@ def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:
     Create or renew certificates as needed.
 
     :param dialect: the dialect of the poollet's identity.
-    :raises TLSConfigError: the directory exists and is not usable.
+    :raises TLSConfigError: the directory is not usable.
     """
     pki = _authorities(directory, now)
     pki.make_account_key()  # missing in directories of older versions

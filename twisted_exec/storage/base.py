@@ -24,7 +24,7 @@ from twisted_exec.storage.interfaces import (
 
 class DelegatingStorage(Service):
     """
-    Base of stores that wrap another store: every method passes its call on.
+    Base of stores that wrap another store: methods pass their calls on.
 
     Subclasses override what they do differently.  Versions and readiness are those of the wrapped
     store.

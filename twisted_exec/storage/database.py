@@ -420,7 +420,7 @@ def read_record(path: str) -> Acknowledged | None:
 
 class DatabaseFiles:
     """
-    Notices that an open database or its write-ahead log was removed, replaced, overwritten or cut.
+    Notices changes by others of an open database's files, such as a removal.
 
     :param path: of the database, which must exist.
     """

@@ -16,7 +16,7 @@ from twisted_exec.api.resource import Resource
 
 
 class StorageError(Exception):
-    """A store cannot be used.  The message is one line: which file, the problem, a remedy."""
+    """A store cannot be used.  The message is one line, usually with place, problem and remedy."""
 
 
 Object = dict[str, Any]
@@ -74,7 +74,7 @@ class IStorage(IService):
 
     One resourceVersion counts all changes of all objects, so the versions of objects, lists and
     watches can be compared.  A write's Deferred fires when the write is durable; readers and
-    watchers see it then, and not before.  Reads see every write that any server on the same store
+    watchers see only durable writes.  Reads see every write that any server on the same store
     acknowledged before, unless they are stale.  Reads and writes fail with further errors of
     :mod:`twisted_exec.api.status` on a full disk, beyond a quota, or while the store is out of
     reach.

@@ -45,7 +45,7 @@ class OrderedWrite:
     :param change: ``ADDED``, ``MODIFIED`` or ``DELETED``.
     :param obj: the new object; for a deletion its last state.
     :param text: its JSON without a resourceVersion; empty for a deletion.
-    :param done: fires with the object when the write is visible.
+    :param done: fires with the object, usually when the write is visible.
     """
 
     write: str
@@ -69,8 +69,7 @@ class Order:
     """
     Applies changes to a history.
 
-    :param on_doubt: called with a reason for the log when events contradict each other, so that all
-        objects must be listed again.
+    :param on_doubt: called with a reason for the log when all objects must be listed again.
     :ivar seen: revision of the latest visible write of any server.
     :ivar marker: identifier of that write.
     """

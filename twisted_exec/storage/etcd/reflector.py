@@ -5,10 +5,10 @@ Our prefix is claimed by a marker, and all objects below it are listed at one re
 
 An interrupted watch resumes if etcd still has the history that the copy knows (:class:`Marker`).
 Otherwise (etcd was restored from a backup, or has compacted the missed changes) all objects are
-listed again and watchers get the differences.  Until this is known, writes wait.
+listed again, and watchers are told.  Until this is known, writes wait.
 
 One etcd watch has the changes below our prefix (:class:`EtcdWatch`).  A stream of grpcio needs a thread
-that blocks on it.  The thread passes each answer to the reactor and pauses while too many wait there.
+that blocks on it.  The thread passes the answers to the reactor and pauses while too many wait there.
 
 etcd keeps every revision until its history is compacted; one of several servers does that, unless
 ``compaction=off`` (:class:`Compaction`).

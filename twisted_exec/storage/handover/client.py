@@ -1,7 +1,7 @@
 """
 The client of a successor, through which a predecessor goes on with its store.
 
-It keeps the predecessor's history current, so readers and watchers notice nothing, and sends its
+It keeps the predecessor's history current, so that reads and watches go on, and sends its
 writes.  A successor may itself be replaced: the next one listens at the same path.  So the client
 connects again, for :data:`LOST_SECONDS`.
 """

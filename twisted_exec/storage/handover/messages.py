@@ -1,8 +1,8 @@
 """
 Messages between a server and the predecessor that goes on with its store, sans I/O.
 
-A message is a head in JSON and a body: nothing, or the JSON of an object as the store has it.  Before
-them come their lengths, 4 bytes each, in network order.
+A message is a head in JSON and a body: nothing, or the JSON of an object.  Before them come their
+lengths, 4 bytes each, in network order.
 """
 
 from __future__ import annotations
