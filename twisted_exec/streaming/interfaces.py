@@ -147,8 +147,8 @@ class Location:
     """
     The next hop of a stream.
 
-    :param endpoints: tried in order, each with a label for messages.  The next
-        endpoint is tried only if connecting (TLS included) failed.
+    :param endpoints: tried in order, each with a label for messages.  The next endpoint is tried if
+        connecting (TLS included) failed.
     :param path: path and query of the backend's request.
     :param host: its ``Host`` header.
     :param headers: set on the backend's request, from which the inbound credential,

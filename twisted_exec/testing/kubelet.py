@@ -1,7 +1,7 @@
 """
 A kubelet without a container runtime: an API server's streams end here in commands of this host.
 
-It has the paths that kube-apiserver requests, with a kubelet's own answers: ``/exec``,
+It has paths that kube-apiserver requests, with a kubelet's own answers: ``/exec``,
 ``/attach``, ``/portForward`` (GET and POST, with a UID or without), ``/run``, ``/containerLogs``
 and ``/healthz``.  Source of routes, codes and texts: Kubernetes, ``pkg/kubelet/server/server.go``;
 of what the streams do, ``k8s.io/kubelet/pkg/cri/streaming``.  Over SPDY there are versions 4 to 1,

@@ -12,8 +12,8 @@ of a handshake.  OpenSSL does not verify a resumed session's certificate again. 
 is at most ten minutes old, has the same CA, and its certificate is checked again for the time, the
 name and by ``check``.
 
-A context is expensive and cannot be changed after its first use, so all
-connections of one identity share one.
+A context is expensive and cannot be changed after its first use, so connections of one identity share
+one.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 PEM files that may be replaced while the program runs.
 
 A :class:`Reloading` value is parsed from one or more files, and again when one of them changes.
-After a parse error the last good value stays in use, the error is logged once, and the next attempt
-follows a second later.
+After a parse error the last good value stays in use, the error is logged once, and a later use
+tries again.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Reloading(Generic[T]):
 
     :param paths: the files, in the order of ``parse``'s arguments.
     :param parse: returns the value; raises :class:`TLSConfigError`.
-    :param clock: the files are checked at most once a second of this clock.
+    :param clock: :meth:`get` checks the files at most once a second of this clock.
     """
 
     _log = Logger()

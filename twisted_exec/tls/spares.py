@@ -8,7 +8,7 @@ byte has passed over it: the request that it carries is authorized as on any oth
 A spare connection is taken once, and only if a new connection would have the same CA, certificate and
 key.  It is closed at a change of these or the end of the peer's certificate (looked at each second),
 when the peer sends anything, and after :data:`IDLE_SECONDS`.  Of more than :data:`MOST` the oldest is
-closed.  Without openings there are none, and nothing makes any.
+closed.  Without openings nothing makes any.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class IssuerLogin:
     :param client: the page, as its issuers know it.
     :param issuers: returns the configured issuers; those with the client among their audiences are
         offered.
-    :param allowed_origins: as of :class:`~twisted_exec.auth.gate.GatePolicy`.
+    :param allowed_origins: as for :class:`~twisted_exec.auth.gate.GatePolicy`.
     """
 
     _log = Logger()

@@ -54,7 +54,7 @@ def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> Non
 
     Nothing may have read the request's headers before.
 
-    :param allowed_origins: as of :func:`recognise_page`.
+    :param allowed_origins: as for :func:`recognise_page`.
     :raises BadRequest: the subprotocol or the handshake is not valid.
     """
     if not request.requestHeaders.hasHeader(_PROTOCOLS):

@@ -6,12 +6,11 @@ The HTTP server of the programs, with limits for its connections, requests and b
 An upgraded connection (:mod:`twisted_exec.streaming.http.upgrade_server`) no longer counts here. The
 sessions of streams are limited by :mod:`twisted_exec.streaming.sessions.registry`.
 
-twisted.web trusts its clients in three ways that this module does not.  Its timeout restarts with
-every byte, so a client that sends one byte a minute keeps its connection for ever; it reads bodies
-of any size; and it answers bad requests with text that kubectl cannot display.  :class:`HTTPChannel`
-gives each stage of a request an *absolute* deadline, refuses a body as soon as it is too large, and
-answers with JSON ``Status`` documents.  It handles one pipelined request in a
-turn of the reactor.
+twisted.web trusts its clients too much.  Its timeout restarts with every byte, so a client that sends
+one byte a minute keeps its connection for ever; it reads bodies of any size; and it answers bad
+requests with text that kubectl cannot display.  :class:`HTTPChannel` gives each stage of a request an
+*absolute* deadline, refuses a body as soon as it is too large, and answers with JSON ``Status``
+documents.  It handles one pipelined request in a turn of the reactor.
 """
 
 from __future__ import annotations
@@ -103,8 +102,8 @@ class HTTPChannel(http.HTTPChannel):
 
     * ``idle_seconds`` for the first byte of a further request.
     * ``header_seconds`` from the connection to the first byte, and from the first byte of each request
-      to the end of its headers. If the TLS handshake is still under way then, the deadline begins once
-      more; the handshake has a limit of its own.  Before the first byte, clients that may keep spare
+      to the end of its headers. If the TLS handshake is still under way then, the deadline begins
+      anew; the handshake has a limit of its own.  Before the first byte, clients that may keep spare
       connections have longer.
     * ``body_seconds`` from there to the end of the body.
     * ``linger_seconds`` for the client to read the last response.

@@ -491,9 +491,9 @@ async def ask_first(
     """
     Send the request to the first endpoint that accepts connections; return its label and the answer.
 
-    :param connect_seconds: for each endpoint; this and the other parameters as of
+    :param connect_seconds: for each endpoint; this and the other parameters as for
         :func:`connect_first`.
-    :param answer_seconds: for the answer, as of :func:`ask`.
+    :param answer_seconds: for the answer, as for :func:`ask`.
     :param spares: take a spare connection first, and make another connection behind the answer.
     :raises UpgradeRefused: as :func:`ask`; it has the label.
     :raises APIError: as :func:`connect_first`, and as :func:`ask` with the label before the message.

@@ -9,10 +9,10 @@ Other differences to plain autobahn:
 * the size of messages is limited; a message that is too large is answered with Close 1009, one in very
   many small fragments with Close 1008;
 * all timers are ours, on the given clock;
-* no connection ends with a reset, unless a time limit has passed;
+* our end of a connection resets it only after a time limit;
 * after a mistake of the peer the connection ends behind our Close;
 * Close 1014 is valid;
-* pings are answered while output is blocked, but only the latest.
+* of the pings that arrive while output is blocked, only the latest is answered.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def prepare(way: str, clock: IReactorTime) -> None:
     """
     Do what :func:`over` does once per process, such as the import of autobahn.
 
-    :param way: as of :func:`over`.
+    :param way: as for :func:`over`.
     """
     if way != OVER_SPDY:
         from twisted_exec.streaming.http.websocket import client_factory

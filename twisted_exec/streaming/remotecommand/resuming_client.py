@@ -3,7 +3,7 @@ The user's end of a session that outlives its connections.
 
 After a loss this end opens the next connection (:mod:`.reconnecting`) and names the position of the
 next byte of output that its user lacks.  The server answers with an Ack, from which on the input is
-sent again (:mod:`.input_log`).  So nothing is missing and nothing is repeated in either direction.
+sent again (:mod:`.input_log`).  So as a rule nothing is missing or repeated in either direction.
 The user gets a message about output that the server no longer has, and about input that may or may
 not have reached the machine.
 
@@ -14,8 +14,8 @@ for as long as it has said, and others can take over meanwhile.
 Only the newest connection counts.  Data from earlier ones is ignored, and an attempt that is given
 up closes its connection.
 
-A user need not know that the session can be resumed: :class:`Messages` writes what the user has no
-callback for into the output.
+A user need not know that the session can be resumed: :class:`Messages` writes messages that the user has
+no callback for into the output.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ResumingClient:
 
     :param limit_seconds: gives a session up that could not be resumed for this time; ``None`` for
         never.
-    :param jitter: as of :class:`.Reconnecting`.
+    :param jitter: as for :class:`.Reconnecting`.
     :ivar is_resumable: true; other streams lack this attribute.
     :ivar resumes: how often the session was resumed.
     :ivar missed_bytes: output that the machine printed while the connection was lost last.
@@ -570,7 +570,7 @@ class SessionConnection:
     The user of one connection of a session.
 
     :ivar client: ``None`` once this connection no longer counts.
-    :ivar synced: fires with the first Ack.
+    :ivar synced: fires with the first Ack, or a status.
     :ivar is_placed: the position of the output is known.
     """
 
@@ -658,7 +658,7 @@ class ResumableUser(ConsoleUser, Typing):
 
 
 class Messages:
-    """Calls the optional callbacks that a user has, and writes the others into its output."""
+    """Calls the optional callbacks that a user has, and writes messages without one into its output."""
 
     def __init__(self, user: ConsoleUser) -> None:
         self._user: Any = user

@@ -2,7 +2,7 @@
 Bridge between a frontend and a backend connection, which may speak different protocols.
 
 A middle hop passes a stream on without decoding it, except when it records the stream, or when the
-next hop refuses the client's protocol: a real ironcore runtime and a kubelet know SPDY and WebSocket
+next hop refuses the client's protocol: for example, a real ironcore runtime knows SPDY and WebSocket
 version 4, kubectl from 1.30 on opens version 5.  Then the hop makes its own offers to the next one,
 and decodes and encodes both streams here, as kube-apiserver's ``StreamTranslator`` does
 (``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``): input and its end, sizes, output, errors,

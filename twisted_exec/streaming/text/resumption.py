@@ -3,7 +3,7 @@ Logs that continue when the hops behind this hop are lost.
 
 A framed log (:mod:`twisted_exec.wire.log_frames`) has the offset of each piece.  When a killed or
 restarted runtime or poollet cuts the response off, the reader of the frames opens the log again at
-that offset.  The user sees a pause, and neither a lost nor a repeated byte.
+that offset.  The user sees a pause, and as a rule no byte is lost or repeated.
 
 A response that ends properly is complete.  A refusal that waiting does not change ends the log; all
 others are retried for a minute.

@@ -9,7 +9,7 @@ time of day must not ask the reactor for it.
 Turns of the loop are short.  Twisted's loop handles all events that the kernel reports before it comes
 back to its timers.  It also makes a log context for each event and reads the clock several times in each
 turn, together a quarter of the cost of a key.  With :func:`shorten_turns` a turn has a limited number of
-events, and one look at the clock; a read has a log context only if it fails.
+events, and usually one look at the clock; a read has a log context only if it fails.
 """
 
 from __future__ import annotations

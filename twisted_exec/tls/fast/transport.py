@@ -5,8 +5,8 @@ Twisted's ``transport.write`` only queues: it registers for the write event and 
 next turn of the reactor, which costs two ``epoll_ctl`` calls and a turn of latency per
 keystroke.  Here ``write`` sends at once if the queue is empty; data that the kernel does not
 take is queued in Twisted's buffers, with Twisted's producer signals.  Unchanged from Twisted: the
-order of bytes, ``registerProducer``, flushing by ``loseConnection``, and that ``write`` makes no
-callbacks: a failed send is left for the reactor to find a turn later.
+order of bytes, ``registerProducer``, flushing by ``loseConnection``, and that ``write`` does not
+end the connection: a failed send is left for the reactor to find.
 
 Received data is delivered in turns of the reactor (:mod:`twisted_exec.tls.turns`).
 
