@@ -11,8 +11,8 @@ notice the change.  It keeps what it has sent until the client's answer to a pin
 everything before the ping has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is further
 behind when its connection is lost cannot go on.
 
-A connection that ends after the protocol has closed it is the end of the stream. After every other loss
-the stream waits for a limited time.
+A connection that ends after the protocol has closed it is the end of the stream. After other losses
+it waits for a limited time.
 
 :class:`EnduringStreams` has the streams of one server that outlive their connections, by the keys
 with which the hop before rejoins them.

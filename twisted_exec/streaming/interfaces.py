@@ -420,7 +420,7 @@ class IResumableAttachment(ITermsAttachment):
         The client has sent what its user typed before :meth:`resumed`, or before the stream's last
         :meth:`IMarkTransport.ask`; called once for the last of them.
 
-        It may have more than a connection takes at once, and sends that later.
+        If that is more than a connection takes at once, the rest comes later.
         """
 
 

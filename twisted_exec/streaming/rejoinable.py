@@ -1,7 +1,7 @@
 """
 A stream of a proxy, which rejoins it when a hop behind the proxy is lost.
 
-Only the hop that the client is connected to does this.  It offers it to the machine's end, which must
+Only the hop that the client is connected to does this.  It offers this to the machine's end, which must
 accept (:mod:`twisted_exec.wire.resume`); hops in between pass both on.
 """
 

@@ -49,7 +49,7 @@ class EnduringSplice(Splice):
     See the module.
 
     :param on_end: as for :class:`Splice`.
-    :param on_loss: called when the machine's connection is lost.  :meth:`rejoined` or
+    :param on_loss: called when the machine's connection has to be replaced.  :meth:`rejoined` or
         :meth:`give_up` must follow, unless the splice ends before.
     :param on_leave: called when the user's connection is lost and the machine's end does not know yet
         that the session is over: it would wait for this hop.  :meth:`left` must follow.

@@ -305,7 +305,7 @@ class Splice:
         """
         Return whether the machine's side has ended the session in the protocol's order.
 
-        The machine's end sends a Close last, when the user has left, or when the console or any hop
+        The machine's end sends a Close last, when the user has left, or when the console or a hop
         has ended the session.  It sends none when a connection was lost, or a hop was killed or
         stopped.
         """
@@ -350,7 +350,7 @@ class Splice:
         """
         End the session although the machine's side does not: reset its connection.
 
-        Input that waits for the machine is dropped; the user still receives all output that was
+        Input that waits for the machine is dropped; the user still receives the output that was
         sent.
         """
         self.cut(reason)

@@ -147,7 +147,7 @@ class ClientTLS:
 
     def judge(self, certificate: x509.Certificate) -> None:
         """
-        Check the leaf certificate of a chain that OpenSSL accepted.
+        Check the leaf certificate of a chain.
 
         :raises VerificationError: it does not name the server, or ``check`` refused.
         """

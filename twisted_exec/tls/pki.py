@@ -28,7 +28,7 @@ The directory (:class:`PKI`) has three authorities and their certificates, under
 Certificates that expire soon are renewed: a renewed certificate has the same names and usages, a new
 key, and is signed by the current authority.
 
-An authority is replaced in steps, so that every host trusts every certificate in between.
+An authority is replaced in steps, so that hosts trust the certificates in between.
 *Renewed*, it signs with a new key, and its file holds the new certificate followed by the previous
 ones: hosts with the new file trust both.  Kubeconfigs contain that file, and users cannot be asked
 to replace theirs at one moment: so the API server's certificate is issued anew when every kubeconfig

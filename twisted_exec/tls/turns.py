@@ -1,7 +1,7 @@
 """
 Turns: connections share the reactor, however small the frames of one of them are.
 
-A read takes up to 128 KiB, which can be twenty thousand frames.  A protocol that handled them at
+A read takes up to about 128 KiB, which can be twenty thousand frames.  A protocol that handled them at
 once would keep every other connection waiting for half a second.  So a transport delivers a read in
 slices, and measures the CPU time of each.  When the connection has used up its part of the
 reactor's turn, the rest waits for the following turns, in which all waiting connections take part
@@ -13,12 +13,11 @@ be many frames. Protocols without frames, such as a splice that only copies, get
 
 TLS handshakes take part in the same turns, since each takes a millisecond, and so do connections
 that were accepted and have no transport yet.  Both wait by the peer's address: a client is not known
-by its name before.  Users behind one address wait for each other here, and only
-here.
+by its name before.  Users behind one address wait for each other here.
 
 The order of events is that of the stream.  The end of the connection follows the last slice, also
 if the connection is lost meanwhile; a protocol that pauses its transport gets no further slice
-until it resumes it; after ``abortConnection`` the rest is dropped.
+until it resumes it or the connection is lost; after ``abortConnection`` the rest is dropped.
 """
 
 from __future__ import annotations

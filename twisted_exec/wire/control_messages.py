@@ -9,8 +9,8 @@ and nothing for success.  Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecomm
 write), ``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
 
 BREAK and the roles of viewers are our own.  They travel in the stream of terminal sizes, as an
-extra member of an object that repeats the last size.  A foreign peer only sees a size that it
-already has.  A hop that decodes and re-encodes sizes drops the extra member.
+extra member of an object that repeats the last size.  A foreign peer sees only a size, usually
+one that it already has.  A hop that decodes and re-encodes sizes drops the extra member.
 """
 
 from __future__ import annotations

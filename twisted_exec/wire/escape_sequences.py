@@ -11,10 +11,10 @@ visible.  The cost is linear, and the state between two calls is bounded, whatev
 typed the answer: where the cursor is, how large it is, which colours it has.  A program that has asked
 reads the answer.  If the same output reaches a terminal later, or a second terminal, a shell reads it.
 
-So the filter changes one byte of each query, and the query becomes a sequence that no terminal
-implements.  Positions in the output stay exact, and nothing is held back: the byte is that with which
-the query would be complete, wherever the output is split.  Everything else passes unchanged, except
-control sequences that are too long to judge.
+So the filter changes one byte of each query, which then asks nothing.  Positions in the output stay
+exact, and nothing is held back: the byte is that with which the query would be complete, wherever the
+output is split.  Almost everything else passes unchanged; control sequences that are too long to
+judge do not.
 
 ====================================  =====================  ==================================
 query                                 changed byte           result

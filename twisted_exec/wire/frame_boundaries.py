@@ -12,9 +12,6 @@ Headers and channels show whether the other end has reported how the session end
 the error channel or stream, or by the protocol's own close.  kubectl takes a connection that is
 lost without such a report for success (kubernetes#73056), unless the hop reports the loss.
 
-A protocol that the hop does not know has no boundaries: the hop forwards it, and can only cut the
-session.
-
 In HTTP/2 only GOAWAY matters (:class:`Frames`): those frames are cut out of the input, and the `h2`
 library sees the rest.
 

@@ -22,7 +22,7 @@ those of the hops behind it::
     X-Twisted-Exec-Resume: key=KEY; seconds=SECONDS; hops=apiserver/412,poollet/96
 
 Without an answer the session is an ordinary one.  With an answer the output (channel 1) has only
-bytes of the machine, and everything else arrives as marks.
+bytes of the machine, and messages arrive as marks.
 
 A page in a browser cannot stop reading, so both its requests have a further field: the machine's end
 sends it at most so many bytes of output beyond those that the page has taken::
@@ -52,8 +52,8 @@ mark                     meaning
                          measured to its next output
 ======================== ==============================================================
 
-The first marks of a stream are Ack and At, before any output.  Another At follows each gap in the
-output.  Input is counted by byte; a BREAK, a role request and the end of input count as one each.
+Ack and At come before any output of a stream.  Another At follows each gap in the output.  Input is
+counted by byte; a BREAK, a role request and the end of input count as one each.
 
 A page in a browser sends *reports* on channel 4, each alone in a message.  Older servers ignore them::
 
@@ -334,7 +334,7 @@ class Ack:
     """
     Input is settled.
 
-    :param count: the number of pieces since the session began; ``None`` if unknown.
+    :param count: pieces since counting began; ``None`` if unknown.
     """
 
     count: int | None

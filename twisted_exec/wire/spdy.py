@@ -1,11 +1,10 @@
 """
 SPDY/3.1, sans I/O: frames, and header blocks with their compression.
 
-A frame has a header of eight bytes.  In a *control* frame it starts with a set bit, a version and
-a type; in a *data* frame with a stream id.  Both continue with eight flags and a length of 24
-bits.  Control frames are short, and are parsed when they are complete; the announced length is
-checked before any payload is buffered.  Data frames can be 16 MiB long, so their payload is
-returned in pieces as it arrives.
+A frame has a header of eight bytes.  In a *control* frame it starts with a set bit, a version and a
+type; in a *data* frame with a stream id.  Both continue with eight flags and a length of 24 bits.
+Control frames are short, and are parsed when they are complete; the announced length is checked
+first.  Data frames can be 16 MiB long, so their payload is returned in pieces as it arrives.
 
 Go decides about parts of SPDY that Kubernetes does not use: SETTINGS, WINDOW_UPDATE and further
 HEADERS are read, as by Go; NOOP, CREDENTIAL and unknown types end the connection, as in Go.
@@ -14,7 +13,7 @@ Header blocks contain names and values.  All blocks of one direction form a sing
 whichever SPDY stream they belong to.  Each ends with a sync flush, so that it can be read when its
 frame has arrived.
 
-A kilobyte can inflate to a megabyte, so every number is checked against a limit before it is used.
+A kilobyte can inflate to a megabyte, so numbers are checked against limits before they are used.
 Neither direction keeps zlib's state for a console, because it is large.  Outgoing blocks are not
 compressed (*stored* blocks of RFC 1951).  The few incoming ones are kept as they arrived, and are
 decompressed again when another block follows.

@@ -2,14 +2,14 @@
 One end of a SPDY/3.1 connection, sans I/O, and a console's channels as its streams.
 
 :class:`SPDYConnection` is the part of SPDY that Kubernetes uses, with the behaviour of its Go
-implementation, against which all clients and servers were tested:
+implementation:
 
 * A stream carries no data in either direction before it is accepted; earlier data is discarded.
 * There is no flow control.  An end that cannot accept more stops reading, which blocks all streams
   at once.
 * A stream that cannot be opened is reset, and the connection continues.  A malformed frame ends
   the connection.
-* GOAWAY is the last frame: nothing is sent after it, and nothing is read.
+* GOAWAY is the last frame of its sender.
 
 The caller of ``next_event`` answers a :class:`StreamOpened` before it asks for the next event.
 Outgoing bytes accumulate in ``data_to_send``.

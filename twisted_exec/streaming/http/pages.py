@@ -6,8 +6,7 @@ A page can neither send nor read the headers of a WebSocket's handshake.  It sen
 reads the answer in the first message on channel 4, and a refusal in a Status on channel 3: a
 browser tells its pages about a refused handshake that it has failed, and nothing else.
 
-Watches, and texts for pages, use a WebSocket over which only the server sends
-(:func:`output_socket`).
+Over a WebSocket for a watch or a text only the server sends (:func:`output_socket`).
 """
 
 from __future__ import annotations

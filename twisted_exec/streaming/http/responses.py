@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class Dispatcher(resource.Resource):
     """
-    A leaf that answers every request in one coroutine.
+    A leaf that answers each request in a coroutine.
 
     A client that leaves cancels it.
     """

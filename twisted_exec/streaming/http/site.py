@@ -392,8 +392,8 @@ class HTTPChannel(http.HTTPChannel):
         """
         Close a connection between two requests, or before the first one.
 
-        A client with spare connections may have sent a request on one in this very moment.  So it gets
-        an answer that says that none was handled.
+        On an unused one a client may have sent a request in this very moment.  So it gets an answer that
+        says that none was handled.
         """
         is_shaking = getattr(self.transport, "is_shaking", False)
         if self._is_unused and self.site.spare_seconds is not None and not is_shaking:

@@ -330,7 +330,7 @@ def connect(
     Open a console.
 
     :param head: the request with credentials, without the headers of the upgrade.
-    :param user: receives everything, from ``attached`` on, before the Deferred fires.
+    :param user: gets ``attached`` before the Deferred fires.
     :param timeout_seconds: to connect, again for the response, and with SPDY again for its
         streams.
     :param protocols: tried in this order, on one connection each: of

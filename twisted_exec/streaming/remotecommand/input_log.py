@@ -63,8 +63,6 @@ class InputLog:
     def sendable(self) -> Iterator[Item]:
         """
         Iterate over the input that may be sent now; each item counts as sent when it is yielded.
-
-        The iterator ends when the server must first send an Ack.
         """
         while self._waiting and self.uncertain < WINDOW_PIECES:
             item = self._waiting.popleft()

@@ -1,5 +1,5 @@
 """
-Attempts to open a connection again, until one succeeds or none can.
+Attempts to open a connection again.
 
 The waits between attempts double from 0.1 s to 1 s.  After two minutes they double on to 10 s.  Each
 is longer by a random part, so that many clients of a server that was restarted do not return at

@@ -81,9 +81,9 @@ class Acknowledgements:
     """
     Tells a client how much of its input is settled.
 
-    It sends a mark for each 4 KiB of input, and otherwise at most one mark a second.  After a
-    pause a mark waits for a moment, so that it covers a burst of input.  There is a timer only
-    while a mark is due, and no mark is sent while output is blocked.
+    It sends a mark after 4 KiB of input, and otherwise at most one mark a second.  After a pause a
+    mark waits for a moment, so that it covers a burst of input.  No mark is sent while output is
+    blocked.
 
     :param send: sends a mark.
     :param settled: pieces that the client knows to be settled.

@@ -98,8 +98,8 @@ def serve(
     """
     Answer a request with a console.
 
-    Over a WebSocket this calls ``attachment.attached`` before it returns, and perhaps
-    ``data_received``: a client may send right behind its request.  Over SPDY that waits for the
+    Over a WebSocket the attachment is attached before this returns, and may have got
+    input: a client may send right behind its request.  Over SPDY that waits for the
     client's streams; a client that opens none is never attached, but detached all the same.
 
     :param session: id of the session, sent to the client as ``Audit-Id``.

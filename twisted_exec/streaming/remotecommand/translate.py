@@ -553,7 +553,7 @@ class BackendConnection:
     The machine's side.
 
     :ivar opening: fires when the streams are open; fails with 502.
-    :ivar over: nothing more will arrive.
+    :ivar over: what still arrives is ignored.
     """
 
     carrier: ClientCarrier

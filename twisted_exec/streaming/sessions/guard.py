@@ -5,8 +5,8 @@ A hop decides once whether to open a session, and the session may then last for 
 token expires, a role binding is deleted, or the machine goes away.  The guard ends such sessions:
 
 * The gate puts what allowed the session (credentials, user, permission) into ``context.evidence``,
-  and the session keeps that until it is over.  Nothing else remembers it.
-* The guard passes each session and its evidence to the hop's :class:`ISessionReviewer`, periodically
+  and the session keeps that until it is over.
+* The guard passes sessions and their evidence to the hop's :class:`ISessionReviewer`, periodically
   (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
 * At the end of a session's credentials, as far as the evidence knows it, the guard ends the
   session.
@@ -376,12 +376,11 @@ class SessionGuard(Service):
 
     async def review(self) -> None:
         """
-        Review all sessions now.
+        Review the sessions now.
 
-        Each review that has an answer makes room for the next one.  A round stops when as many
-        reviews as run concurrently got no answer, one after the other: every further review would
-        only wait for the same time-out.  The next round begins with the sessions that this round
-        did not reach.
+        A round stops when as many reviews as run concurrently got no answer, one after the other:
+        further reviews would only wait for the same time-out.  The next round begins with the
+        sessions that this round did not reach.
         """
         self._since, self._hinted_at = self._hinted_at, None
         turns = ShortTurns(self._clock, is_urgent=self._since is not None)

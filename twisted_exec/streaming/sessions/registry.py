@@ -2,7 +2,7 @@
 Registry of the live sessions of one hop: limits, audit records, metrics, and endings.
 
 A proxy, relay or stream server opens its :class:`Session` here, and reports to the session that it
-is over.  Each session therefore has exactly one audit start and one audit end, and counts once in
+is over.  Each session therefore has one audit start and one audit end, and counts once in
 the metrics.
 
 A session that this side ends has a reason, which a hop in the middle passes to the next one
@@ -375,8 +375,8 @@ class Session:
         0 if the session cannot be resumed.
     :ivar is_rejoined_by_hop: the previous hop goes on with the session over another connection
         if this hop is lost.
-    :ivar waits_for_machine: the machine's end lets the session wait while the machine is off, or ends
-        it.
+    :ivar waits_for_machine: the machine's end decides whether the session waits while the machine
+        is off.
     :ivar is_lost: the connection was lost, and the session waits for its user; for
         :meth:`StreamWatcher.ended`.
     :ivar is_superseded: the user has resumed the session over another connection.

@@ -5,7 +5,7 @@ A framed log (:mod:`twisted_exec.wire.log_frames`) has the offset of each piece.
 restarted runtime or poollet cuts the response off, the reader of the frames opens the log again at
 that offset.  The user sees a pause, and as a rule no byte is lost or repeated.
 
-A response that ends properly is complete.  A refusal that waiting does not change ends the log; all
+A response that ends properly is complete.  A refusal that waiting does not change ends the log;
 others are retried for a minute.
 """
 

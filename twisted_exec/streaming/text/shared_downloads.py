@@ -14,8 +14,8 @@ The `h2` library implements the protocol.  The decisions of :class:`SharedConnec
 
 * The window of the connection is replenished for every byte that arrives.
 * While the peer does not read what we write, it is not read either.
-* A silent peer gets a PING; without an answer the connection is dead, and within a minute every
-  reader knows.
+* A silent peer gets a PING; without an answer the connection is dead, and within a minute the
+  readers know.
 * After GOAWAY the connection takes no further request, but streams that the sender still serves
   continue; it closes with the last of them.
 * Server push is disabled.

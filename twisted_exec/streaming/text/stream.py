@@ -239,8 +239,8 @@ class TextConnection(TextStream):
     begun.
 
     A response of twisted.web keeps request, headers and channel for as long as it lasts, several
-    kilobytes per waiting reader.  Here only the transport stays.  The body is chunked, as for every
-    HTTP/1.1 body of unknown length (RFC 9112 section 7.1), and the connection ends with it.
+    kilobytes per waiting reader.  Here only the transport stays.  The body is chunked
+    (RFC 9112 section 7.1), and the connection ends with it.
     """
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:

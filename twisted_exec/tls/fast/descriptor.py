@@ -6,8 +6,8 @@ memory, reads until OpenSSL has no more (an exception each time), and copies Ope
 queue. Here OpenSSL reads and writes the descriptor itself, and the transport *is* the connection: a
 key that arrives takes one reactor turn, a key that leaves takes one ``send``.
 
-One turn reads several records, up to :data:`_TURN_RECORDS`, into one buffer, and delivers them in one
-piece.  A read that has to write waits for the write event, and no write bypasses a queue.
+One turn reads several records, up to :data:`_TURN_RECORDS`, into one buffer.  A read that has to
+write waits for the write event, and no write bypasses a queue.
 
 close_notify ends the stream: ``loseConnection`` sends it after the queue and waits for the peer's, and
 the peer's is answered after the queue.  A socket that ends without one was cut.  There is no half-close:
