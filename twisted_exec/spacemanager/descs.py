@@ -191,7 +191,7 @@ def status_of(
     """
     Return the complete status of a SpaceProviderDesc; other programs' conditions stay.
 
-    :param looks: conditions from the provider's last request.
+    :param looks: conditions from the last list request.
     :param synced: the condition that the spec is in force.
     :param listed: the provider has returned a list.
     :param spaces: the number of Spaces.

@@ -162,7 +162,7 @@ class ISpaceProvider(Interface):
         """
 
     def close() -> Deferred[None]:
-        """Release all local resources; physical spaces are unaffected.  Fires when done; never fails."""
+        """Release local resources; physical spaces remain.  Fires when done; never fails."""
 
 
 class IRotatesCredentials(Interface):

@@ -209,7 +209,7 @@ class SpaceManager(AsyncService):
         self._acting.start()
 
     async def stop(self) -> None:
-        """Give up leadership; physical spaces are unaffected."""
+        """Give up leadership; physical spaces remain."""
         self._is_serving = False
         await self._acting.stop()
         port, self._port, self.health_address = self._port, None, None

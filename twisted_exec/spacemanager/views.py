@@ -5,7 +5,7 @@ The provider is recreated when its configuration has changed, such as its Secret
 is closed before the new one is used.  The old list stays until the new instance returns one.  With
 an unusable Secret the current instance stays in use; if the Secret is missing it is closed.
 
-:class:`Bounded` bounds each call of the provider in time.
+:class:`Bounded` bounds calls of the provider in time.
 
 The place of physical spaces (:func:`place_of`) identifies the host that they are on.  The physical
 spaces of a provider such as ``local`` or ``kind`` only exist for one host and ``--state-dir``.  If
@@ -188,7 +188,7 @@ class ProviderView:
             self.synced = FOLLOWED
 
     async def stop(self) -> None:
-        """Close the provider; physical spaces are unaffected."""
+        """Close the provider; physical spaces remain."""
         self._stopped = True
         await self._follow_secret(None)
         await self._let_go()

@@ -3,7 +3,7 @@ API server, poollet and runtime on one host, in one process.
 
 These are the same services as in separate programs, with the same sockets and certificates between
 them: the API server and the poollet use TLS on loopback ports, the runtime UNIX sockets in a
-private directory.  This module only starts and stops them in the right order, and hands them over
+private directory.  This module starts and stops them in the right order, and hands them over
 together (:class:`PartsHandOver`).
 
 The settings of the parts come from those of ``exec-standalone``.

@@ -65,7 +65,7 @@ _LONGEST_LOCATION = 1 << 16
 
 
 class StateError(Exception):
-    """The state directory is not usable.  The message is one line with the reason and the remedy."""
+    """The state directory is not usable.  The message is one line with the reason."""
 
 
 class StateDirectory:

@@ -5,7 +5,7 @@ It takes queued writes, checks each against the database, and commits them toget
 
 On a full disk it commits one write at a time, in the place of the reserve
 (:class:`~twisted_exec.storage.database.Reserve`): deletions, and updates that do not grow.  The space
-that they free goes back to the disk, and when there is enough for the reserve, all writes are
+that they free goes back to the disk, and when there is enough for the reserve, other writes are
 possible again.
 """
 

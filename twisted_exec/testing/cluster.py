@@ -56,11 +56,11 @@ class MemoryCluster:
         self.reviews: dict[Resource, Review] = {}
         """How each kind of review is answered; others are refused with 404."""
         self.problem: APIError | None = None
-        """While set, every request fails with it."""
+        """While set, requests fail with it."""
         self.forbidden: set[Resource] = set()
         """Resources that no role names, served or not: requests for them fail with 403."""
         self.requests: list[tuple[str, str, str, str]] = []
-        """Verb, plural, namespace and name of every request so far."""
+        """Verb, plural, namespace and name of the requests so far."""
         self.graceful: set[Resource] = set()
         """Kinds of Pods, which are there until their kubelet has ended them."""
         self.version = 1

@@ -3,7 +3,7 @@ Connections and HTTP servers without sockets, for whole chains in one synchronou
 
 :class:`MemoryNetwork` behaves as TCP does where streams care: a full buffer pauses the producer, a
 paused reader sees neither bytes nor the end, a half-close goes one way, an abort discards what was
-not yet delivered.  Nothing happens until :meth:`MemoryNetwork.pump`; so every interleaving can be
+not yet delivered.  Bytes move only in :meth:`MemoryNetwork.pump`; so interleavings can be
 tried, and repeated.
 
 :class:`MemoryServer` is an HTTP server without sockets: raw requests in, parsed responses out.  The
@@ -279,7 +279,7 @@ class Response:
 
 
 class _Transport(StringTransportWithDisconnection):
-    """Closes like a socket: at once, and tells its protocol."""
+    """Closes at once, and tells its protocol."""
 
     aborted = False
 

@@ -1,5 +1,5 @@
 """
-Proxies for tests: HTTP ``CONNECT`` and SOCKS 5, with the behaviour of real ones.
+Proxies for tests: HTTP ``CONNECT`` and SOCKS 5.
 """
 
 from __future__ import annotations

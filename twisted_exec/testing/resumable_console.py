@@ -1,5 +1,5 @@
 """
-A console whose sessions can be resumed, as a client sees it: the whole protocol, and no machine.
+A console whose sessions can be resumed, as a client sees it: the protocol, without a machine.
 
 :class:`ResumableConsole` is the factory of a :class:`~twisted_exec.testing.network.MemoryNetwork`'s
 endpoint.  The test prints output, decides when the server sends an Ack, and lets sessions expire.
@@ -70,8 +70,8 @@ class ResumableConsole(Factory):
         ``None``.
     :ivar greeting: marks that a server with a fault sends first, instead of the right ones and the
         output so far; ``None`` for no fault.
-    :ivar requests: the parsed header of each request; ``None`` for a new session.
-    :ivar heads: the first line and the headers of each request.
+    :ivar requests: the parsed headers of requests for a stream; ``None`` for a new session.
+    :ivar heads: the first line and the headers of each request for a stream.
     :ivar connections: all accepted connections.
     :ivar state: the answer to requests for the screen in the form ``state``; ``None`` refuses them.
     """

@@ -69,7 +69,7 @@ class MemorySpaces:
         self.parents = parents
         self.spaces: dict[Physical, MemorySpace] = {}
         self.problem: APIError | None = None
-        """While set, every call fails with it."""
+        """While set, calls fail with it."""
         self.stalled = False
         """While true, no call is answered."""
         self.held = False
@@ -77,7 +77,7 @@ class MemorySpaces:
         self.lived: int | None = None
         """How many more changes have an effect, as if the manager were killed then; ``None`` for all."""
         self.calls: list[tuple[str, Physical | None]] = []
-        """Every call so far: its name, and what it is about."""
+        """The calls so far: name, and what the call is about."""
         self.server: Callable[[Physical], str] = lambda physical: f"https://127.0.0.1:1/{physical}"
         """Where the API server of one is."""
         self._following: list[Changed] = []

@@ -2,7 +2,7 @@
 KubeFlex: control planes as ControlPlane objects, which KubeFlex's manager reconciles.
 
 The objects of a ControlPlane are in the namespace ``NAME-system``, which KubeFlex's manager creates
-with an ownerReference.  So credentials are never read from a namespace that existed before, and a
+with an ownerReference.  So credentials are not read from a namespace that existed before, and a
 ControlPlane is gone when its namespace is.  ``status.secretRef`` names the Secret and a key per
 viewpoint.  Either key may lead nowhere: types ``host`` and ``external`` name a key that is never
 written, ``ocm`` an empty one, and ``vcluster`` and ``k3s`` one that is written some time after

@@ -42,13 +42,13 @@ from twisted_exec.spacemanager.spaces.secrets import digest
 from twisted_exec.spaces import kubeconfigs
 
 SECONDS = 8.0
-"""Timeout per request; a probe has at most four, on one connection."""
+"""Timeout per request; each kubeconfig is probed with at most four."""
 _LIMIT_BYTES = 64 << 10
 
 Contents = Mapping[str, bytes]
 """Kubeconfigs by viewpoint."""
 Probe = Callable[[Contents, str], Awaitable[ProbeResult]]
-"""Probes kubeconfigs, given a name for messages.  Never fails."""
+"""Probes kubeconfigs, given a name for messages.  The result also says what failed."""
 
 
 def digest_of(contents: Contents) -> str:

@@ -1,5 +1,5 @@
 """
-A ClusterProfile for each Space that has been Ready, if the hub has ClusterProfiles.  Spaces that come from
+A ClusterProfile for a Space that has been Ready, if the hub has ClusterProfiles.  Spaces that come from
 ClusterProfiles get none.
 
 Consumers of the inventory map the name of an access provider to a program that reads the Space's

@@ -3,7 +3,7 @@ Secrets that the manager writes for Spaces: their content, and their ownership.
 
 Without I/O.  A Secret is ours if it has the right name, our labels, and a Space as its owner; any
 other is left alone.  Annotations hold digests of the sources: so a manager that has just started
-knows what to do without parsing any kubeconfig.
+sees whether a Secret is current without parsing a kubeconfig.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ def intended(space: Object, physical: Physical | None, now: float) -> Object:
 
 def events(before: Object, after: Object) -> list[Tell]:
     """
-    Return the Events for a changed status: the Space became Ready, a condition became False, or the
-    physical space became unreachable.
+    Return the Events for a changed status: the Space became Ready, a condition is False for a new
+    reason, or the physical space became unreachable.
     """
     tells = []
     if after.get("Phase") == spaces.READY and before.get("Phase") != spaces.READY:
