@@ -99,7 +99,7 @@ class _TokenKey:
     Key of a token.
 
     :param path: path of the workspace.
-    :param cluster: name of the logical cluster with the account; kcp never reuses these names.
+    :param cluster: name of the logical cluster with the account; *path* if it has none.
     """
 
     path: str

@@ -79,7 +79,7 @@ GROUP = "tenancy.kflex.kubestellar.org"
 CONTROLPLANES = Resource(GROUP, "v1alpha1", "controlplanes", "ControlPlane", namespaced=False)
 SUFFIX = "-system"
 RESERVED = ("kube", "kubeflex")
-"""Names whose namespaces always exist, with other credentials in them."""
+"""Names whose namespaces exist already, with other credentials in them."""
 EXTERNAL_TYPE = "external"
 LONGEST_NAME = 63 - len(SUFFIX)
 

@@ -10,7 +10,7 @@ uses ``kubeconfig``, while ``incluster`` and ``external`` describe the same serv
 ``kubeconfig`` also serves for the viewpoint without a key of its own.  KubeStellar requires one of
 the two keys; here ``kubeconfig`` is sufficient, and is then for the viewpoint External.
 
-The users of the viewpoints never see the credentials in the Secret.
+The users of the viewpoints do not get the credentials in the Secret.
 
 A server's URL may end in the path of a workspace (``/clusters/root``).  It is parsed as a URL,
 since a host may have any name.
