@@ -289,7 +289,7 @@ class JournalStore:
         Return the journal with a key, whose files are opened at the first use.
 
         :param key: a UUID, or 32 hexadecimal digits.
-        :param retention: how long it is retained; what it had before, if ``None``.
+        :param retention: its limits; those that it had before, if ``None``.
         :raises ValueError: the key is not valid.
         """
         place = self._places.get(key)

@@ -69,7 +69,7 @@ class RuntimeClass:
     :param quantity: maximal number of machines.
     :param spare: number of machines beyond ``quantity`` that can be created as well.  A machine
         with a wrong name has no line, and must not keep out the machine that the line is for.
-    :param retention: how long output is retained; by default that of the runtime.
+    :param retention: limits of the retained output; by default those of the runtime.
     :param match: :data:`NAME`, :data:`CAPABILITIES`, or :data:`AUTO`, as the driver says.
     :param answers_queries: see :class:`~twisted_exec.console.shared_console.SharedConsole`.
     """

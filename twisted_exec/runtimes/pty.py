@@ -3,7 +3,7 @@ The driver ``pty``: machines that are a command in a pseudo-terminal.
 
 The command leads a session with the pty as its controlling terminal.  Its environment is built from
 scratch, because the runtime's own may contain secrets.  When the command ends or the machine is
-powered off, all processes that it started are ended, too.
+powered off, the other processes that it started are ended, too.
 
 In a runtime the command is a child of the keeper (:mod:`.keeper`), so that it can outlive the runtime.
 Without a keeper it is a child of this process and ends with it: so are the commands that lead to

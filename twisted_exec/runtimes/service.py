@@ -92,7 +92,7 @@ class MachineRuntime(Service):
     :param classes: configured classes; at the start those are offered whose drivers miss nothing.
     :param table: the table of the drivers, with marks under :data:`MARK`.
     :param state_directory: private; created if missing, and locked.
-    :param cache: stores the tokens of ``exec`` and ``log``.
+    :param cache: stores the tokens.
     :param links: of its stream server.
     :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
         journal, when the machine is created or goes on from an earlier runtime.
@@ -468,8 +468,8 @@ class RuntimeConsoles:
     """
     The consoles and logs of one runtime.
 
-    A call checks whether the console can be opened, and returns a URL with a token.  The stream
-    server checks again when the token is used.
+    A call returns a URL with a token, usually after a check whether the console can be opened.  The
+    stream server checks when the token is used.
 
     :param journals: those of deleted machines, too.
     :param cache: stores the tokens.

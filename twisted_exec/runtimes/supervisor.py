@@ -145,7 +145,7 @@ class Supervisor:
 
         :param gently: the machine may be switched on again: request a shutdown first, if it supports
             that, and let its viewers wait.
-        :return: fires when no process of the machine is left.
+        :return: fires when the machine has stopped.
         """
         self._should_run, self._is_ending = False, True
         keeping = self._keeping
@@ -227,7 +227,7 @@ class Supervisor:
         """
         Go on after :meth:`suspend`.
 
-        :param leaders: the processes of the machine; ``None`` if nothing is left of it.
+        :param leaders: the processes of the machine; ``None`` if there are none.
         :param unsent: input that the machine has not got.
         """
         suspended, self._suspended = self._suspended, None

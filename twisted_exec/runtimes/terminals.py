@@ -53,7 +53,7 @@ def tty_group() -> int:
 
 def read_rest(descriptor: int) -> Iterator[bytes]:
     """
-    Read the output that is left in a terminal after its processes have ended, at most 1 MiB.
+    Read the output that is left in a terminal after its processes have ended, about 1 MiB at most.
 
     :param descriptor: the master, in non-blocking mode.
     """

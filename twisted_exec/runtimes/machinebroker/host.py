@@ -410,8 +410,8 @@ class SpaceTarget:
         :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
     :param clock: times the lookups.
     :ivar client: client of the Space's current API server.
-    :ivar available: called with true when there is a new server, and with false when its
-        credentials changed.
+    :ivar available: called with true when there is a new server, and with false when the
+        Space has changed.
     :ivar lost: called with the reason when the Space has disappeared.
     """
 

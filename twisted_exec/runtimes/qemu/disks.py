@@ -117,7 +117,7 @@ class Disks:
         Create missing disks, enlarge small ones, and delete those of removed volumes.
 
         :return: the disks, in the order of their device names.
-        :raises CannotStart: a disk cannot be prepared; the message says what to do.
+        :raises CannotStart: a disk cannot be prepared.
         """
         try:
             self._remove_others({self._file(volume.name) for volume in volumes})

@@ -1,8 +1,8 @@
 """
 The driver ``qemu``: virtual machines whose serial port is the console.
 
-A class without kernel and images boots U-Boot, which uses a full core while it waits for a key.
-By default, such machines are therefore emulated (``tcg``) by one thread whose virtual clock sleeps
+A class without kernel and images usually boots U-Boot, which uses a full core while it waits for a
+key.  By default, such machines are therefore emulated (``tcg``) by one thread whose virtual clock sleeps
 when the guest is idle (``-icount``); other machines run with KVM, or are emulated if KVM is not
 available or fails.
 """
@@ -223,7 +223,7 @@ class QemuRun:
     QEMU listens on UNIX sockets in the machine's private directory: for QMP, and for the serial port
     unless that is a file (:class:`SerialConnection`).  It starts with a stopped processor, so the guest
     prints nothing before the serial port is connected; ``cont`` is the last command of the start.  For
-    an adopted machine only the connections are made again.
+    an adopted machine the connections are made again.
 
     :param adopted: the processes of a machine that runs already.
     """

@@ -47,7 +47,7 @@ class QMP(LineOnlyReceiver):
     :param on_event: called with name and data of each event.
     :ivar greeting: fires when commands may be sent; fails if QEMU refuses that, or closes the socket
         first.
-    :ivar is_lost: QEMU has closed the socket, and everything that it sent was read.
+    :ivar is_lost: the socket is closed.
     """
 
     delimiter = b"\n"

@@ -5,9 +5,9 @@ The line goes on across reconnections of QEMU's socket (:class:`QemuSerialLine`)
 while the machine runs.  The owner then reconnects; until it has, input is paused.  The line ends
 when the machine does.
 
-A QEMU that outlives the runtime has a file for output and a FIFO for input (:class:`SerialLog`,
+A QEMU that outlives the runtime usually has a file for output and a FIFO for input (:class:`SerialLog`,
 :class:`LogPort`).  With a socket, output from while no runtime is connected would be lost.  So QEMU
-appends output to a file, always, and the runtime reads that file.
+appends output to a file, and the runtime reads that file.
 """
 
 from __future__ import annotations
@@ -228,8 +228,8 @@ class SerialLog:
     The files of one QEMU.
 
     The journal has the file's bytes up to some position.  That position is not stored.  It follows
-    from the end of the journal, which is written with one system call for each piece of output:
-    whenever a runtime is killed, the next one continues with the first byte that the journal lacks.
+    from the end of the journal: when a runtime was killed, the next one continues with the first
+    byte that the journal lacks.
     A small file beside the log says which offset of the journal belongs to which position of the
     log.
 
@@ -422,8 +422,7 @@ class LogWatcher:
         """
         Call ``changed`` whenever a file has grown.
 
-        :return: false if this host has no more inotify instances or watches, or no ``ldconfig``, by which
-            Python finds the C library.
+        :return: false if that is not possible, for example on a host without ``ldconfig``.
         """
         try:
             from twisted.internet.inotify import IN_MODIFY, INotify

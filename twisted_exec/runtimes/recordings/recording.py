@@ -33,7 +33,7 @@ class Recording:
     :ivar last: the newest signed head.
     :ivar certificate: of that head, in DER.
     :ivar trouble: why it cannot be written at present; else empty.
-    :ivar waiting: why the store does not have it yet; else empty.
+    :ivar waiting: why the store did not take it; else empty.
     :ivar number: grows with each change of the status, see ``RecordingStatus``.
     :ivar covered: the end of the journal and the time of its newest entry, when a head was signed last.
     :ivar is_due: a head is to be signed soon.
@@ -237,7 +237,7 @@ class RecordingFiles:
         """
         Replace the facts about a recording.
 
-        :raises OSError: the disk is full or not writable; the earlier facts remain.
+        :raises OSError: the disk is full or not writable.
         """
         path = self._file(facts.uid, "facts")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -252,7 +252,7 @@ class RecordingFiles:
         Store a signed head; maybe in a thread.
 
         :raises InvalidRecording: the file is not as this process has left it.
-        :raises OSError: the disk is full or not writable; then there is no head.
+        :raises OSError: the disk is full or not writable.
         """
         size, line, newest = self._sizes[uid], head.encode(), self._newest.get(uid, b"")
         with opened(self._layer, self._file(uid, "heads"), os.O_RDWR | os.O_CREAT) as descriptor:
@@ -430,7 +430,7 @@ class RetainedSegments:
         """
         Retain a segment that is about to be removed, if a recording needs it; maybe in a thread.
 
-        It never fails; see :attr:`lost`.
+        See :attr:`lost` for what could not be retained.
         """
         directory, name = os.path.split(path)
         key, match = os.path.basename(directory), _SEGMENT.fullmatch(name)

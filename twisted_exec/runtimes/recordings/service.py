@@ -10,8 +10,8 @@ Recordings begin when a poollet sets them, or with the first session whose terms
 end when their poollet says so, at their time, or with the machine.
 
 Sessions begin the recordings that their terms name through :class:`MachineRecorder`, which also
-writes the input of the machine's console.  :class:`DesiredRecordings` has the recordings that
-owners have set, until the runtime has begun, changed or released each of them.
+writes the input of the machine's console.  :class:`DesiredRecordings` has what owners have
+set, until it is done.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class ConsoleRecordings:
 
     def on_change(self, changed: Callable[[str], None]) -> None:
         """
-        Call a function when a recording began, ended, or changed its user or its problem.
+        Call a function when the recordings of a machine may have changed.
 
         :param changed: takes the key of the machine.
         """

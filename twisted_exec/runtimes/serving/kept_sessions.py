@@ -186,9 +186,9 @@ class KeptSessions:
     The sessions of one stream server that can be resumed.
 
     :param clock: tells the time for the sessions, too.
-    :param seconds: how long a session waits for its user; 0 if none can be resumed.
-    :ivar absences: those that wait.
-    :ivar moving: those that a predecessor of this process has handed over, and that it cuts.
+    :param seconds: how long a session waits for its user.
+    :ivar absences: those that wait for their users.
+    :ivar moving: those that wait, and whose streams a predecessor of this process serves or cuts.
     """
 
     def __init__(self, clock: IReactorTime, seconds: int, registry: CollectorRegistry) -> None:
@@ -422,8 +422,8 @@ class KeptStream:
     """
     The attachment of one stream of a kept session.
 
-    It passes calls on to the session's attachment as long as its stream is the session's present
-    stream, and provides the same interfaces.
+    It passes what its stream receives on to the session's attachment while that stream is the
+    session's present one, and provides the same interfaces.
 
     :param keys: the keys that resume the session until the user sends something over this stream:
         the session id of the stream that got the key, by the key's digest.
@@ -575,8 +575,8 @@ class Absences:
     """
     The sessions that wait for their users.
 
-    Each session waits for the same time, so one timer serves all.  Their number is limited: the
-    session that has waited longest ends first.
+    Each session waits for the same time, so one timer serves all.  If there are too many,
+    one that has waited longest ends first.
 
     :param seconds: how long a session waits.
     :param most: limit for their number.

@@ -277,7 +277,7 @@ class TokenServer(Service):
     :ivar health: the probes of ``/readyz``; the owner adds them.
     :ivar ordinary: the open streams of clients that cannot resume their sessions.
     :ivar elsewhere: rejoins streams that another process serves; ``None`` if there is none.
-    :ivar is_frozen: requests are refused, because another process takes the place of this process.
+    :ivar is_frozen: most requests are refused, because another process takes the place of this process.
     """
 
     is_frozen = False
