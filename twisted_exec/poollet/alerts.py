@@ -2,7 +2,7 @@
 ConsoleAlerts: patterns for the machine runtime, and Events about what it finds.
 
 :class:`AlertController` carries ConsoleAlerts to the machine runtime, and its matches to the API
-server.  A match is acknowledged after its Event, if it has one, is written.  An API server without the kind, or
+server.  A match is acknowledged after its Event, if it has one, is written or refused.  An API server without the kind, or
 without permission to read it, has no alerts.
 
 :func:`make_rules` makes the patterns for the machines of a pool, and :func:`entry_of` the pool's

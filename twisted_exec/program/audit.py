@@ -62,7 +62,7 @@ class Rotation:
     """
     Limit of an audit file, and number of old files.
 
-    :param max_bytes: the file is rotated before it gets larger than this; 0 for no limit.
+    :param max_bytes: the file is rotated, if possible, before it gets larger; 0 for no limit.
     :param old_files: at least 1.  ``FILE.1`` is the newest.
     """
 

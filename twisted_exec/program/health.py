@@ -73,7 +73,7 @@ class Health:
 
     async def ready(self, *, with_reasons: bool = False) -> tuple[bool, str]:
         """
-        Return whether all probes passed, and the listing (:func:`listing`); at most a second old.
+        Return whether all probes passed, and the listing (:func:`listing`); kept for a second.
 
         Cached, because requests need no authentication and each round costs the API server and the
         runtime work, too.  A program without probes is not ready.

@@ -2,7 +2,7 @@
 Recordings that grow: a range of a journal, and the heads that were signed in it, sans I/O.
 
 The text of such a recording is not stored.  It is rendered from the journal, as often as it is needed, and
-is the same each time: output of one time is joined, and is cut only at heads and at fixed offsets, however
+is the same each time: output of one time is joined, and is cut only at events, heads and fixed offsets, however
 the journal stores it; and the salts are made from a secret of the recording.
 """
 

@@ -349,7 +349,7 @@ def parse_types(text: str) -> tuple[str, ...]:
     """
     Parse comma-separated address types.
 
-    :raises ValueError: a type is unknown or repeated; the message names it.
+    :raises ValueError: a type is unknown or repeated.
     """
     listed = tuple(each.strip() for each in text.split(",") if each.strip())
     for each in listed:

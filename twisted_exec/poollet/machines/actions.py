@@ -171,9 +171,9 @@ class MachinePlan:
     :param actions: carried out in order; then the loop plans again.
     :param problem: why the Machine cannot reach its desired state, for the log; or empty.
     :param unsettled: the runtime is still changing something, so look again soon.
-    :param reason: CamelCase reason of ``problem``, if no action reports it; or empty.
+    :param reason: CamelCase reason of ``problem``; or empty.
     :param reads: Secrets that the plan depends on: read them, then plan again.
-    :param waits: the problem ends only when another object changes; retry rarely.
+    :param waits: the plan waits for something else; retry rarely.
     """
 
     actions: tuple[Action, ...] = ()

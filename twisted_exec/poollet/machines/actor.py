@@ -49,7 +49,7 @@ class RefusedAction(APIError):
     """An action for the Machine was refused."""
 
     event = ""
-    """Reason of that Event; empty sends none."""
+    """Reason of an Event; empty sends none."""
 
     @classmethod
     def because(cls, error: APIError, event: str, message: str = "") -> RefusedAction:

@@ -100,12 +100,12 @@ def merged_parts_status(
     now: str,
 ) -> list[Object]:
     """
-    Return ``status.volumes`` or ``status.networkInterfaces``, in the order of the spec.
+    Return the status of a Machine's disks or network interfaces, in the order of ``parts``.
 
     :param reports: as of :func:`parts_ready`.
     :param previous: the status so far: the transition time changes only with the state.
     :param referents: by part, the name of the object that it refers to.
-    :param field: the field for that name: ``volumeRef`` or ``networkInterfaceRef``.
+    :param field: the field for that name, such as ``volumeRef``.
     """
     by_name = {report.name: report for report in reversed(list(reports))}
     before = {entry.get("name"): entry for entry in previous}

@@ -484,7 +484,7 @@ def parts_status(
     machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig, now: str
 ) -> Object:
     """
-    Return ``status.volumes`` and ``status.networkInterfaces``.
+    Return the fields of the status for disks and network interfaces.
 
     A part that the Machine no longer names stays listed while the runtime has it: the plan reads
     here which claim to release once the part is detached.

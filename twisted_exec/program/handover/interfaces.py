@@ -62,7 +62,7 @@ class IHandsOver(Interface):
         """
         Leave everything but the present sessions to the successor, which is ready.
 
-        Sessions that their clients resume, or that a previous hop rejoins, are cut.
+        Sessions that their clients resume, or that a previous hop rejoins, may be cut.
 
         :param linger_seconds: how long the others are served.
         :return: fires when no session is left.  ``stopService`` then touches nothing that the
