@@ -156,7 +156,7 @@ def open_console(
 
     :param user: receives the events of the session, ``attached`` first.  It may have the callbacks of
         :class:`~twisted_exec.streaming.remotecommand.resuming_client.ResumableUser`.
-    :param requested: called for each attempt to begin the session, when its request is on its way,
+    :param requested: called for each attempt to begin the session, while its connection is made,
         with the credentials and the dialect.
     :param connected: called when a connection to the server is open and verified.
     :return: fires with the stream once it is attached.  Fails with an

@@ -178,8 +178,8 @@ class IResumableProtocol(Interface):
     A protocol at a :class:`~twisted_exec.kube.console_endpoint.ConsoleEndpoint` that handles losses of the
     connection, and messages, itself.
 
-    Without this interface a protocol reads messages and gaps in the output, and notices nothing of a
-    loss.
+    Without this interface a protocol reads messages and gaps in the output, and notices nothing else
+    of a loss.
     """
 
     def outage(reason: str) -> None:

@@ -45,7 +45,8 @@ class MachineLog:
     :param among: as of :class:`~twisted_exec.kube.console.ConsoleOptions`.
     :param resource: the object of the log, if it is not a machine.
     :param agent: the ``User-Agent``; ASCII.
-    :param lost: called at the start of each outage with the reason, and with ``None`` at its end.
+    :param lost: called at the start of each outage with the reason, and with ``None`` when the log
+        continues.
     """
 
     def __init__(

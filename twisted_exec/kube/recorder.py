@@ -1,7 +1,7 @@
 """
 An event recorder: Events about objects, for their users.
 
-Repetitions raise the count of an Event.  Similar messages are combined into one Event, and each
+Repetitions raise the count of an Event.  Many similar messages are combined into one Event, and each
 object has a rate limit.  So a failing object costs the API server a limited number of objects and
 writes.  No code waits for an Event or fails because of one: after temporary errors a write is repeated
 for a while; after others the Event is dropped.

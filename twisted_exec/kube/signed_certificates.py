@@ -328,7 +328,7 @@ class ServingCertificate(SignedCertificate):
 
     def prepare(self) -> None:
         """
-        Create a self-signed certificate if there is none, so that the program can listen.
+        Create a self-signed certificate if there is no usable one, so that the program can listen.
 
         :raises TLSConfigError: the directory is not writable, or the name is too long for a
             certificate.

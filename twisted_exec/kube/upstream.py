@@ -38,7 +38,7 @@ from twisted_exec.wire.channel import Channel
 
 def sharing(shared: SharedDownloads) -> EndpointMaker:
     """
-    Return a function like :func:`endpoint` whose connections carry many downloads.
+    Return a function like :func:`endpoint` whose connections can carry many downloads.
 
     Without TLS, which HTTP/2 needs for ALPN, and through a proxy, each download has its own connection.
     """

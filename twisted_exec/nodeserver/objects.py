@@ -52,7 +52,7 @@ class SharedParts:
 
     def of(self, part: Any) -> Any:
         """
-        Return ``part``, or an equal part that was seen before.
+        Return an equal part: the one of an earlier call, if it is remembered.
 
         Mappings with another order of keys count as different.
         """

@@ -9,7 +9,7 @@ A :class:`ProgramOption` is declared once: in the metadata of the field that it 
 ``more`` of a class of options.  Command line, file, help and manual page follow from that, and
 :func:`settings_of` fills the fields.
 
-Several programs share some options.  One sets the level of the log, for which twistd has no option.
+Several programs share some options.  Two set the level of the log, for which twistd has no option.
 ``--console-verbs`` is for programs that authorize consoles.  Options of the audit log are named after
 those of kube-apiserver.
 """
@@ -470,7 +470,7 @@ class ProgramOptions(Options):
         """
         Read the command line and the configuration file.
 
-        :raises SystemExit: with the message; the exit code is 1.
+        :raises SystemExit: with a message and exit code 1; with 0 after the help or the version.
         """
         arguments = list(sys.argv[1:] if options is None else options)
         if self.parent is not None and predecessor() is not None:
@@ -658,7 +658,7 @@ class SessionOptions(ReplaceableOptions):
     Options of a program that serves sessions.
 
     :cvar descriptors_per_session: file descriptors that one session holds.
-    :cvar users_share: by default one user may have this part of all sessions.
+    :cvar users_share: by default one user may have one session in so many.
     """
 
     group = "Sessions"

@@ -114,7 +114,7 @@ class ClientConfig:
 
     :param server: URL, such as ``https://host:port``, with an optional path prefix.
     :param ca: CA of the server's certificate; empty for the system's roots.
-    :param token_file: takes precedence over ``token`` while it is readable.
+    :param token_file: takes precedence over ``token`` while it can be used.
     :param plugin: used only if there are no other credentials.
     :param proxy_url: ``http``, ``https`` or ``socks5``, with user and password if the proxy needs
         them.

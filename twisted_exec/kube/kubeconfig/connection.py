@@ -282,7 +282,7 @@ def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     Return the ``Authorization`` header, or nothing without token and user name.
 
     A token file takes precedence over a token and is read each time, because tokens are renewed in
-    place.  While it is not readable, the token is used, if there is one.
+    place.  While it cannot be used, the token is used, if there is one.
 
     :raises KubeConfigError: the token file cannot be read, or the token is not printable ASCII.
     """

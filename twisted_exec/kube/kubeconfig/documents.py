@@ -39,7 +39,8 @@ def parse_untrusted(text: bytes) -> object:
     """
     Parse YAML.
 
-    :raises ValueError: it is malformed, or exceeds a limit; the message is one line.
+    :raises ValueError: it is malformed, exceeds a limit, or has aliases or tags; the message is one
+        line.
     """
     try:
         _check(text)
