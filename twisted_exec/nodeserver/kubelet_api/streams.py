@@ -3,7 +3,7 @@ Streams, logs and ``/run``: routed to the Pod in its leaf.
 
 Exec, attach and port-forward go to the same subresource of the Pod in its leaf.  Its API server
 accepts the same upgrades as a kubelet.  So the handshake is forwarded and the bytes are spliced:
-protocol, end of input, terminal sizes, exit codes and pings pass unseen between the root's client
+protocol, end of input, terminal sizes, exit codes and pings pass unchanged between the root's client
 and the leaf.  Only if the leaf lacks the client's protocol, or the session is recorded, are the bytes
 decoded (:mod:`twisted_exec.streaming.remotecommand.translate`).
 
@@ -200,7 +200,7 @@ class PodLogLocator:
     Errors are plain text, never JSON: a root's API server copies the body of a refusal into a
     message of its own.
 
-    Followed logs share HTTP/2 connections to the leaf: a thousand silent logs cost little more than
+    Followed logs can share HTTP/2 connections to the leaf: a thousand silent logs cost little more than
     their readers' connections.
 
     A kubelet answers a follow request only when there is output, and so does a leaf: the response
