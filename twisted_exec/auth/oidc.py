@@ -21,7 +21,7 @@ quotes claims.
 
 Two documents have the published keys of an issuer: the discovery document, which names the key set,
 and the key set.  Both come by verified TLS, without redirects, limited in size and time, and the first
-must name the issuer itself.  They are fetched on demand, once for all waiting callers.
+must name the issuer itself.  They are fetched once for all waiting callers.
 
 Keys are cached as long as the response allows, for a minute at least and an hour at most, then fetched
 again.  While an issuer does not answer its cached keys count for another day: authentication must not

@@ -9,7 +9,7 @@ of date.  :mod:`twisted_exec.auth.rules` matches rules.
 
 The default roles are some of Kubernetes under their names, those of each dialect's poollets, that of
 the API server that forwards users to poollets, and those for consoles.  No default binding gives a user
-rights at consoles: at first only ``system:masters`` can open a console.
+rights at consoles, except that of ``system:masters``.
 
 In Kubernetes ``view`` includes the logs of Pods.  Here it excludes the logs of machines: a
 container logs what its program chose to write, a console logs what its users saw and much of what

@@ -3,8 +3,8 @@ The input of one session: whether it reaches the machine, and what its user read
 
 The input of observers is discarded.  A writer's is discarded while a ConsolePolicy misses people or a
 recording, and while a recording cannot be written.  It is also discarded during an outage of the line
-or a restart of the machine, and if it may be older than the machine's start.  The user reads the reason
-once, and again when it has changed.
+or a restart of the machine, and if it may be older than the machine's start.  The user usually reads each
+reason once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ViewerInput:
 
     :ivar is_interrupted: the line that the user saw has ended, and the next one is not open yet.
     :ivar is_behind: the user may have typed what arrives now before the machine started again.
-    :ivar bytes_to_machine: input that reached the line, for audit.
+    :ivar bytes_to_machine: accepted input, for audit.
     """
 
     def __init__(self, viewer: Viewer, console: SharedConsole) -> None:

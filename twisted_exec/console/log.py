@@ -6,8 +6,8 @@ a terminal or serial line sends before the newline; a lone carriage return, with
 redraw their countdown, ends no line.  With timestamps, each line is preceded by the time of its
 first byte.  Plain text is different: see :class:`~twisted_exec.wire.escape_sequences.PlainLines`.
 
-A log contains what the journal has retained.  A reader that is slower than the output gets a line
-with the number of missing bytes; the console never waits for readers of its log.
+A log contains what the journal has retained.  A reader that is too slow gets a line
+about the missing output; the console never waits for readers of its log.
 
 A reader can continue the log of another reader from its :meth:`JournalLogReader.frame`: both together have
 returned what one reader would have returned.

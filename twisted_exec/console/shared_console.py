@@ -11,12 +11,11 @@ journal, from which each viewer reads at its own pace:
 * A viewer with a lost stream does not skip, neither while it is away nor later, until it has read
   everything.  A journal on disk usually has all of that; one in memory retains 1 MiB for it.
 
-Input of writers (:mod:`.floor`) goes to the line if enough people are connected
-(:func:`.viewers.missing_people`).  Input that goes to the line is paused while the line is not
+Input of writers (:mod:`.floor`) goes to the line if nothing withholds it (:mod:`.input`).  Input that goes to the line is paused while the line is not
 open or accepts no more, during a BREAK, and during a suspension.
 
 A console may have several lines, one after the other: when its machine ends and starts again, the
-console gets another line.  Meanwhile the viewers stay, and users at terminals wait for the next
+console gets another line.  Meanwhile users at terminals wait for the next
 line (:class:`Interruption`).  :func:`build` makes the state machine for this.
 """
 
@@ -87,7 +86,7 @@ def build(console: type[SharedConsole]) -> Any:
     """
     Build the state machine: New, Opening, Live, Over; Waiting and Reopening between two lines.
 
-    A line that is let go of is new again.
+    A console that lets go of its line is New again.
     """
     builder = TypeMachineBuilder(Lifecycle, console)
     new, opening, live, waiting, reopening, over = (
@@ -151,7 +150,7 @@ class Interruption:
     """
     The sessions of one console that wait for its next line.
 
-    The time counts from the end of the last line that was open.
+    The time usually counts from the end of the last line that was open.
 
     The sessions of users at terminals wait.  Their input meanwhile was meant for the machine that
     has ended, so it is discarded: a shell that comes up must not execute it.  All other
@@ -466,7 +465,7 @@ def _never(ending: Ending, has_exited: bool) -> bool:
 
 class SharedConsole:
     """
-    A line, or one after the other, and any number of viewers.
+    A line, or several one after the other, and any number of viewers.
 
     :param journal: continues that of an earlier console of the same machine.
     :param size: initial size of the line, until a writer has another.
@@ -477,8 +476,8 @@ class SharedConsole:
         ending, and whether that is the exit code of a process.
     :param recorder: provides :class:`.interfaces.IConsoleRecorder`; ``None`` if the console cannot be
         recorded.
-    :param answers_queries: answer the machine when it asks for the size of a terminal, and no user
-        has the floor.
+    :param answers_queries: answer queries of the machine, such as for the size of a terminal, while no
+        user has the floor.
     :ivar ending: how the console ended; ``None`` while it lasts.
     :ivar is_new_boot: the machine of the line starts with it, and does not run already.
     :ivar interruption: lets sessions wait for the next line.

@@ -41,8 +41,7 @@ def prepare_directory(path: str, *, shared: bool) -> None:
 
     :param shared: other users may enter the directory, because the gate checks them.
         Otherwise it must be private (0700).
-    :raises TargetError: it cannot be created, is open to others, or another user owns or may write it or a
-        directory above it.
+    :raises TargetError: it cannot be created, is open to others, or others could replace it.
     """
     try:
         if shared:

@@ -533,7 +533,7 @@ class JournalFiles:
         return segment.path
 
     def drop(self, first: int) -> None:
-        """Remove the oldest segment, if it is still the one that begins at ``first``."""
+        """Remove the oldest segment, if it still begins at ``first`` and is not the only one."""
         if len(self.firsts) < 2 or self.firsts[0] != first:
             return
         for kind in ("open", "sealed"):

@@ -77,7 +77,7 @@ class Front:
         """
         Move to the path of the store's spare file: the disk does not take the name of this file.
 
-        A file of an earlier run at that path is replaced, by one that has all of its output.
+        A file of an earlier run at that path is replaced.
         """
         self._is_spare = True
         if self._descriptor is None:

@@ -193,7 +193,7 @@ def forwarded_headers(user: User) -> Sequence[tuple[bytes, bytes]]:
     """
     Encode a user's identity in headers for the next hop.
 
-    :return: shared by all sessions of the user.
+    :return: shared by sessions of the user.
     :raises Forbidden: it does not fit into headers.
     """
     extra = tuple((key, tuple(values)) for key, values in user.extra.items())

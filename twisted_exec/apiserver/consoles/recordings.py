@@ -3,7 +3,7 @@ The ConsoleRecordings that sessions need: those that are open, and new ones.
 
 Sessions at one machine that need the same input share a recording.  The server notes in it that
 sessions are opened, and the controller ends recordings without sessions.  Both writes depend on the
-version of the object, so no session joins a recording that has ended.
+version of the object, so neither undoes the other.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-ConsoleSession objects: one for each session at a console of this control plane.
+ConsoleSession objects, which show the sessions at the consoles of this control plane.
 
 Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
 whose objects are deleted.
@@ -379,7 +379,7 @@ class SessionObjects(StoreFollower):
     :param sessions: sessions of this server; this service becomes their watcher.
     :param now: seconds since the epoch.
     :param replica: this server's unique name.
-    :param exclusive: no other server uses the store, so objects from before the start are stale.
+    :param exclusive: no other server uses the store, so objects from before the start are usually stale.
     :param machines: the resources whose conditions name the writers of their consoles.
     """
 

@@ -102,7 +102,7 @@ class FilteredStorage(ReadOnlyStorage):
     Lists and watches leave out the other objects, and a get of one of them fails.  An object may
     become visible although it has not changed: a Secret does when a Machine that refers to it is
     bound to the poollet's pool.  Watches then send ``ADDED``, and ``DELETED`` when it is visible no
-    longer, so that a client always knows what a list would show.  A client that was not connected
+    longer, so that a client knows what a list would show.  A client that was not connected
     at that moment has to list again.
 
     :param store: a running one; stopped by its owner.

@@ -30,7 +30,7 @@ class APIRequest(Request):
     """
     A request to the API server.
 
-    :ivar is_laid_out: the body of the response is indented, or YAML, already.
+    :ivar is_laid_out: the body of the response needs no indentation or conversion to YAML any more.
     :ivar changed: the object that the request has changed, for its audit record.
     :ivar keeps_response: keep the body of a whole response in ``response_body``, for its audit record.
     """

@@ -5,8 +5,8 @@ No HTTP here.  A change reads the object, makes the new one, runs admission and 
 optimistic concurrency.  On a conflict with another writer it starts again a few times, unless the
 client named a version.
 
-Admission of a write (:class:`AdmissionChain`) checks the namespace, runs mutating admission before
-validation, and validating admission last.  ``fieldValidation`` is about unknown and duplicate
+Admission of a write (:class:`AdmissionChain`) runs mutating admission before validation, and
+validating admission last.  ``fieldValidation`` is about unknown and duplicate
 fields in a request body: ``Ignore`` accepts them, ``Warn`` sends warnings, ``Strict`` refuses the
 request, in the words of ``k8s.io/apiserver/pkg/endpoints/handlers``.
 """

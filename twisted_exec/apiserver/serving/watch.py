@@ -9,8 +9,8 @@ has a limited buffer; beyond it the connection is closed, and the client lists a
 A change may concern thousands of watches, each with a long selector.  So watches work in short
 turns of the reactor, by user (:class:`WatchTurns`).  Equal selectors are compared once with each
 change, and its lines are encoded once
-(:class:`~twisted_exec.apiserver.serving.bodies.SharedEvent`).  A watch sends
-a change at once unless others wait; in a burst one write has many changes.
+(:class:`~twisted_exec.apiserver.serving.bodies.SharedEvent`).  A watch usually
+sends a change at once; in a burst one write has many changes.
 
 Start and errors are those of ``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList,
 except that a future version is refused at once: in this store waiting would not help.

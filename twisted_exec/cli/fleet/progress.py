@@ -31,7 +31,7 @@ class FollowedMachine(Protocol):
 
 class FleetProgress:
     """
-    Reports changes once a second.
+    Reports changes, about once a second.
 
     :param say: prints a line that the user needs.
     :param inform: prints a line about the progress.

@@ -251,7 +251,7 @@ class Result:
 
 def report(results: Sequence[Result], *, for_terminal: bool = False) -> bytes:
     """
-    Return the results for people: each output once, with the machines that printed it, then the table.
+    Return the results for people: equal results once, with the names of their machines, then the table.
 
     The largest group comes first.
 

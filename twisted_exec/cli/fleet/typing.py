@@ -36,7 +36,7 @@ class TypingSession:
     The session of one machine.
 
     :param printed: called when the machine has printed something.
-    :param changed: called when the session is ready, and when it fails.
+    :param changed: called after changes, such as when the session is ready or fails.
     :param noticed: called with messages for the user.
     :ivar problem: why the user cannot type; empty if that is possible.
     """
