@@ -153,7 +153,7 @@ class PatternSet:
         Look at several lines at once, which costs much less than looking at each.
 
         :param lines: with newlines between them.
-        :return: :meth:`search` for these lines only; ``None`` if no line matches.
+        :return: :meth:`search` for these lines only; ``None`` only if no line matches.
         """
         literals = [each for each in self._literals if each[1] in lines]
         is_match = self._regexes is not None and (

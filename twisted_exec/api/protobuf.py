@@ -324,7 +324,7 @@ class _Decoder:
     """
     Decodes the messages of one body.
 
-    :param limit_values: number of fields in all of them; a field takes only two bytes.
+    :param limit_values: number of fields in all of them; a field may take only two bytes.
     """
 
     def __init__(self, limit_values: int) -> None:
@@ -379,7 +379,7 @@ class _Decoder:
 
 def decode(raw: bytes, limit_values: int) -> dict[str, Any]:
     """
-    Decode an object to its JSON form; empty strings are left out.
+    Decode an object to its JSON form; most empty values are left out.
 
     :param limit_values: number of fields, those of inner messages included.
     :raises BadRequest: the body is malformed.

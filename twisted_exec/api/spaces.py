@@ -5,7 +5,7 @@ Field names are spelled as upstream spelled them, in three styles: ``spec.Type``
 ``status.Phase``, ``secretRef`` and ``inClusterSecretRef``, ``accessscopetype``.
 
 A *Space* is an object; it represents a *physical space*, which is anything that answers like an
-API server.  A *provider* (``SpaceProviderDesc``) creates and lists physical spaces.
+API server.  A *provider* (``SpaceProviderDesc``) lists physical spaces, and usually creates them.
 
 Source: ``kubestellar/kubestellar``, ``space-framework/`` as of December 2023 (``pkg/apis``,
 ``pkg/space-manager``).  Additions to upstream are marked as ours.

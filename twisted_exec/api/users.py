@@ -16,7 +16,7 @@ class User:
     """
     A user of the API.
 
-    :param groups: with ``system:authenticated``, unless the user is anonymous.
+    :param groups: usually with ``system:authenticated``, unless the user is anonymous.
     :param forwarded_by: the proxy that speaks for the user, if one does; not part of the user's
         identity.  Reviews of a session do not authenticate such a user again: the proxy does.  Set
         it only for proxies that end sessions themselves.

@@ -39,7 +39,7 @@ class CELRule:
     A rule for a single spec.
 
     :param member: the field of the spec that an error names.
-    :param problem: the error message, including the remedy.
+    :param problem: the error message.
     :param cel: expression in which ``self`` is the spec.
     :param missing: a violation means that the field is missing.
     """

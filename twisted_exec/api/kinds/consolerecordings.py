@@ -1,7 +1,7 @@
 """
 Console recordings: what a machine's console printed, as evidence, and a user's wish for one.
 
-A recording is a range of what the console printed, with the input of users.  Users create
+A recording is a range of what the console printed, usually with input of users.  Users create
 recordings, and the server does so for sessions that a ConsolePolicy or their users want recorded.
 The runtime of the machine makes the recording, and reports its newest signed head, which is stored in
 the status: apart from the recording itself.

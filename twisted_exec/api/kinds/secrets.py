@@ -1,7 +1,8 @@
 """
 Secrets, such as a machine's ignition, a volume's keys, or a bootstrap token.
 
-No message quotes the content of a Secret.  ``stringData`` is a write-only convenience that is merged into ``data``.
+Error messages about a Secret do not quote its content.  ``stringData`` is a write-only convenience
+that is merged into ``data``.
 
 A bootstrap token authenticates a program without credentials of its own.  It is ``ID.SECRET``, six
 and sixteen lower-case letters and digits.  The Secret ``bootstrap-token-ID`` in the namespace

@@ -2,9 +2,9 @@
 Console sessions, and the consoles of deleted machines.
 
 A session represents a user who is connected to a console now.  An API server creates one for each
-session at a console, unless that is very short, and deletes it at the end; sessions are never
-created or changed otherwise.  Deleting one ends the session.  While a session lasts its server regularly renews it and
-updates the byte counts; other servers delete sessions that are no longer renewed.
+session at a console, unless that is very short, and deletes it at the end; clients cannot create or
+change one.  Deleting one ends the session.  While a session lasts its server regularly renews it
+and updates the byte counts; other servers delete sessions that are no longer renewed.
 
 A session whose connection was lost, and whose user can resume it, remains for as long as the user may
 come back.  Deleting it then refuses the resumption.

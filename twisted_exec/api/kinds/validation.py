@@ -1,7 +1,7 @@
 """
 Validation and schemas of fields that several kinds have: references, resources, addresses.
 
-The wording of errors is that of ironcore's ``internal/api/validation`` and
+Errors are mostly worded as in ironcore's ``internal/api/validation`` and
 ``internal/apis/common/validation``.
 """
 

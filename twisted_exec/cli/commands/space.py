@@ -498,7 +498,7 @@ def answered(
 def ask_again(config: ClientConfig, now: float) -> float:
     """
     Return the ``expirationTimestamp`` in seconds since the epoch: early enough to notice rotated
-    credentials, and before these expire.
+    credentials, and usually before these expire.
     """
     from twisted_exec.kube.kubeconfig.client_config import expiry_of
 
