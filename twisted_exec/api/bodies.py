@@ -2,8 +2,7 @@
 Request bodies: JSON, YAML and, where kubectl requires it, protobuf.
 
 The result is always plain JSON data of bounded depth and size.  The values of a body are counted before
-it is decoded, and those of protobuf meanwhile: a value takes only a byte or two, and decoding it a
-thousand times that.
+it is decoded, and those of protobuf meanwhile, because decoding many small values is expensive.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ JSON_PATCH = Limit(4 << 20, 1 << 16)
 """Limit for JSON patches: kube-apiserver accepts 10 000 operations, each of which has four values."""
 
 REVIEW = Limit(64 << 10, 1 << 11)
-"""Limit for requests that store nothing: reviews, tokens, bindings, options of a delete."""
+"""Limit for small requests, such as reviews, tokens, bindings and options of a delete."""
 
 _LIMIT_DIGITS = 20
 _MAX_DUPLICATES = 32

@@ -7,7 +7,7 @@ set, ``i:INDEX`` an item by position.  A path is in the set if its node is empty
 ``"."``; any other node only leads to longer paths.
 
 The tree is plain JSON data and the only representation of a set here: sets in the store need no
-decoding, and a set that a write leaves alone is not even walked.  So sets from outside go through
+decoding.  So sets from outside go through
 :func:`decode` first, which normalises the keys; after that, equal steps are equal strings.
 
 The structured merge compares and merges values field by field, according to a schema.  The schema
@@ -20,8 +20,8 @@ atomic.
 Values are plain JSON data that fit their schemas.  :data:`ABSENT` is a missing value, as opposed
 to ``null``, which is present and empty.
 
-Except for :func:`insert`, no function changes its arguments, and results share unchanged parts
-with them.
+Except for :func:`insert`, public functions do not change their arguments, and results may share
+unchanged parts with them.
 
 Sources: ``sigs.k8s.io/structured-merge-diff/v4/fieldpath`` for sets, and
 ``sigs.k8s.io/structured-merge-diff/v4/typed`` for the rules of the merge.
