@@ -69,6 +69,11 @@ class HoursTests(SynchronousTestCase):
         self.assertEqual(night.closes(at("2026-10-25T01:30")), at("2026-10-25T02:30"))
         self.assertIs(night.closes(at("2026-10-25T02:30", fold=1)), None)
 
+    def test_skipped(self) -> None:
+        """Hours that the clocks skip begin a week later."""
+        hours = self.hours([{"days": ["Sun"], "from": "02:30", "to": "03:15"}])
+        self.assertEqual(hours.opens(at("2026-03-22T12:00")), at("2026-04-05T02:30"))
+
     @given(
         st.lists(
             st.fixed_dictionaries(

@@ -32,8 +32,8 @@ MOST_WINDOWS = 32
 _TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00", re.ASCII)
 _DAY_MINUTES = 24 * 60
 _WEEK_SECONDS = 7 * 86_400
-_HORIZON_DAYS = 9
-"""Every window begins again within a week; the clocks may change in between."""
+_HORIZON_DAYS = 16
+"""Every window begins again within a week, or within two if the clocks skip it once."""
 
 
 @dataclass(frozen=True)
