@@ -58,7 +58,7 @@ def _too_deep(most_deep: int) -> str:
     return f"nested more than {most_deep} levels deep, which is the limit; is it the right file?"
 
 
-def parse_yaml(text: bytes) -> object:
+def parse_yaml(text: str | bytes) -> object:
     """
     Return the document of a file.
 
@@ -73,6 +73,8 @@ def parse_yaml(text: bytes) -> object:
         raise
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # an impossible date, or time zone
         raise ValueError(f"not YAML: {yaml_problem(error)}") from None
+    except (LookupError, AttributeError, TypeError):  # of the loader, such as for "!!int ''"
+        raise ValueError("not YAML: a value does not fit the type of its tag (!)") from None
     return document
 
 

@@ -293,9 +293,9 @@ async def _create(client: IRIClient, options: argparse.Namespace) -> str:
 
 def _machine(path: str) -> Any:
     """:raises InputError: the file has no machine."""
-    import yaml
     from google.protobuf.json_format import ParseDict, ParseError
 
+    from twisted_exec.api.yaml_text import parse_yaml
     from twisted_exec.iri.protos import machine_pb2 as pb
 
     try:
@@ -306,14 +306,15 @@ def _machine(path: str) -> Any:
                 text = file.read(_LARGEST_FILE_BYTES + 1)
         if len(text) > _LARGEST_FILE_BYTES:
             raise IRIInputError(f"{path} is larger than {_LARGEST_FILE_BYTES} bytes")
-        document = yaml.safe_load(text)
+        document = parse_yaml(text)
         if not isinstance(document, dict):
             raise IRIInputError(f"{path} holds no machine")
         return ParseDict(document, pb.Machine())
     except OSError as problem:
         raise IRIInputError(f"cannot read {path}: {problem.strerror}") from None
-    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as problem:
-        raise IRIInputError(f"{path} is neither JSON nor YAML: {problem}") from None
+    except ValueError as problem:
+        why = str(problem).removeprefix("not YAML: ")
+        raise IRIInputError(f"{path} is neither JSON nor YAML: {why}") from None
     except ParseError as problem:
         raise IRIInputError(f"{path} holds no machine: {problem}") from None
 

@@ -35,7 +35,7 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def parse_untrusted(text: bytes) -> object:
+def parse_untrusted(text: str | bytes) -> object:
     """
     Parse YAML.
 
@@ -52,7 +52,7 @@ def parse_untrusted(text: bytes) -> object:
     return document
 
 
-def _check(text: bytes) -> None:
+def _check(text: str | bytes) -> None:
     """:raises ValueError: the data exceeds the limit of keys, nesting or aliases; the message is one line."""
     values = 0
     for event in yaml_events(text, _Loader, MAX_DEPTH):

@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-import yaml
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import ProcessProtocol
@@ -39,6 +38,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     one_line,
 )
+from twisted_exec.api.yaml_text import parse_yaml
 from twisted_exec.program.tasks import StoppingParts
 from twisted_exec.spacemanager.interfaces import Physical, ProviderSpec
 from twisted_exec.spacemanager.providers.cluster import wrong_secret
@@ -359,9 +359,9 @@ def _text(spec: ProviderSpec, key: str, value: bytes) -> str:
 
 def _config(spec: ProviderSpec, text: str) -> Mapping[str, Any]:
     try:
-        config = yaml.safe_load(text) if text.strip() else {}
+        config = parse_yaml(text) if text.strip() else {}
         json.dumps(config)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         raise _wrong(spec, CONFIG_KEY, "it is no YAML that can be JSON") from None
     if not isinstance(config, dict):
         raise _wrong(spec, CONFIG_KEY, "a mapping is expected, with kind: Cluster")
