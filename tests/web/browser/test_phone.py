@@ -39,6 +39,17 @@ _HAS_KEYS = "document.querySelector('.key-bar').checkVisibility()"
 _KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.checkVisibility())
     .map((each) => each.textContent).join(' ')"""
 _CUT_KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.scrollWidth > each.clientWidth)"""
+# How much of the window the text has, and whether its newest line is seen.
+_SHARE = """(() => {
+    const text = document.querySelector('.log, .screen');
+    const row = [...text?.querySelectorAll('.line, .screen-row') ?? []].findLast((each) => /\\S/.test(each.innerText));
+    const [newest, frame] = [row?.getBoundingClientRect(), text?.getBoundingClientRect()];
+    const isSeen = newest && newest.top >= frame.top - 1 && newest.bottom <= Math.min(frame.bottom, innerHeight) + 1;
+    return /[#$]\\s*$/.test(row?.innerText) && isSeen && frame.height / innerHeight;
+})()"""
+_PLAYER_SHARE = (
+    "1 - document.querySelector('.player:not(:empty)')?.getBoundingClientRect().top / innerHeight"
+)
 _BARS = "innerHeight - document.querySelector('.terminal-box').getBoundingClientRect().height"
 
 
@@ -73,6 +84,40 @@ class PhoneTests(WebTestCase):
         await ada.focus_terminal()
         await ada.page.evaluate("document.activeElement.blur()")
         await ada.page.until("document.querySelector('#bar').checkVisibility()")
+        self.check_faults()
+
+    async def test_text_in_low_window(self) -> None:
+        """
+        Log and Screen of a low window are mostly text, and open at its newest line; what is needed rarely is
+        behind a button, and a link leads to the machines where there is no bar.
+        """
+        await self.deployment.create_machine("vm-1", "shell")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.type_line("seq 1000 1060")
+        await ada.until_terminal("1060\n.*$")
+        await self.play_recording(ada)
+        more = "document.querySelector('.filters-button').checkVisibility()"
+        for width, height, least in (
+            (844, 390, 0.5),
+            (844, 390, 0.6),
+            (667, 375, 0.6),
+            (390, 500, 0.5),
+        ):
+            await ada.page.resize(width, height)
+            for view in ("logs", "screen"):
+                await ada.open(f"{VM}/events")
+                await ada.page.until("!document.querySelector('.log, .screen')")
+                await ada.open(f"{VM}/{view}")
+                await ada.page.until(f"{_SHARE} > {least} && {more}")
+                self.assertEqual(await faults_of(ada.page), [], f"{view}, {width}")
+            await ada.page.set_touch()
+        await ada.click_text(".machine-head a", "Machines")
+        await ada.page.until("document.querySelector('#bar').checkVisibility()")
+        await ada.page.resize(844, 390)
+        await ada.open("recordings/default/seen")
+        await ada.page.until(f"{_PLAYER_SHARE} > 0.7 && {more}")
+        self.assertEqual(await faults_of(ada.page), [])
         self.check_faults()
 
     async def test_low_desktop(self) -> None:

@@ -117,6 +117,7 @@ export function machineHead(context, namespace, name, current) {
       { class: "console-head" },
       h("h1", { title: printable(name) }, h("span", { class: "dim" }, `${printable(namespace)} / `), printable(name)),
       partLinks(context, namespace, name, current),
+      h("a", { class: "button quiet to-list", href: "#/machines" }, "Machines"),
     ),
   );
 }

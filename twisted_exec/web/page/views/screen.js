@@ -47,7 +47,10 @@ class ScreenView {
     this.problem = h("div");
     this.facts = h("p", { class: "dim log-facts", id: "screen-time" });
     this.picture = h("div", { class: "screen", tabindex: 0, role: "group", "aria-label": `Screen of ${printable(name)}` });
-    const fullSize = h("input", { type: "checkbox", onchange: () => this.picture.classList.toggle("full-size") });
+    const fullSize = h("input", { type: "checkbox", onchange: () => {
+      this.picture.classList.toggle("full-size");
+      this.#showNewest();
+    } });
     this.controls = h("div", { class: "toolbar controls" },
       h("form", { class: "joined", onsubmit: (event) => this.#submitted(event) },
         this.time, this.reason, h("button", { type: "submit", class: "button" }, "Show")),
@@ -173,6 +176,7 @@ class ScreenView {
       this.#screen = screenOf(answer);
       fill(this.problem);
       this.#draw(when);
+      if (isFirst || when) this.#showNewest();
       if (isFirst || when) this.context.announce(this.facts.textContent);
       return null;
     } catch (error) {
@@ -210,6 +214,7 @@ class ScreenView {
     this.#updateSlider(screen.offset);
     this.frame.hidden = false;
     this.picture.style.setProperty("--columns", String(screen.columns));
+    this.picture.style.setProperty("--lines", String(screen.rows));
     const rows = screen.lines.map((line) => h("div", { class: "screen-row" }, segmentsOf(line).map(segment)));
     while (rows.length < screen.rows) rows.push(h("div", { class: "screen-row" }));
     if (screen.cursor.visible) {
@@ -221,6 +226,11 @@ class ScreenView {
     const printed = screen.time ? `last output ${zonedTime(screen.time)}` : "no output yet";
     this.facts.textContent = `${when === "" ? "Now" : "Then"}: ${screen.columns} by ${screen.rows}, ${printed}`;
     this.facts.title = `At offset ${screen.offset} of the log`;
+  }
+
+  /** Scroll to the line that the machine has printed last, if it is not in view. */
+  #showNewest() {
+    this.picture.children[this.#screen?.cursor.row]?.scrollIntoView({ block: "nearest" });
   }
 
   #text() {
