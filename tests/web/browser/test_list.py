@@ -46,17 +46,27 @@ class ListTests(FleetTestCase):
         await user.open("machines")
         await self.check_layout(user)
 
-    async def check_layout(self, user: User) -> None:
+    async def test_touch(self) -> None:
+        """Where a finger is the pointer it hits each control at all sizes, and no field names a key that it lacks."""
+        user = await self.user()
+        await user.page.set_touch()
+        await self.check_layout(user, taps=True)
+        await user.open("machines")
+        await user.page.until(row("web-1"))
+        hint = "getComputedStyle(document.querySelector('.list-toolbar .field > span'), '::after').content"
+        self.assertEqual(await user.page.evaluate(hint), "none")
+
+    async def check_layout(self, user: User, *, taps: bool = False) -> None:
         """Visit all views at all sizes."""
         await user.page.until(row("web-1"))
         for view in VIEWS:
-            for name, (width, height) in SIZES.items():
+            for name, (width, height) in (SIZES | {"side": (844, 390)}).items():
                 await user.page.resize(width, height)
                 await user.open(view)
                 await user.page.until("!document.querySelector('.skeleton:not([hidden])')")
                 await user.page.until("document.querySelector('#view > .view')?.innerText")
                 await user.page.evaluate(_FRAME)
-                faults = await faults_of(user.page, taps=name == "phone")
+                faults = await faults_of(user.page, taps=taps or name == "phone")
                 self.assertEqual(faults, [], f"{view}, {name}")
         self.assertEqual(user.faults(), [])
 

@@ -89,7 +89,8 @@ class PhoneTests(WebTestCase):
     async def test_text_in_low_window(self) -> None:
         """
         Log and Screen of a low window are mostly text, and open at its newest line; what is needed rarely is
-        behind a button, and a link leads to the machines where there is no bar.
+        behind a button, and a link leads to the machines where there is no bar.  A finger hits each control,
+        in a window of any size.
         """
         await self.deployment.create_machine("vm-1", "shell")
         ada = await self.user()
@@ -98,26 +99,35 @@ class PhoneTests(WebTestCase):
         await ada.until_terminal("1060\n.*$")
         await self.play_recording(ada)
         more = "document.querySelector('.filters-button').checkVisibility()"
-        for width, height, least in (
-            (844, 390, 0.5),
-            (844, 390, 0.6),
-            (667, 375, 0.6),
-            (390, 500, 0.5),
+        for width, height, is_touch, least in (
+            (844, 390, False, 0.5),
+            (844, 390, True, 0.6),
+            (667, 375, True, 0.6),
+            (390, 500, True, 0.5),
         ):
+            if is_touch:
+                await ada.page.set_touch()
             await ada.page.resize(width, height)
             for view in ("logs", "screen"):
                 await ada.open(f"{VM}/events")
                 await ada.page.until("!document.querySelector('.log, .screen')")
                 await ada.open(f"{VM}/{view}")
                 await ada.page.until(f"{_SHARE} > {least} && {more}")
-                self.assertEqual(await faults_of(ada.page), [], f"{view}, {width}")
-            await ada.page.set_touch()
+                faults = await faults_of(ada.page, taps=is_touch)
+                self.assertEqual(faults, [], f"{view}, {width}")
         await ada.click_text(".machine-head a", "Machines")
         await ada.page.until("document.querySelector('#bar').checkVisibility()")
         await ada.page.resize(844, 390)
         await ada.open("recordings/default/seen")
         await ada.page.until(f"{_PLAYER_SHARE} > 0.7 && {more}")
-        self.assertEqual(await faults_of(ada.page), [])
+        self.assertEqual(await faults_of(ada.page, taps=True), [])
+        for size in ((390, 844), (900, 700), (1440, 900)):
+            await ada.page.resize(*size)
+            for view in ("logs", "screen", "recordings"):
+                await ada.open(f"{VM}/{view}")
+                await ada.page.until("document.querySelector('.log, .screen, .facing table')")
+                self.assertEqual(await faults_of(ada.page, taps=True), [], f"{view}, {size}")
+                await ada.page.until("document.querySelector('.tabs .button').offsetWidth >= 44")
         self.check_faults()
 
     async def test_low_desktop(self) -> None:
