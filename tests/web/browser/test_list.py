@@ -190,6 +190,20 @@ class ListTests(FleetTestCase):
         await user.page.click_at(left + 120, bottom - 8)
         await user.page.until("location.hash === '#/machines/default/web-2'")
 
+    async def test_typing_on_phone(self) -> None:
+        """Above the keyboard of a phone the other fields make room for what a typed filter finds, and its remedy."""
+        user = await self.user(size=(390, 500))
+        await user.page.until(row("web-1"))
+        await user.click_text("button", "Filters")
+        fields = "document.querySelector('.more-fields').checkVisibility()"
+        await user.page.until(fields)
+        await user.page.focus("#machine-filter")
+        await user.page.type("nothing like this")
+        bottom = "document.querySelector('.empty .button')?.getBoundingClientRect().bottom"
+        await user.page.until(f"!{fields} && {bottom} < innerHeight")
+        await user.click_text("button", "Clear the filter")
+        await user.page.until(row("web-1"))
+
     async def test_bar(self) -> None:
         """The bar is one line also on a phone that lies on its side, and names the cluster and the user in full."""
         user = await self.user(size=(844, 390))

@@ -171,8 +171,10 @@ export function emptyState(sentence, label = "", action = "") {
  * @returns {HTMLElement}
  */
 export function toolbar(filter, others) {
-  return h("div", { class: "toolbar list-toolbar", role: "search" }, field("Filter", filter),
-    others.length > 0 && foldable("Filters", others.map(([label, input]) => field(label, input))));
+  const [show, more] = foldable("Filters", others.map(([label, input]) => field(label, input)));
+  // Below a filter that is typed are its rows, also above the keyboard of a phone.
+  filter.addEventListener("input", () => show.getAttribute("aria-expanded") === "true" && show.click());
+  return h("div", { class: "toolbar list-toolbar", role: "search" }, field("Filter", filter), others.length > 0 && [show, more]);
 }
 
 /**
