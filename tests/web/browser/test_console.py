@@ -115,7 +115,7 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("twisted-exec doctor vm-2 -n default")
         await self.check_layout(ada, "pending", PANEL, f"{PANEL} .button", ".console-head")
         labels = f"[...document.querySelectorAll('{PANEL} .button:not([hidden])')].map((each) => each.innerText)"
-        await ada.page.until(f"{labels}.join() === 'Events'")
+        await ada.page.until(f"{labels}.join() === 'Events,Copy the command'")
         bound = {"spec": {"machinePoolRef": {"name": POOL}}}
         await self.deployment.client.patch(MACHINES, "vm-2", bound, "default")
         await ada.until_terminal("[#$]$")

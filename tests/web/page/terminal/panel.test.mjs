@@ -63,16 +63,22 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.equal(opened.length, 1);
 });
 
-test("a console whose machine has no pool yet follows its condition, leads to its events, and opens when it runs", () => {
+test("a console whose machine has no pool yet follows its condition, leads to its events, and opens when it runs", async () => {
   const { made, opened, labels } = panel({ reason: "NoMachinePool", message: "This machine does not run yet.", isSeen: true });
   for (const problem of ["not ready: 1 of 1 machinepools", 'class "gpu" does not exist']) {
     made.follow({ state: "Pending", problem, runs: false, isOff: false }, false);
     assert.match(made.element.text, new RegExp(`Pending: ${problem}\\. This console opens as soon as the machine runs.*To learn what to change: twisted-exec doctor vm -n default`));
     assert.equal(made.element.all("p").at(-1).hidden, false);
-    assert.deepEqual(labels(), ["Events"]);
+    assert.deepEqual(labels(), ["Copy the command", "Events"]);
   }
+  const copied = [];
+  Object.defineProperty(globalThis, "navigator", { configurable: true, value: { clipboard: { writeText: async (text) => copied.push(text) } } });
+  made.element.all("button").find((each) => each.text === "Copy the command").click();
+  await turn();
+  assert.deepEqual(copied, ["twisted-exec doctor vm -n default"]);
   made.follow(RUNNING, true);
   assert.equal(opened.length, 1);
+  assert.ok(!labels().includes("Copy the command"));
 });
 
 test("a console does not open by itself at a machine that runs already", () => {

@@ -1,8 +1,9 @@
 /** The panel over a terminal without a session: how far it is, or why it has ended and how to open it again. */
 
 import { button, fill, h, printable } from "../dom.js";
-import { requestApproval } from "./approval.js";
 import { duration } from "../times.js";
+import { copyButton } from "../views/parts.js";
+import { requestApproval } from "./approval.js";
 import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, NO_POOL, attemptText, demands, endText, explained, isForbidden, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
 
@@ -177,6 +178,8 @@ export class Panel {
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
     const power = button("Power on", () => this.#powerOn(power, state), { class: "primary" });
     const remedy = h("p", { class: "dim", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
+    const copy = copyButton("Copy the command", () => this.#doctor);
+    copy.hidden = true;
     const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.maySwitch;
     power.hidden = !mayPowerOn(this.#owner.machine);
     this.#fill(
@@ -184,12 +187,12 @@ export class Panel {
       !isSeen && h("p", {}, printable(text)),
       state,
       remedy,
-      h("div", { class: "actions" }, power, again, links),
+      h("div", { class: "actions" }, power, again, links, copy),
     );
     this.#followMachine = (machine, hasStarted) => {
       const isStopped = machine?.runs === false;
       state.textContent = isStopped ? `${printable(stoppedText(machine))} This console opens as soon as the machine runs.` : "";
-      remedy.hidden = !(isStopped && machine.problem && !machine.isOff);
+      remedy.hidden = copy.hidden = !(isStopped && machine.problem && !machine.isOff);
       this.#offer(again, machine?.runs === true);
       if (machine) this.#offer(power, mayPowerOn(machine));
       if (hasStarted || (isSeen && machine?.runs)) this.#owner.reopen();
