@@ -190,6 +190,27 @@ class ListTests(FleetTestCase):
         await user.page.click_at(left + 120, bottom - 8)
         await user.page.until("location.hash === '#/machines/default/web-2'")
 
+    async def test_states(self) -> None:
+        """The list counts the machines of each state; a click shows these, another one shows all again."""
+        user = await self.user()
+        counts = "[...document.querySelectorAll('.states .button')].filter((each) => each.checkVisibility()).map((each) => each.innerText).join(', ')"
+        await user.page.until(f"{counts} === '2 Pending, 43 Running, 1 Shutdown'")
+        await self.add_machine("build-10", "Pending")
+        await user.page.until(f"{counts} === '3 Pending, 43 Running, 1 Shutdown'")
+        for size in (*SIZES.values(), (390, 500), (844, 390)):
+            await user.page.resize(*size)
+            await user.click_text(".states .button", "3 Pending")
+            await user.page.until(
+                f"{_ROWS}.length === 3 && location.hash.includes('filter=Pending')"
+            )
+            self.assertEqual(await faults_of(user.page, taps=size[0] < 700), [], size)
+            await user.click_text(".states .button[aria-pressed=true]", "3 Pending")
+            await user.page.until(f"{_ROWS}.length > 3 && !location.hash.includes('filter')")
+        await user.page.focus("#machine-filter")
+        await user.page.type("db")
+        await user.until_page("2 of 47 machines")
+        await user.page.until(f"{counts} === ''")
+
     async def test_typing_on_phone(self) -> None:
         """Above the keyboard of a phone the other fields make room for what a typed filter finds, and its remedy."""
         user = await self.user(size=(390, 500))

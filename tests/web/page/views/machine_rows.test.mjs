@@ -66,6 +66,7 @@ test("rows are those of all kinds", () => {
   assert.deepEqual(shown(), ["vm-1 Running", "vm-2 Running", "vm-3 Running"]);
   rows.set(KIND, rowsOf(machine("vm-4"), machine("vm-1", { state: "Shutdown" })));
   assert.deepEqual(shown(), ["vm-1 Shutdown", "vm-3 Running", "vm-4 Running"]);
+  assert.deepEqual(rows.states, [["Running", 2], ["Shutdown", 1]]);
   rows.set(KIND, []);
   assert.equal(rows.size, 1);
 });

@@ -120,6 +120,13 @@ export class Rows {
     return this.#all().filter((row) => row.isSick).length;
   }
 
+  /** How many machines are in each state, by state, in the order of their names. */
+  get states() {
+    const counts = new Map();
+    for (const { state } of this.#all()) counts.set(state, (counts.get(state) ?? 0) + 1);
+    return [...counts].sort(([one], [other]) => collator.compare(one, other));
+  }
+
   /** The length of the longest text, of all rows and not only of those that match a filter. */
   longest(textOf) {
     return this.#all().reduce((most, row) => Math.max(most, textOf(row).length), 0);

@@ -11,6 +11,7 @@ import { VisibleRows } from "./visible_rows.js";
 
 const KEPT = "machines";
 const NEVER_CUT = 16; // characters of a name for which each window has room
+const MOST_STATES = 8;
 const END = 10; // characters of a longer one that stay
 const COLUMNS = [
   ["name", "Name"],
@@ -52,6 +53,7 @@ class MachineList extends ListView {
   #sorting;
   #suggestions = h("datalist", { id: "namespaces" });
   #status = h("p", { class: "status dim", role: "status" }, "Loading…");
+  #states = h("div", { class: "states", role: "group", "aria-label": "Machines by state" });
   #empty = h("div");
   #skeleton = skeleton();
   #headers;
@@ -113,7 +115,7 @@ class MachineList extends ListView {
     );
     fill(
       container,
-      h("div", { class: "page-head" }, h("h1", {}, "Machines"), this.#status),
+      h("div", { class: "page-head" }, h("h1", {}, "Machines"), this.#status, this.#states),
       toolbar(this.filter, [["Namespaces", this.namespaces], ["Labels", this.#selector], ["Sort by", this.#sorting]]),
       this.#suggestions,
       this.problem,
@@ -200,6 +202,7 @@ class MachineList extends ListView {
     this.#table.setAttribute("aria-rowcount", String(rows.length + 1));
     this.#body.update(rows);
     this.#drawStatus(rows.length);
+    this.#drawStates();
     if (!this.isLoading) this.context.frame.alerts(this.#rows.sick);
   }
 
@@ -310,6 +313,27 @@ class MachineList extends ListView {
     let status = isUnknown ? "Loading…" : countOf(count, total, "machine");
     if (!total && this.hasProblem) status = "";
     if (this.#status.textContent !== status) this.#status.textContent = status;
+  }
+
+  /** Show how many machines are in each state, which a click filters; beside another filter there is its count. */
+  #drawStates() {
+    const filter = this.filter.value.trim();
+    const known = /** @type {HTMLElement[]} */ ([...this.#states.children]);
+    const buttons = this.#rows.states.slice(0, MOST_STATES).map(([state, count]) => {
+      const set = () => this.#setFilter(this.filter.value.trim() === state ? "" : state);
+      const shown = known.find((each) => each.dataset.state === state) ?? button("", set, { "data-state": state });
+      shown.textContent = `${count} ${printable(state)}`;
+      shown.setAttribute("aria-pressed", String(filter === state));
+      return shown;
+    });
+    // Those that stay keep the focus.
+    if (buttons.length !== known.length || buttons.some((each) => !known.includes(each))) fill(this.#states, buttons);
+    this.#states.hidden = filter !== "" && !this.#states.querySelector('[aria-pressed="true"]');
+  }
+
+  #setFilter(text) {
+    this.filter.value = text;
+    this.filtered();
   }
 
   #noMachines() {
