@@ -91,17 +91,20 @@ class ListTests(FleetTestCase):
             self.assertTrue(LONG.endswith(end) and len(end) > 6, end)
 
     async def test_tables(self) -> None:
-        """No list needs to be scrolled sideways in a window between a phone and a desktop."""
+        """No list needs to be scrolled sideways in a window between a phone and a desktop; a phone shows five sessions."""
         await self.add_session("web-3", "a-user-with-a-long-name")
         user = await self.user("sessions")
         for view, text in (("sessions", "a-user-with-a-long-name"), ("recordings", "Ticket 4711")):
             await user.open(view)
             await user.until_page(text)
-            for width in (720, 780, 850):
+            for width in (390, 720, 780, 850):
                 await user.page.resize(width, 700)
                 await user.page.until(f"innerWidth === {width}")
                 await user.page.evaluate(_FRAME)
                 self.assertEqual(await lasting(user.page, _SCROLLS), [], f"{view}, {width}")
+        await user.open("sessions")
+        await user.page.resize(*SIZES["phone"])
+        await user.page.until("document.querySelector('.facing tbody tr')?.offsetHeight < 844 / 5")
 
     async def test_rows(self) -> None:
         """
