@@ -303,7 +303,10 @@ class ConsoleTests(WebTestCase):
         self.assertTrue(await ada.page.evaluate("location.hash.endsWith('vm-2/logs')"))
 
     async def test_log(self) -> None:
-        """The log follows the machine from the start, until the user goes elsewhere, and from *End* on."""
+        """
+        The log follows the machine from the start, until the user goes elsewhere, and from *End* on.  It says
+        which time of a line it shows.
+        """
         bob = await self.user("bob")
         await self.open_terminal(bob)
         ada = await self.user()
@@ -312,6 +315,13 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(following)
         await bob.echo("later")
         await ada.until_page("later-42")
+        titles = (
+            "[...document.querySelectorAll('.log-facts, .line-time')].map((each) => each.title)"
+        )
+        await ada.page.until(
+            f"/^The time of a line is that of its first byte/m.test({titles}.join('\\n'))"
+        )
+        await ada.page.until(f"{titles}.some((each) => /^Began .*, the next line /.test(each))")
         await ada.click_text("button", "Begin")
         await ada.page.until(f"!{following}")
         await ada.click_text("button", "End")

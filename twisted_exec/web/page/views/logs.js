@@ -47,7 +47,7 @@ class LogView {
     this.window = new LogWindow(`Log of ${printable(name)}`, { hasColours: true, link: (offset) => `${base}?offset=${offset}` });
     const { window } = this;
     this.problem = h("div");
-    this.facts = h("p", { class: "dim log-facts" });
+    this.facts = h("p", { class: "dim log-facts", title: "The time of a line is that of its first byte: when it began" });
     this.following = h("input", { type: "checkbox", disabled: true, onchange: () => this.#act(() => this.#followChanged()) });
     this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });
     this.time = h("input", { type: "text", size: 20, "aria-label": "Time", placeholder: "Time, or 1h ago", title: TIME_FORMS });
