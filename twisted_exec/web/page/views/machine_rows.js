@@ -137,7 +137,7 @@ export class Rows {
     return this.#all().some(isSuch);
   }
 
-  /** Return the rows that match a filter, in order. */
+  /** Return the rows that match a filter, in order; those in a state if the filter is its name. */
   select(filter, compare) {
     if (!this.#isCurrent || compare !== this.#compare) {
       // Rows in the order of last time are sorted with few comparisons; those of 10 000 names take 0.1 s.
@@ -148,7 +148,8 @@ export class Rows {
       this.#compare = compare;
       this.#isCurrent = true;
     }
-    return this.#sorted.filter((row) => matches(textsOf(row), filter));
+    const inState = this.#sorted.filter((row) => row.state === filter.trim());
+    return inState.length ? inState : this.#sorted.filter((row) => matches(textsOf(row), filter));
   }
 
   #all() {
