@@ -391,7 +391,7 @@ def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object
 
 
 def for_terminals(key_frame: str, columns: int) -> str:
-    """Return a key frame in sequences that all terminals know, without blanks at the end of rows."""
+    """Return a key frame in sequences that most terminals know, with fewer blanks at the end of rows."""
     # Many terminals cannot repeat a character, and clear and set tab stops by other sequences.
     text = _REPEATED.sub(lambda match: match[1] * (1 + int(match[2])), key_frame)
     text = text.replace("\x1b[5W", "\x1b[3g").replace("`\x1b[W", "G\x1bH")

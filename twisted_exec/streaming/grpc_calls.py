@@ -37,7 +37,7 @@ CHANNEL_OPTIONS = (
 
 
 class Link:
-    """One channel, closed once it is retired and its last call has ended."""
+    """One channel.  Once retired, it closes when its last call has ended."""
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel

@@ -112,7 +112,7 @@ class Subject:
     """The facts of one session for audit, metrics and messages: user and object."""
 
     session: str
-    """The session's id, the same on every hop (header ``Audit-Id``)."""
+    """The session's id, usually the same on every hop (header ``Audit-Id``)."""
     user: str = ""
     namespace: str = ""
     machine: str = ""
@@ -123,7 +123,7 @@ class Subject:
     noun: str = "machine"
     """The word for the object in messages."""
     subresource: str = "exec"
-    """``exec`` for a machine's console, ``log`` for its output; other subresources for Pods."""
+    """Such as ``exec`` for a machine's console, ``log`` for its output."""
     caller: str = ""
     """The proxy, or the impersonating user, that acts for ``user``; empty without one."""
     agent: str = ""
@@ -294,7 +294,7 @@ class IAttachment(Interface):
     """One user's end of a console, as the stream sees it."""
 
     def attached(transport: IAttachmentTransport) -> None:
-        """The stream is up; called once, before anything else."""
+        """The stream is up; called once, before any input."""
 
     def data_received(data: bytes) -> None:
         """
@@ -359,7 +359,7 @@ class ITermsAttachment(IAttachment):
         """
         The user typed without the right to drive; the stream has dropped the input.
 
-        The attachment tells the user.  Called for each piece of input.
+        The attachment tells the user.  It may be called often.
         """
 
     def terms_changed(terms: Terms) -> None:
@@ -476,7 +476,7 @@ class IMarkTransport(IAttachmentTransport):
     """A stream whose client reads marks, see :mod:`twisted_exec.wire.resume`."""
 
     settled = Attribute(
-        "Pieces of input since the session began that reached the attachment, or were discarded (int)."
+        "Pieces of input since counting began that reached the attachment, or were discarded (int)."
     )
 
     def send_mark(mark: At | Attendance | Notice) -> None:

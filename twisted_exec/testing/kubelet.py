@@ -5,7 +5,7 @@ It has paths that kube-apiserver requests, with a kubelet's own answers: ``/exec
 ``/attach``, ``/portForward`` (GET and POST, with a UID or without), ``/run``, ``/containerLogs``
 and ``/healthz``.  Source of routes, codes and texts: Kubernetes, ``pkg/kubelet/server/server.go``;
 of what the streams do, ``k8s.io/kubelet/pkg/cri/streaming``.  Over SPDY there are versions 4 to 1,
-over a WebSocket those and 5.
+over a WebSocket 5, 4 and 1.
 
 The double is no sandbox: whoever may ask may run any command as the user of this process, so give
 it a client CA, or listen on loopback only::

@@ -22,7 +22,7 @@ class ProxyFactory(Factory):
     :param login: required ``user:password``, or empty.
     :ivar asked: the ``host:port`` of each connection, in order.
     :ivar names: addresses of names that only the proxy resolves.
-    :ivar refused: number of connections with a wrong login.
+    :ivar refused: number of connections without the right login.
     :ivar connections: open connections, to close them at the end of a test.
     """
 

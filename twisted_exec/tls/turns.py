@@ -181,7 +181,7 @@ class Turns:
 
 @lru_cache(maxsize=8)
 def turns_of(reactor: IReactorTime) -> Turns:
-    """Return the turns of a reactor, always the same."""
+    """Return the turns of a reactor."""
     return Turns(reactor)
 
 

@@ -11,7 +11,7 @@ visible.  The cost is linear, and the state between two calls is bounded, whatev
 typed the answer: where the cursor is, how large it is, which colours it has.  A program that has asked
 reads the answer.  If the same output reaches a terminal later, or a second terminal, a shell reads it.
 
-So the filter changes one byte of each query, which then asks nothing.  Positions in the output stay
+So the filter changes a byte of each query, or a few, and then it asks nothing.  Positions in the output stay
 exact, and nothing is held back: the byte is that with which the query would be complete, wherever the
 output is split.  Almost everything else passes unchanged; control sequences that are too long to
 judge do not.
@@ -305,7 +305,7 @@ class QueryFilter:
         self._unfinished = b""  # a sequence or character at the end of the output, abbreviated
 
     def feed(self, data: bytes) -> bytes:
-        """Return as many bytes, in which each query is changed in one byte."""
+        """Return as many bytes, in which queries are changed."""
         if b"\x05" in data:
             data = data.replace(b"\x05", b"\x00")
         if not self._unfinished and b"\x1b" not in data and data.isascii():

@@ -14,7 +14,7 @@ whichever SPDY stream they belong to.  Each ends with a sync flush, so that it c
 frame has arrived.
 
 A kilobyte can inflate to a megabyte, so numbers are checked against limits before they are used.
-Neither direction keeps zlib's state for a console, because it is large.  Outgoing blocks are not
+Usually neither direction keeps zlib's state, because it is large.  Outgoing blocks are not
 compressed (*stored* blocks of RFC 1951).  The few incoming ones are kept as they arrived, and are
 decompressed again when another block follows.
 

@@ -16,12 +16,12 @@ Outgoing bytes accumulate in ``data_to_send``.
 
 A console has one stream per channel (:class:`ClientStreams`, :class:`ServerStreams`).  The client
 opens each, named in a header (``streamtype``), and waits for its answer before it opens the next
-stream.  The server starts when all expected streams are open; events before the start are buffered.
+stream.  The server starts when all expected streams are open; data before the start is buffered.
 Missing streams only delay the start until the adapter's timeout (:meth:`ServerStreams.settle`), or until
 :data:`MAX_BUFFERED_BYTES` of events wait.
 
-At the end the server writes the ending to the error stream, resets the streams that it reads, ends
-those that it writes, and waits for the client to leave.
+At the end the server writes the ending to the error stream, resets the streams that it reads, usually
+ends those that it writes, and waits for the client to leave.
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``; for consoles
@@ -379,7 +379,7 @@ MAX_STREAMS = len(Channel)
 """Limit for one console."""
 
 MAX_BUFFERED_BYTES = 64 << 10
-"""Limit for buffered events before the start; each counts with its overhead."""
+"""Limit for buffered data before the start, with its overhead."""
 
 _PIECE_COST = 256
 
@@ -402,7 +402,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class PeerDone:
-    """The peer has finished, and no event follows: it is time to leave."""
+    """The peer has finished: it is time to leave."""
 
 
 ConsoleEvent = Ready | StreamData | StreamClosed | PingReceived | PongReceived | PeerDone
@@ -435,7 +435,7 @@ class _Streams(ABC):
         """
         Return the next event; ``None`` until more is fed.
 
-        :raises RemoteProtocolError: the peer violated the protocol; nothing more is read.
+        :raises RemoteProtocolError: the peer violated the protocol.
         """
         while not self._events:
             event = self._connection.next_event()

@@ -132,7 +132,7 @@ class Modes:
 
     def reports(self) -> bytes:
         """
-        Return the output that sets the modes for keys, mouse and paste in a fresh terminal.
+        Return the output that sets modes for keys, mouse and paste in a fresh terminal.
 
         Emulators on servers ignore these modes, so their screens lack them.
         """

@@ -325,8 +325,8 @@ def forwarded_request_headers(
     """
     Return the headers of a request that the next hop may see.
 
-    Left out are hop-by-hop headers (also those that ``Connection`` names), credentials (also those in
-    subprotocols), and the headers that every hop sets or judges itself.
+    Left out are, for example, hop-by-hop headers (also those that ``Connection`` names), credentials
+    (also those in subprotocols), and the headers that every hop sets or judges itself.
 
     :param credentials: names of the headers that say who is asking.  With one of them a user could
         claim any identity at the next hop.

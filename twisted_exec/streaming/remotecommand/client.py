@@ -95,7 +95,7 @@ class ConsoleUser(Protocol):
 
     def detached(self, reason: str) -> None:
         """
-        The stream is closed; called exactly once, last of all.
+        The stream is closed; called once after :meth:`attached`, last of all.
 
         Without :meth:`ended` before, and unless this side left, the connection was lost before the
         session's status; ``reason`` then says so, or why.

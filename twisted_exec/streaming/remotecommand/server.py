@@ -228,7 +228,7 @@ class ConsoleServer:
 
     @property
     def bytes_to_machine(self) -> int:
-        """Received input, without framing."""
+        """Delivered keys, without framing."""
         return self._input.bytes_to_machine
 
     @property
@@ -253,7 +253,7 @@ class ConsoleServer:
         """
         Send error output, as for a command without a terminal.
 
-        Dropped if the client has opened no stream for it.
+        Over SPDY it is dropped if the client has opened no stream for it.
         """
         if not self._ending:
             self.bytes_to_user += len(data)

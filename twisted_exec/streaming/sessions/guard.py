@@ -53,7 +53,7 @@ from twisted_exec.streaming.sessions.registry import MachineKey, PoolKey, Sessio
 from twisted_exec.tls.files import Replaceable
 
 REVIEW_SECONDS = 15.0
-"""Delegated decisions are cached for 10 s, so a revoked permission counts for at most 25 s."""
+"""Delegated decisions are cached for 10 s, so a revoked permission usually counts for at most 25 s."""
 HINT_SECONDS = 0.1
 """
 From a round of reviews to one after a hint: a burst of changes, such as ``kubectl apply`` of roles, is

@@ -2,8 +2,7 @@
 Registry of the live sessions of one hop: limits, audit records, metrics, and endings.
 
 A proxy, relay or stream server opens its :class:`Session` here, and reports to the session that it
-is over.  Each session therefore has one audit start and one audit end, and counts once in
-the metrics.
+is over.  Each session therefore has one audit start and one audit end.
 
 A session that this side ends has a reason, which a hop in the middle passes to the next one
 (:mod:`.hop_messages`).
@@ -257,7 +256,7 @@ class Sessions:
         return list(self._by_id.get(session, ()))
 
     def bound(self) -> int:
-        """Return the number of sessions that end when this hop stops; users can resume the others."""
+        """Return the number of sessions that their users cannot resume."""
         return sum(1 for session in self._live if not session.is_resumable)
 
     def live(self) -> list[Session]:

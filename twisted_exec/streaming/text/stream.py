@@ -72,7 +72,7 @@ class TextStream:
 
     def watch(self) -> None:
         """
-        Let :attr:`done` fire with ``client closed`` when the reader leaves, instead of cancelling.
+        Let :attr:`done` fire when the reader leaves, instead of cancelling.
 
         For callers without a coroutine that waits.  Called once, after :meth:`begin`.
         """
