@@ -252,8 +252,8 @@ class IProviderView(Interface):
     name = Attribute("Name of the SpaceProviderDesc (str).")
     desc = Attribute("The SpaceProviderDesc as last observed; read-only.")
     provider = Attribute(
-        "The provider (ISpaceProvider), ``None`` while none can be created.  Its calls have timeouts, and only fail"
-        " with an APIError."
+        "The provider (ISpaceProvider), ``None`` while none can be created.  Its calls have timeouts, and failures"
+        " are APIErrors."
     )
     reachable = Attribute("Condition ProviderReachable (ProviderCondition).")
     credentials = Attribute(

@@ -353,7 +353,7 @@ class Bounded:
     """
     A provider with bounded calls.
 
-    Calls have timeouts, are counted, and fail with an ``APIError``, unless they are cancelled.
+    Calls have timeouts, and are counted.  Failures are ``APIError``, except cancellations.
 
     :param provider: the real provider.
     :param name: name of the SpaceProviderDesc, for messages.

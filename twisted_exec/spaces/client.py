@@ -14,7 +14,7 @@ As a Twisted service it starts and stops with its program::
 
 The connection to one Space (:class:`SpaceConnection`) has its current credentials, and a client that
 uses them.  Users of the connection need not notice a rotation of credentials.  When a request is
-answered with 401, the Secret is reread from the cluster that has it; concurrent 401s share one read.
+answered with 401, the Secret is usually reread from the cluster that has it; concurrent 401s share one read.
 
 A Secret that is not usable leaves the last usable credentials in force, with one log line.  A
 deleted Secret removes the credentials.

@@ -57,7 +57,7 @@ class ISpaceConnection(Interface):
     labels = Attribute("Labels of the Space as last observed (mapping; read-only).")
     client = Attribute(
         "Client of the Space's API server (:class:`~twisted_exec.kube.interfaces.IKubeClient`).  It picks up new"
-        " credentials by itself, and after a 401 it rereads the Secret and retries once."
+        " credentials by itself, and after a 401 it may reread the Secret and retry once."
     )
     problem = Attribute("Why the Space is currently unreachable (str), or empty.")
 

@@ -340,7 +340,7 @@ class Standalone(AsyncService):
     # Starting.
 
     async def start(self) -> None:
-        """See :meth:`AsyncService.start`: the demo machines exist, and a shell among them runs."""
+        """See :meth:`AsyncService.start`."""
         self._state.open()
         self._open = True
         self._state.belong_to(self.settings.dialect.name)
@@ -536,7 +536,7 @@ class Standalone(AsyncService):
     # Ending.
 
     async def stop(self) -> None:
-        """See :meth:`AsyncService.stop`: sessions end, machines stop, the state directory is released."""
+        """See :meth:`AsyncService.stop`."""
         self._stop_renewing()
         if not self._open or (self.is_successor and not self.first_commands):
             return  # a predecessor goes on, with what it has handed over

@@ -1,7 +1,7 @@
 """
 The part of a store in memory: all objects, the latest changes, the watchers.
 
-Every store that keeps the objects itself has one, whatever it persists to.  So reads never touch a
+Stores that keep the objects themselves have one, whatever they persist to.  So reads never touch a
 disk, and a watch starts by replaying remembered changes.  The changes are bounded: a request for older
 ones fails with ``Expired``, and the client lists again.
 

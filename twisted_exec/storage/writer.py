@@ -170,7 +170,7 @@ class OpenStore:
         self.acknowledge(last_version(self.database), durable=True)
 
     def close(self) -> None:
-        """Close the files; all changes are then in the database file."""
+        """Close the files; usually all changes are then in the database file."""
         try:
             if not self.files.problem():
                 self._note_closed()

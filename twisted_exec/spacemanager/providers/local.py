@@ -193,7 +193,7 @@ class LocalProvider:
         return self._leaving.over().addCallback(lambda _: self._store.close())
 
     def spaces(self) -> Sequence[LocalSpace]:
-        """Return the running spaces."""
+        """Return the spaces of valid records."""
         return list(self._spaces.values())
 
     # Observing.

@@ -98,7 +98,7 @@ def name_for(physical: Physical, is_free: bool = True) -> str:
     """
     Return the name for the Space of a discovered physical space.
 
-    :param is_free: the plain name is not in use; otherwise a longer, unique one is returned.
+    :param is_free: the plain name is not in use; otherwise one with a digest is returned.
     """
     plain = physical.name if not physical.parent else f"{_slug(physical.parent)}.{physical.name}"
     if is_free and not names.dns_subdomain(plain) and len(plain) <= LONGEST:

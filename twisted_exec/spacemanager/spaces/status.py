@@ -3,7 +3,7 @@ The status of a Space, computed from its plan, and Events for changed conditions
 
 Without I/O.  A condition about the physical space is True only after a probe that could have failed.
 Without a new probe it usually keeps its value.  ``Phase`` follows the conditions.  A Ready Space
-stays Ready while probes are impossible: a server that is unreachable from here may be reachable for
+usually stays Ready while probes are impossible: a server that is unreachable from here may be reachable for
 others.
 """
 

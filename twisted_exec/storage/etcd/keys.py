@@ -28,7 +28,7 @@ from twisted_exec.storage.interfaces import Object, StorageError
 
 PROGRAM = "twisted-exec"
 FORMAT = 2
-"""Version of the format of keys and values, stored in the marker."""
+"""Newest version of the format of keys and values; the marker has that of a store."""
 _UNRESTORED_FORMAT = 1
 """That of a store without skipped versions, which release 0.1 can read."""
 

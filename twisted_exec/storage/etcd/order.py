@@ -146,7 +146,7 @@ class Order:
             self._show_some()
 
     def stop(self) -> None:
-        """Stop: complete the confirmed writes, cancel those that wait to become visible."""
+        """Stop: complete the confirmed writes, and cancel what :meth:`reached` has returned."""
         self.forget()
         early, self._early = self._early, {}
         for write, revision in early.values():

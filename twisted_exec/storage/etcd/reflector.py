@@ -5,7 +5,7 @@ Our prefix is claimed by a marker, and all objects below it are listed at one re
 
 An interrupted watch resumes if etcd still has the history that the copy knows (:class:`Marker`).
 Otherwise (etcd was restored from a backup, or has compacted the missed changes) all objects are
-listed again, and watchers are told.  Until this is known, writes wait.
+listed again, and watchers are told.  Until this is known, writes wait or fail.
 
 One etcd watch has the changes below our prefix (:class:`EtcdWatch`).  A stream of grpcio needs a thread
 that blocks on it.  The thread passes the answers to the reactor and pauses while too many wait there.
@@ -98,7 +98,7 @@ class EtcdReflector:
         self._keeping_up.addErrback(self._failed)
 
     def stop(self) -> None:
-        """Stop, and fail all reads and writes that wait."""
+        """Stop; reads and writes that wait for etcd fail."""
         self._is_stopped = True
         if self._keeping_up is not None:
             self._keeping_up.cancel()

@@ -100,7 +100,7 @@ class Change:
 
 @dataclass(frozen=True)
 class ListBegin:
-    """All objects follow, because changes after the version of the copy are forgotten."""
+    """All objects follow, usually because changes after the version of the copy are forgotten."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +211,6 @@ def resource_of(values: Mapping[str, Any]) -> Resource:
 
 
 def error_of(status: Mapping[str, Any]) -> APIError:
-    """Return the error of a refusal, of the class that the store raised."""
+    """Return the error of a refusal, usually of the class that the store raised."""
     error = from_status(status)
     return error.as_class(_ERRORS.get(error.reason, APIError))
