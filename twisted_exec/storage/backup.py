@@ -35,8 +35,7 @@ SKIPPED_VERSIONS = 1_000_000_000
 """
 Distance of the versions after a restore from those before.
 
-Clients may have seen versions that no backup has.  The distance, that of etcd's documentation,
-makes sure that no version ever means two states.
+Clients may have seen versions that the backup lacks.  The distance is that of etcd's documentation.
 """
 
 _STEP_PAGES = 1024
