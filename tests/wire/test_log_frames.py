@@ -73,3 +73,5 @@ class FrameTests(TestCase):
         """A frame that is too large is refused before it is buffered."""
         with self.assertRaises(RemoteProtocolError):
             FrameDecoder().feed(b"\xff" * 24)
+        with self.assertRaises(RemoteProtocolError):
+            FrameDecoder().feed(LogFrame(b"x" * ((1 << 20) + 1), 1, 1).encode())

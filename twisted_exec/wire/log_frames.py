@@ -113,7 +113,7 @@ class FrameDecoder:
         """
         if not self._buffer and len(data) >= _HEAD.size:
             size, state, offset, time_ns = _HEAD.unpack_from(data)
-            if len(data) == _HEAD.size + size:  # the usual case: one frame, without a copy
+            if len(data) - _HEAD.size == size <= _MAX_TEXT_BYTES:  # usually: one frame, not copied
                 return [LogFrame(data[_HEAD.size :], offset, time_ns, state)]
         self._buffer += data
         frames: list[LogFrame] = []
