@@ -61,6 +61,14 @@ _COUNT_SOCKETS = """(() => {
     };
 })()"""
 
+# How many consoles are in sight, whether each has room for lines, and whether the active one is in the window.
+_SPLIT = """(() => {
+    const shown = [...document.querySelectorAll('.console')].filter((each) => each.checkVisibility());
+    const hasLines = (each) => each.querySelector('.terminal-box').clientHeight >= 100;
+    const box = document.querySelector('.console.active').getBoundingClientRect();
+    return [shown.length, shown.every(hasLines), box.top >= 0 && box.bottom <= innerHeight].join(' ');
+})()"""
+
 
 class ConsoleTests(WebTestCase):
     """A shell, and a user who logs in with a token."""
@@ -290,6 +298,34 @@ class ConsoleTests(WebTestCase):
         parts = (".console-head h2", ".console-head .parts a", ".console-head .button")
         await self.check_layout(ada, "split", *parts, ".console-head .parts")
         await self.close_beside_log(ada)
+        self.check_faults()
+
+    async def test_small_split(self) -> None:
+        """
+        A small window shows one console of the split view, and the others when it is larger.  Each terminal in
+        sight has room for some lines, and the console with the focus is in the window.
+        """
+        names = [f"vm-{number}" for number in range(1, 6)]
+        for name in names[1:]:
+            await self.deployment.create_machine(name, "shell")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        for count, name in enumerate(names, start=1):
+            await ada.page.resize(900, 700)
+            await ada.open(f"machines/default/{name}")
+            await ada.page.until(
+                f"document.querySelector('.console.active h2')?.innerText.includes('{name}')"
+            )
+            if count == 2:
+                await ada.click_text("button", "Split view")
+            for width, height in ((390, 844), (390, 500), (844, 390), (900, 700), (1440, 900)):
+                await ada.page.resize(width, height)
+                shown = count if height > 500 and width > 700 else 1
+                await ada.page.until(f"{_SPLIT} === '{shown} true true'")
+                offered = "document.querySelector('.split-button').checkVisibility()"
+                self.assertEqual(await ada.page.evaluate(offered), count > 1 and shown > 1, width)
+        await ada.page.set_touch()
+        await ada.page.until(f"{_SPLIT} === '5 true true'")
         self.check_faults()
 
     async def close_beside_log(self, ada: User[Any]) -> None:

@@ -6,6 +6,8 @@ import { chooseCommand } from "./dialogs.js";
 
 /** Modes that a link may ask for: taking over and declaring a reason are the user's own acts. */
 const MODES = ["drive", "observe"];
+/** A window with room for the split view. A smaller one shows one console at a time: of two, none could be used. */
+const ROOM = matchMedia("(min-width: 701px) and (min-height: 32.01rem)");
 
 let workspace = null; // lives as long as the page, also while another view is shown
 
@@ -70,6 +72,10 @@ class Workspace {
     this.element.addEventListener("keydown", (event) => {
       if (opensMenu(event)) this.#key(event);
     });
+    ROOM.addEventListener("change", () => {
+      this.#draw();
+      this.#reveal();
+    });
     for (const place of kept.places) this.#add(place);
     this.active = this.#consoles[kept.active] ?? this.#consoles[0] ?? null;
     this.#draw();
@@ -98,7 +104,13 @@ class Workspace {
   select(console) {
     this.active = console;
     this.#draw();
+    this.#reveal();
     console?.focus();
+  }
+
+  /** Bring the active console into sight: the split view of many is higher than the window. */
+  #reveal() {
+    this.active?.element.scrollIntoView({ block: "nearest" });
   }
 
   close(console) {
@@ -121,8 +133,7 @@ class Workspace {
 
   toggleSplit() {
     this.#isSplit = !this.#isSplit;
-    this.#draw();
-    this.active?.focus();
+    this.select(this.active);
   }
 
   #add(place) {
@@ -228,7 +239,7 @@ class Workspace {
         { key: "l", label: "List of machines", action: () => this.#context.navigate("#/machines") },
         { key: "n", label: "Next console", action: () => this.#step(1), disabled: alone },
         { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
-        { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone },
+        { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone || !ROOM.matches },
         { key: "w", label: "Close this console", action: () => this.close(console) },
       ]],
     ];
@@ -239,7 +250,7 @@ class Workspace {
 
   #draw() {
     const count = this.#consoles.length;
-    const isSplit = this.#isSplit && count > 1;
+    const isSplit = this.#isSplit && count > 1 && ROOM.matches;
     fill(this.#tabs, this.#consoles.map((each) => this.#tab(each)));
     this.#panes.classList.toggle("split", isSplit);
     for (const each of this.#consoles) {
@@ -247,7 +258,7 @@ class Workspace {
       each.element.classList.toggle("active", each === this.active);
     }
     this.#split.setAttribute("aria-pressed", String(this.#isSplit));
-    this.#split.hidden = count < 2 || this.#other !== null;
+    this.#split.hidden = count < 2 || this.#other !== null || !ROOM.matches;
     this.#strip.hidden = count === 0 && this.#other !== null;
     this.#empty.hidden = count > 0;
     this.#panes.hidden = !count;
