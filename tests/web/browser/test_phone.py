@@ -35,6 +35,13 @@ _NEWS = """(() => {
 # The texts below the terminal that are cut off; keys that nothing reads are not offered in a low window.
 _CUT = """[...document.querySelectorAll('.status-line > span')].filter((each) => each.checkVisibility() &&
     !each.matches('.badge.open') && each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText)"""
+# How many rows the name and the buttons of a console have, at different heights.
+_HEAD_ROWS = """new Set([...document.querySelectorAll('.console.active :is(h2, .console-head > .button)')]
+    .filter((each) => each.checkVisibility()).map((each) => {
+        const {top, bottom} = each.getBoundingClientRect();
+        return Math.round((top + bottom) / 20);
+    })).size"""
+_CUT_NAME = """(({scrollWidth, clientWidth}) => scrollWidth > clientWidth)(document.querySelector('.console.active h2'))"""
 _HAS_KEYS = "document.querySelector('.key-bar').checkVisibility()"
 _KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.checkVisibility())
     .map((each) => each.textContent).join(' ')"""
@@ -205,6 +212,26 @@ class PhoneTests(WebTestCase):
         self.deployment.near.cut()
         await carl.until_page("Connection lost")
         await carl.page.until(f"!{_HAS_KEYS}")
+        self.check_faults()
+
+    async def test_long_name(self) -> None:
+        """The buttons of a console are in the row of its name, which is whole if it is not very long."""
+        names = ("edge-rack00-node004", "an-edge-server-of-the-second-rack-00-in-room-004")
+        ada = await self.user()
+        for name in names:
+            await self.deployment.create_machine(name, "shell")
+            await ada.open(f"machines/default/{name}")
+            await ada.until_page("You can type")
+            for width in (390, 480, 900):
+                await ada.page.resize(width, 844)
+                await ada.page.until(f"{_HEAD_ROWS} === 1")
+                title = "document.querySelector('.console.active h2').title"
+                self.assertEqual(await ada.page.evaluate(title), name)
+                if name == names[0]:
+                    await ada.page.until(f"!{_CUT_NAME}")
+        await ada.page.set_touch()
+        await ada.page.resize(390, 844)
+        self.assertEqual(await faults_of(ada.page), [])
         self.check_faults()
 
     async def check_news_of(self, user: User[Any], text: str) -> None:

@@ -137,7 +137,7 @@ export class Console {
     const head = h(
       "header",
       { class: "console-head" },
-      h("h2", {}, h("span", { class: "dim" }, `${printable(namespace)} / `), printable(name)),
+      h("h2", { title: printable(name) }, h("span", { class: "dim" }, `${printable(namespace)} / `), printable(name)),
       partLinks(this.context, namespace, name, ""),
       h("span", { class: "grow" }),
       this.#role,
