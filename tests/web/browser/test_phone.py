@@ -11,7 +11,7 @@ from tests.flows.test_three_programs import binding
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
-from .layout import faults_of
+from .layout import faults_of, lasting
 from .steps import VM
 from .user import User
 
@@ -161,10 +161,14 @@ class PhoneTests(WebTestCase):
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.page.set_touch()
+        sizes = ((390, 844), (390, 500), (844, 390), (900, 700))
+        usual = [await self.terminal_height(ada, *size) for size in sizes]
         self.deployment.near.silence()
         await ada.focus_terminal()
         await ada.page.type("abc")
         await self.check_news_of(ada, "(No answer|Connection lost) for[^]*3 keys wait")
+        # Another height would be another size for the machine.
+        self.assertEqual([await self.terminal_height(ada, *size) for size in sizes], usual)
         self.deployment.near.mend()
         await ada.until_page("You can type")
         off = {"spec": {"power": "Off"}}
@@ -233,6 +237,13 @@ class PhoneTests(WebTestCase):
         await ada.page.resize(390, 844)
         self.assertEqual(await faults_of(ada.page), [])
         self.check_faults()
+
+    async def terminal_height(self, user: User[Any], width: int, height: int) -> int:
+        """Return how many pixels are left of a window for a terminal with the focus."""
+        await user.page.resize(width, height)
+        await user.focus_terminal()
+        await lasting(user.page, "[]")  # what was drawn last
+        return int(await user.page.evaluate("document.querySelector('.terminal-box').clientHeight"))
 
     async def check_news_of(self, user: User[Any], text: str) -> None:
         for width, height in ((390, 844), (390, 500), (844, 390)):
