@@ -190,6 +190,14 @@ class Page(AbstractPage):
         """Let a finger be the main pointer, as on a phone."""
         await self.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=5)
 
+    async def drag(self, x: float, *heights: float) -> None:
+        """Put a finger down at the first height, move it to the others, and lift it."""
+        kinds = ("touchStart", *["touchMove"] * (len(heights) - 1))
+        for kind, y in zip(kinds, heights, strict=True):
+            points = [{"x": x, "y": y}]
+            await self.call("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+        await self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
     async def allow(self, *permissions: str) -> None:
         """Grant permissions that a browser would ask its user for, such as ``clipboard-read``."""
         origin = await self.evaluate("location.origin")

@@ -42,6 +42,7 @@ _HEAD_ROWS = """new Set([...document.querySelectorAll('.console.active :is(h2, .
         return Math.round((top + bottom) / 20);
     })).size"""
 _CUT_NAME = """(({scrollWidth, clientWidth}) => scrollWidth > clientWidth)(document.querySelector('.console.active h2'))"""
+_SCROLLED = "terminals[0].buffer.active.viewportY"
 _HAS_KEYS = "document.querySelector('.key-bar').checkVisibility()"
 _KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.checkVisibility())
     .map((each) => each.textContent).join(' ')"""
@@ -236,6 +237,22 @@ class PhoneTests(WebTestCase):
         await ada.page.set_touch()
         await ada.page.resize(390, 844)
         self.assertEqual(await faults_of(ada.page), [])
+        self.check_faults()
+
+    async def test_drag(self) -> None:
+        """A finger that drags the terminal moves its output; the scrollbar takes hardly any room."""
+        await self.deployment.create_machine("vm-1", "shell")
+        ada = await self.user(width=390, height=844)
+        await ada.page.set_touch()
+        await self.open_terminal(ada)
+        await ada.type_line("seq 300")
+        await ada.until_terminal("300\n.*$")
+        bottom = await ada.page.evaluate(_SCROLLED)
+        await ada.page.drag(150, *range(300, 600, 20))
+        await ada.page.until(f"{_SCROLLED} < {bottom - 5}")
+        await ada.page.drag(150, *range(600, 280, -20))
+        await ada.page.until(f"{_SCROLLED} === {bottom}")
+        await ada.page.until("terminals[0].cols >= 45")
         self.check_faults()
 
     async def terminal_height(self, user: User[Any], width: int, height: int) -> int:

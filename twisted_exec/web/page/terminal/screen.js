@@ -9,12 +9,14 @@ const FONT = 'ui-monospace, SFMono-Regular, "DejaVu Sans Mono", Menlo, Consolas,
 const SIZES = { least: 8, usual: 14, most: 32 };
 const LARGEST = { columns: 400, rows: 150 }; // the server renders no larger screen
 const RESIZE_MILLISECONDS = 120;
+const TOUCH_SCROLLBAR_PIXELS = 5;
 
 const DARK = {
   background: "#0e1013",
   foreground: "#dfe3e8",
   cursor: "#dfe3e8",
   cursorAccent: "#0e1013",
+  overviewRulerBorder: "#0e101300",
   selectionBackground: "#2f4d6b",
   black: "#22272e",
   red: "#f47067",
@@ -38,6 +40,7 @@ const LIGHT = {
   foreground: "#1b1f24",
   cursor: "#1b1f24",
   cursorAccent: "#ffffff",
+  overviewRulerBorder: "#ffffff00",
   selectionBackground: "#b6d7f7",
   black: "#1b1f24",
   red: "#c0271d",
@@ -111,6 +114,8 @@ export class Screen {
       lineHeight: 1.15, // else some fonts lose their underscore
       linkHandler: { activate: () => {}, allowNonHttpProtocols: false },
       minimumContrastRatio: 4.5,
+      // The width of the scrollbar, which else is 14. A finger drags the text instead.
+      overviewRuler: matchMedia("(pointer: coarse)").matches ? { width: TOUCH_SCROLLBAR_PIXELS } : {},
       screenReaderMode: preferences.get("screenReader", false),
       scrollback: SCROLLBACK_ROWS,
       theme: coloursOf(theme),
@@ -138,6 +143,7 @@ export class Screen {
     this.#element = element;
     this.terminal.open(element);
     this.terminal.textarea?.setAttribute("aria-description", "Ctrl ] or Ctrl F6 opens the commands, and leaves the terminal.");
+    this.#scrollByTouch(element);
     // It also notices when the terminal is shown again.  Not at once: xterm.js does not draw a hidden terminal, and
     // would keep the height that it had before.
     this.#observer = new ResizeObserver(() => {
@@ -146,6 +152,23 @@ export class Screen {
     });
     this.#observer.observe(element);
     this.fit();
+  }
+
+  /** Let one finger move the output, as xterm.js does not. */
+  #scrollByTouch(element) {
+    let from = 0; // a height in the window
+    element.addEventListener("touchstart", ({ touches }) => (from = touches[0].clientY), { passive: true });
+    element.addEventListener(
+      "touchmove",
+      ({ touches }) => {
+        if (touches.length > 1) return; // they zoom
+        const row = element.clientHeight / this.rows;
+        const rows = Math.trunc((from - touches[0].clientY) / row);
+        from -= rows * row;
+        this.terminal.scrollLines(rows);
+      },
+      { passive: true },
+    );
   }
 
   /** Adapt columns and rows to the element. */
