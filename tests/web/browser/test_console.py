@@ -272,10 +272,12 @@ class ConsoleTests(WebTestCase):
         await ada.until_terminal("needle-second-42")
 
     async def test_power(self) -> None:
-        """A machine is powered off and on by the commands of its console, off after a question."""
+        """A machine is powered off and on by the commands of its console, off after a question.  Their names are those of the list."""
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.open_commands()
+        command = "[...document.querySelectorAll('.command')].find((each) => each.querySelector('kbd').innerText === 'P')"
+        self.assertRegex(await ada.page.evaluate(f"{command}.innerText"), r"^P?\s*Power off$")
         await ada.page.press("P")
         await ada.click_text("dialog button", "Power off")
         await ada.until_page("Machine: Shutdown")
