@@ -94,11 +94,18 @@ class LocalPageTests(ChainTestCase):
         self.config = replace(good, certificate=Material(), key=Material(), token="expired")
         await self.page.evaluate("document.querySelector('a[href=\"#/sessions\"]').click()")
         await self.page.until(f"{DIALOG}?.textContent.includes('Renew your credentials')")
+        said = await self.page.evaluate(f"{DIALOG}?.textContent")
+        for part in (
+            "Your login as admin has expired",
+            "answers: Unauthorized.",
+            "ask your administrator",
+        ):
+            self.assertIn(part, said)
         # The answer to the click replaces the text; before it, the kubeconfig is still the expired one.
         await self.page.evaluate("document.querySelector('dialog .notice').id = 'former'")
         await self.page.click("dialog button")
         await self.page.until("!document.getElementById('former')")
-        self.assertIn("Renew your credentials", await self.page.evaluate(f"{DIALOG}?.textContent"))
+        self.assertIn("Tried again", await self.page.evaluate(f"{DIALOG}?.textContent"))
         self.config = good
         await self.page.click("dialog button")
         await self.page.until(f"!{DIALOG}")

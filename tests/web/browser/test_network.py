@@ -84,10 +84,12 @@ class NetworkTests(WebTestCase):
         await ada.echo("before")
         await self.check_sessions(1)
         former = await self.sessions()
+        await ada.page.until("document.querySelector('.user').textContent === 'ada'")
         self.deployment.tokens["ada"] = "second-token-of-ada"
         self.deployment.write_tokens()
         await ada.page.until("document.querySelector('dialog[open] input[type=password]')")
         self.assertIn("before-42", await ada.text())
+        await ada.until_page("Your login as ada has expired or was withdrawn. Log in again")
         await self.check_layout(ada, "login", "dialog", "dialog .button", "dialog input")
         await ada.log_in(self.deployment.tokens["ada"])
         while (

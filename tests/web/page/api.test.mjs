@@ -39,6 +39,13 @@ test("a refusal has the message of its Status", async () => {
   assert.equal(error.message, 'machines "a" not found');
 });
 
+test("a refused login is named", async () => {
+  const { api: client } = fakeApi(() => [401, { message: "Unauthorized" }]);
+  await assert.rejects(client.request("/x"), { code: 401, message: "the server does not accept your login any more" });
+  const { api: other } = fakeApi(() => [401, { message: "the token has ended" }]);
+  await assert.rejects(other.request("/x"), { message: "the token has ended" });
+});
+
 test("an answer of a proxy, and no answer, are errors that can be read", async () => {
   const { api: proxied } = fakeApi(() => [502, "<html>"]);
   await assert.rejects(proxied.request("/x"), /the server answered 502/);

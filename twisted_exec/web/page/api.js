@@ -207,8 +207,9 @@ async function refusal(response) {
   } catch {
     // Proxies answer with HTML or nothing.
   }
-  const message = status?.message || `the server answered ${response.status} ${response.statusText}`;
-  return new ApiError(response.status, message.trim(), status ?? {});
+  const message = (status?.message || `the server answered ${response.status} ${response.statusText}`).trim();
+  const isBare = message === "Unauthorized"; // all that a kube-apiserver says
+  return new ApiError(response.status, isBare ? "the server does not accept your login any more" : message, status ?? {});
 }
 
 function withQuery(path, query) {

@@ -54,6 +54,7 @@ async function main() {
     api,
     config,
     frame,
+    user: "", // until the server has said it
     preferences,
     store,
     theme,
@@ -114,7 +115,8 @@ async function authenticate(context) {
   await login(config, context, { reason: "" });
   let asking = null;
   const ask = async () => {
-    await login(config, context, { reason: "Your login has expired or was withdrawn. Open consoles stay." });
+    const whose = context.user ? `Your login as ${context.user}` : "Your login";
+    await login(config, context, { reason: `${whose} has expired or was withdrawn.` });
     asking = null;
     api.forget();
     api.dispatchEvent(new Event("authorized"));
@@ -125,12 +127,13 @@ async function authenticate(context) {
 }
 
 /** Show the names of the cluster and of the user, which a server that is away says when it is back. */
-async function nameUser({ config, frame, store }) {
+async function nameUser(context) {
+  const { config, frame, store } = context;
   frame.cluster(config.cluster ?? "");
   for (;;) {
     try {
       const name = await userOf(store.get("token"));
-      if (name !== null) frame.user(name); // else another request asks for a login
+      if (name !== null) frame.user((context.user = name)); // else another request asks for a login
       return;
     } catch {
       await sleep(NAME_SECONDS);

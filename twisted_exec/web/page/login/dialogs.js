@@ -27,24 +27,31 @@ export async function enter(secret, config, store) {
   store.set(TOKEN, token);
 }
 
-/** Resolve when the API server accepts the kubeconfig of the local command again. */
-export function renewal(token, message) {
+/**
+ * Resolve when the API server accepts the kubeconfig of the local command again.
+ *
+ * @param {object} context of the page
+ * @param {string} reason why it does not now, a sentence
+ * @param {string} message of the API server
+ */
+export function renewal({ config, store }, reason, message) {
   const problem = h("div", {});
-  const say = (text) => fill(problem, notice("warning", printable(text || "the server answered 401")));
-  say(message);
+  const say = (...texts) => fill(problem, notice("warning", printable(texts.join(" "))));
+  const answer = (text) => `The API server of ${config.cluster || "your kubeconfig"} answers: ${text || "Unauthorized"}.`;
+  say(reason, answer(message));
   return insist("Renew your credentials", (close) => {
     const again = async () => {
       try {
-        const refused = await refusalOf(token);
+        const refused = await refusalOf(store.get(TOKEN));
         if (refused === null) close();
-        else say(refused.message);
+        else say("Tried again.", answer(refused.message));
       } catch (error) {
-        say(error.message);
+        say(`Tried again: ${error.message}.`);
       }
     };
     return [
       problem,
-      h("p", {}, "The API server refuses the credentials in your kubeconfig. Renew them in a terminal; open consoles stay."),
+      h("p", {}, "Log in again in a terminal, as you did for your kubeconfig; or ask your administrator for a new token or certificate, and put it there. Then try again here. Open consoles stay."),
       h("div", { class: "actions" }, button("Try again", again, { class: "primary" })),
     ];
   });

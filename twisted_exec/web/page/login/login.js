@@ -28,7 +28,7 @@ export async function login(config, context, { reason }) {
     const refused = await refusalOf(store.get(TOKEN)).catch(() => null);
     if (refused === null) return; // the kubeconfig was renewed meanwhile
     if (!refused.isOfCommand) {
-      await renewal(store.get(TOKEN), refused.message);
+      await renewal(context, reason, refused.message);
       return;
     }
   }
@@ -43,6 +43,7 @@ export async function login(config, context, { reason }) {
   }
   // A reload must not try a refused credential again.
   logout(store);
+  if (reason) problem += " Log in again; if that is refused, ask your administrator. Open consoles stay.";
   await askForLogin(config, store, { problem, keepsPage: Boolean(reason) });
 }
 
