@@ -14,7 +14,7 @@ from tests.flows.deployment import POOL, machine
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
-from .layout import WINDOWS
+from .layout import WINDOWS, faults_of
 from .steps import PLAYED, VM
 from .user import User
 
@@ -198,6 +198,24 @@ class ConsoleTests(WebTestCase):
         await self.search(ada)
         await self.check_details(ada)
         await self.follow_tabs(ada)
+        self.check_faults()
+
+    async def test_own_sessions(self) -> None:
+        """A user with two sessions reads which of them types, and moves to the other without a question."""
+        first, second = await self.user(), await self.user()
+        for user in (first, second):
+            await self.open_terminal(user)
+            await user.page.until("document.querySelector('.user').textContent === 'ada'")
+            await user.until_page("[12] viewers?")
+        await second.click_text(".console-head button", "Observe only")
+        await second.until_page("Observing; you type in another session")
+        await second.page.resize(390, 844)
+        role = "document.querySelector('.role-text')"
+        await second.page.until(f"{role}.scrollWidth <= {role}.clientWidth")
+        self.assertEqual(await faults_of(second.page), [])
+        await second.click_text(".console-head button", "Type here")
+        await second.until_page("You can type")
+        await first.until_page("Another session of yours types here now")
         self.check_faults()
 
     async def lose_role(self, ada: User[Any]) -> None:

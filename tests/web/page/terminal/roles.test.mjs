@@ -24,6 +24,19 @@ test("roles follow the notices", () => {
   assert.equal(roles.isObserver, true);
 });
 
+test("a writer of the same name is the user, in another session", () => {
+  const roles = new Roles(false, () => "ada");
+  assert.ok(!roles.isOwn);
+  const mark = { Notice: `not sent ${HINT}`, Kind: "discarded", Role: "observer", Writer: "ada", Hint: HINT };
+  assert.equal(roles.read(mark), "what you type is not sent: you type in another session. Choose Type here first.");
+  assert.ok(roles.isOwn);
+  assert.equal(roles.read({ ...mark, Kind: "role" }), "you only observe: another session of yours types here");
+  roles.read({ ...mark, Kind: "role", Writer: "bob" });
+  assert.ok(!roles.isOwn);
+  roles.read({ ...mark, Writer: "ada, in another session," });
+  assert.ok(!roles.isOwn);
+});
+
 test("names are not read", () => {
   const roles = new Roles();
   const taken = `you have taken over this console from ${HINT}`;

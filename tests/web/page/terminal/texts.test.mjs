@@ -39,6 +39,7 @@ test("a connection that came back is soon an ordinary one, and the writer's time
   const observer = { isObserver: true };
   assert.match(writerText(viewers, 31_000, observer), /^ada, for 35/);
   assert.match(writerText(viewers, 31_000, { isObserver: false }), /^You, for 35/);
+  assert.match(writerText(viewers, 31_000, { isObserver: true, isOwn: true }), /^You, in another session, for 35/);
   assert.equal(writerText({ ...viewers, writer: "" }, 31_000, observer), "Nobody");
   assert.equal(writerText(undefined, 0, observer), "Unknown");
 });
@@ -84,6 +85,7 @@ test("an observer reads why", () => {
   assert.equal(roleText(observer, session), "Observing");
   assert.equal(roleText({ ...observer, writer: "ada" }, session), "Observing; ada types");
   assert.equal(roleText({ ...observer, writer: null }, session), "Observing; nobody types");
+  assert.equal(roleText({ ...observer, writer: "ada", isOwn: true }, session), "Observing; you type in another session");
   assert.match(roleText({ ...observer, writer: null }, { ...session, isReadOnly: true }), /opened to observe only/);
   for (const denied of [[{ ...observer, isDenied: true }, session], [observer, { mayType: false, isReadOnly: true }]]) {
     assert.match(roleText(...denied), /no right to type/);
@@ -189,7 +191,7 @@ test("the banner of a machine is short and plain", () => {
 });
 
 test("a user who has lost the right to type reads to whom", () => {
-  assert.match(lostText({ isDenied: false, writer: "bob" }, "bob has taken over this console"), /^bob types here now\. You only observe/);
-  assert.match(lostText({ isDenied: true, writer: "" }, ""), /no longer type/);
-  assert.match(lostText({ isDenied: false, writer: "ada" }, "ada, in another session, has taken over"), /^Another session of yours types/);
+  assert.match(lostText({ isDenied: false, writer: "bob", isOwn: false }), /^bob types here now\. You only observe/);
+  assert.match(lostText({ isDenied: true, writer: "", isOwn: false }), /no longer type/);
+  assert.match(lostText({ isDenied: false, writer: "ada", isOwn: true }), /^Another session of yours types/);
 });

@@ -256,7 +256,7 @@ export class Console {
         state: changed,
       },
     });
-    this.#roles = new Roles(attachment.isReadOnly || this.place.observes);
+    this.#roles = new Roles(attachment.isReadOnly || this.place.observes, () => this.context.user);
     this.#recordings = null;
     this.#status.begin(attachment.isReadOnly);
     return attachment;
@@ -361,7 +361,7 @@ export class Console {
   #notice(mark) {
     if (mark.Kind === "banner") return; // shown above the terminal
     const shown = this.#roles.read(mark);
-    if (this.#hasDriven && this.#roles.isObserver) this.#tell(lostText(this.#roles, shown), "warning");
+    if (this.#hasDriven && this.#roles.isObserver) this.#tell(lostText(this.#roles), "warning");
     else this.#tell(sentence(shown), "");
     if (this.#roles.isObserver && !this.#former) this.#hasDriven = false;
     if (!this.#status.isReadOnly) this.place.observes = this.#roles.isObserver;
@@ -388,7 +388,7 @@ export class Console {
     const isLoss = this.#hasDriven && this.#roles.isObserver;
     const { mayType } = this.#rights;
     const { isReadOnly } = this.#status;
-    const role = isLoss ? lostText(this.#roles, "") : `${roleText(this.#roles, { mayType, isReadOnly })}.`;
+    const role = isLoss ? lostText(this.#roles) : `${roleText(this.#roles, { mayType, isReadOnly })}.`;
     this.#tell(anewText(former, role), isLoss || droppedKeys(former.unconfirmed) ? "warning" : "");
   }
 
@@ -532,8 +532,8 @@ export class Console {
 
   /** The name of another user who types, as far as an observer knows; empty if there is none. */
   get writer() {
-    const { isObserver, writer } = this.#roles;
-    return isObserver && writer !== null ? writer || this.#status.writer : "";
+    const { isObserver, isOwn, writer } = this.#roles;
+    return isObserver && !isOwn && writer !== null ? writer || this.#status.writer : "";
   }
 
   /** The address of the machine's log; empty if the server has none. */
@@ -546,7 +546,7 @@ export class Console {
   get mayTakeOver() {
     if (!this.isOpen) return false;
     if (this.#status.isReadOnly) return this.#rights.mayType;
-    const isFree = this.#roles.writer === null && this.#rights.drives;
+    const isFree = (this.#roles.writer === null || this.#roles.isOwn) && this.#rights.drives;
     return this.#rights.takesOver || isFree;
   }
 

@@ -51,10 +51,20 @@ export class Roles {
   isDenied = false;
   /** @type {string | null} Name of the writer; empty if it is this session or unknown, null if there is none. */
   writer = "";
+  #user;
 
-  /** @param {boolean} isReadOnly the session can never write */
-  constructor(isReadOnly = false) {
+  /**
+   * @param {boolean} isReadOnly the session can never write
+   * @param {() => string} user the name of the session's own user; empty if it is unknown
+   */
+  constructor(isReadOnly = false, user = () => "") {
     this.isObserver = isReadOnly;
+    this.#user = user;
+  }
+
+  /** Whether the writer is another session of the same user, from which this one may take over. */
+  get isOwn() {
+    return this.isObserver && Boolean(this.writer) && this.writer === this.#user();
   }
 
   /**
@@ -72,9 +82,11 @@ export class Roles {
       this.isDenied = role === "denied";
       if (!this.isDenied) this.writer = typeof writer === "string" && writer ? writer : null;
     }
+    if (kind === "role" && this.isOwn) return "you only observe: another session of yours types here";
     if (typeof hint !== "string" || !hint || !text.endsWith(hint)) return text;
     if (kind !== "discarded") return text.slice(0, -hint.length).trimEnd();
-    return `what you type is not sent: ${this.writer === null ? "choose Type here first." : `${this.writer} types here.`}`;
+    if (this.writer === null) return "what you type is not sent: choose Type here first.";
+    return `what you type is not sent: ${this.isOwn ? "you type in another session. Choose Type here first" : `${this.writer} types here`}.`;
   }
 }
 

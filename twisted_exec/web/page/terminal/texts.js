@@ -88,10 +88,11 @@ export function waitingText({ name, detail, silentSince }, waiting) {
 }
 
 /** Return who types, and for how long by now; `viewers` are those of the moment `at`. */
-export function writerText(viewers, now, { isObserver }) {
+export function writerText(viewers, now, { isObserver, isOwn }) {
   if (!viewers) return "Unknown";
   const since = `for ${duration((viewers.seconds ?? 0) + (now - viewers.at) / 1000)}`;
   if (!isObserver) return `You, ${since}`;
+  if (isOwn) return `You, in another session, ${since}`;
   return viewers.writer ? `${viewers.writer}, ${since}` : "Nobody";
 }
 
@@ -117,10 +118,11 @@ export function withRoles(people, isObserver) {
  * @param {{mayType: boolean, isReadOnly: boolean}} session `mayType`: the user has the right; `isReadOnly`: it can never
  *     write
  */
-export function roleText({ isObserver, isDenied, writer }, { mayType, isReadOnly }) {
+export function roleText({ isObserver, isDenied, writer, isOwn }, { mayType, isReadOnly }) {
   if (!isObserver) return "You can type";
   if (isDenied || !mayType) return "Observing (no right to type)";
   if (isReadOnly) return "Observing (opened to observe only)";
+  if (isOwn) return "Observing; you type in another session";
   if (writer) return `Observing; ${writer} types`;
   return writer === null ? "Observing; nobody types" : "Observing";
 }
@@ -166,12 +168,11 @@ export function bannerText(text) {
 /**
  * Return what a user reads who has lost the right to type.
  *
- * @param {{isDenied: boolean, writer: string | null}} roles
- * @param {string} notice what the runtime said about it
+ * @param {{isDenied: boolean, writer: string | null, isOwn: boolean}} roles
  */
-export function lostText({ isDenied, writer }, notice) {
+export function lostText({ isDenied, writer, isOwn }) {
   if (isDenied) return "You may no longer type at this console. You only observe.";
-  const who = notice.includes(", in another session,") ? "Another session of yours" : (writer ?? "Nobody");
+  const who = isOwn ? "Another session of yours" : (writer ?? "Nobody");
   return `${who} types here now. You only observe: what you type is not sent.`;
 }
 
