@@ -200,6 +200,15 @@ class ConsoleTests(WebTestCase):
         await self.follow_tabs(ada)
         self.check_faults()
 
+    async def test_early_keys(self) -> None:
+        """The files of the terminal are there before a console is opened, so that it takes keys at once."""
+        ada = await self.user()
+        await ada.page.until(
+            "performance.getEntriesByType('resource').some(({name}) => name.endsWith('/vendor/addon-fit.js'))"
+        )
+        self.assertFalse(await ada.page.evaluate("!!document.querySelector('.console')"))
+        self.check_faults()
+
     async def test_own_sessions(self) -> None:
         """A user with two sessions reads which of them types, and moves to the other without a question."""
         first, second = await self.user(), await self.user()

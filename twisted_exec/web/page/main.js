@@ -87,6 +87,8 @@ async function main() {
   await show(context);
   // The other views are small, and are there at once, also while the server is away.
   for (const load of Object.values(VIEWS)) load().catch(() => {});
+  // Keys that are typed into a console before it has a terminal go nowhere.
+  if (config.vendor !== false) loadTerminal().catch(() => {});
 }
 
 /** Begin with the machine of the local command, whose kind is known only behind the login. */
