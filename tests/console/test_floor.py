@@ -11,7 +11,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import weight
+from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.names import display_name
+from twisted_exec.auth.rbac import smallest_role
 from twisted_exec.console.floor import (
     ANNOUNCE_SECONDS,
     HINT,
@@ -303,7 +305,7 @@ class ActTests(FloorTestCase):
         ann, bob = self.join("ann"), self.join("bob", may_take_over=False)
         text = "what you type is not sent: the writer of this console is ann (~f or --force"
         self.assertIn(text, self.floor.refusal(self.join("eve")).text)
-        self.assertIn("is ann (wait until this console has no", self.floor.refusal(bob).text)
+        self.assertIn("is ann (you may not take over)", self.floor.refusal(bob).text)
         self.floor.leave(ann)
         self.assertIn("this console has no writer (~f", self.floor.refusal(bob).text)
 
@@ -344,15 +346,16 @@ class RightTests(FloorTestCase):
 
     def test_no_takeover(self) -> None:
         """A user without the right to take over reads what to do instead, however often it asks."""
+        role = smallest_role("takeover", IRONCORE.group, "machines", "console")
         ann, bob = self.join("ann"), self.join("bob", may_take_over=False)
         text = bob.news()
-        self.assertIn("the writer of this console is ann; you are an observer (wait until", text)
+        self.assertIn(f"the writer of this console is ann; you are an observer {WAIT}", text)
         self.assertNotIn("~f", text)
         for _ in range(2):
             self.floor.request_role(bob, Role.WRITER)
             text = bob.news()
             self.assertIn("you may not take over this console; its writer is ann (wait", text)
-            self.assertIn("your administrator for the verb takeover on machines/console)", text)
+            self.assertIn(f"or ask an administrator for the role {role})", text)
         self.assertEqual((ann.writes, bob.writes, ann.news()), (True, False, ""))
 
     def test_free_floor(self) -> None:
@@ -379,11 +382,13 @@ class RightTests(FloorTestCase):
         bob = self.join("bob", may_take_over=False)
         self.join("ann", force=True)
         text = bob.news()
-        self.assertIn("ann has taken over this console; you are an observer (wait until", text)
+        self.assertIn(f"ann has taken over this console; you are an observer {WAIT}", text)
 
     def test_denied(self) -> None:
         """A user who may only observe gets a notice, and one for each request for the floor."""
         eve = self.join("eve", denied=True, force=True)
+        role = smallest_role("drive", IRONCORE.group, "machines", "console")
+        self.assertIn(f"(ask an administrator for the role {role})", MAY_ONLY_OBSERVE)
         for _ in range(2):
             self.assertEqual(eve.news(), notice(MAY_ONLY_OBSERVE).decode())
             self.floor.request_role(eve, Role.WRITER)

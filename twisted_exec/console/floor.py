@@ -64,11 +64,10 @@ TYPED_BEFORE = "it was typed before the machine started again"
 """Why input that arrives late is discarded."""
 HINT = "(~f or --force takes over)"
 """The end of each notice to an observer that can take over."""
-WAIT = (
-    "(wait until this console has no writer, or ask your administrator for the verb takeover on"
-    " machines/console)"
-)
+WAIT = "(you may not take over)"
 """The end of each notice to an observer that cannot take over at present."""
+_ASK = "(wait until it has no writer, or ask an administrator for the role admin)"
+"""The end of the notice that a takeover is refused."""
 _WRITER = Notice("you are the writer of this console", NoticeKind.ROLE, NoticeRole.WRITER)
 _DENIED = Notice(MAY_ONLY_OBSERVE, NoticeKind.ROLE, NoticeRole.DENIED)
 
@@ -296,7 +295,7 @@ class Floor:
     def _take_over(self, participant: Participant) -> None:
         if not participant.may_take_over and not self._is_free_to(participant):
             text = f"you may not take over this console; its writer is {self.writer}"
-            participant.tell(self._to_observer(text, WAIT))
+            participant.tell(self._to_observer(text, _ASK))
             self._deny(participant)
             return
         others = [each for each in self.writers if each is not participant]
@@ -467,7 +466,7 @@ _BEGIN_WITH_WORDS: Sequence[_Wording] = (
     (
         _ROLE,
         _TO_OBSERVER,
-        rf"you may not take over this console; its writer is (?P<writer>.+) {_HINTS}",
+        rf"you may not take over this console; its writer is (?P<writer>.+) {re.escape(_ASK)}",
     ),
     (_ROLE, _TO_DENIED, rf"(?:from now on )?{_MAY_ONLY_OBSERVE}"),
     (_DISCARDED, _TO_DENIED, rf"{_NOT_SENT} (?P<why>{_MAY_ONLY_OBSERVE})"),

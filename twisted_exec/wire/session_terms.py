@@ -28,8 +28,7 @@ It is for the user's client alone, and also there if the recording is optional, 
 """
 
 MAY_ONLY_OBSERVE = (
-    "you may only observe this console"
-    " (your administrator can grant the verb drive on machines/console)"
+    "you may only observe this console (ask an administrator for the role console-user)"
 )
 """Message to a user without the right to drive."""
 

@@ -167,9 +167,9 @@ class SessionsTests(TestCase):
         await refused.until(rb"you may drive it: open it without --force")
         self.assertEqual(await refused.ended, 1)
         don = self.at_terminal("don", argv[:-1])
-        await don.until(rb"the writer of this console is dan; you are an observer \(wait")
+        await don.until(rb"the writer of this console is dan; you are an observer \(you may")
         waiting = self.sit_down("don", "sh")
-        await waiting.until(rb"you are an observer \(wait")
+        await waiting.until(rb"you are an observer \(you may")
         waiting.type(b"~f")
         await waiting.until(rb"you may not take over this console; its writer is dan")
 
@@ -189,7 +189,7 @@ class SessionsTests(TestCase):
 
         ada = self.sit_down("ada", "sh", "--force")
         await ada.until(rb"you have taken over this console from don")
-        await waiting.until(rb"ada has taken over this console; you are an observer \(wait")
+        await waiting.until(rb"ada has taken over this console; you are an observer \(you may")
 
     async def test_stock_kubectl(self) -> None:
         """

@@ -71,7 +71,7 @@ test("the wording counts if the runtime is of an earlier release", () => {
   const unsent = "what you type is not sent: this console has no writer";
   assert.equal(roles.read({ Notice: `${unsent} ${HINT}` }), "what you type is not sent: choose Type here first.");
   roles.read({
-    Notice: "you may only observe this console (your administrator can grant the verb drive on machines/console)",
+    Notice: "you may only observe this console (ask an administrator for the role console-user)",
   });
   assert.deepEqual([roles.isObserver, roles.isDenied], [true, true]);
 });

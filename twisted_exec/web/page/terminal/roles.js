@@ -8,10 +8,9 @@
 
 /** Hint at keys and options of `kubectl console`, at the end of a text. */
 const HINT = "(~f or --force takes over)";
-const WAIT =
-  "(wait until this console has no writer, or ask your administrator for the verb takeover on machines/console)";
-const MAY_ONLY_OBSERVE =
-  "you may only observe this console (your administrator can grant the verb drive on machines/console)";
+const WAIT = "(you may not take over)";
+const ASK = "(wait until it has no writer, or ask an administrator for the role admin)";
+const MAY_ONLY_OBSERVE = "you may only observe this console (ask an administrator for the role console-user)";
 
 const HINTS = `(?:(?<Hint>${escaped(HINT)})|${escaped(WAIT)})`;
 const STATUS = "(?:the writer of this console is (?<Writer>.+)|this console has no writer)";
@@ -27,7 +26,7 @@ const WORDINGS = [
     [{ Kind: "role", Role: "observer" }, `${STATUS}; you are an observer ${HINTS}`],
     [{ Kind: "role", Role: "observer" }, `you are an observer; ${STATUS} ${HINTS}`],
     [{ Kind: "role", Role: "observer" }, `you may type at this console again; ${STATUS} ${HINTS}`],
-    [{ Kind: "role", Role: "observer" }, `you may not take over this console; its writer is (?<Writer>.+) ${HINTS}`],
+    [{ Kind: "role", Role: "observer" }, `you may not take over this console; its writer is (?<Writer>.+) ${escaped(ASK)}`],
     [{ Kind: "role", Role: "denied" }, `(?:from now on )?${escaped(MAY_ONLY_OBSERVE)}`],
     [{ Kind: "discarded", Role: "denied" }, `${NOT_SENT} ${escaped(MAY_ONLY_OBSERVE)}`],
     [{ Kind: "discarded", Role: "observer" }, `${NOT_SENT} ${STATUS} ${HINTS}`],
