@@ -118,8 +118,8 @@ class ExplainTests(SynchronousTestCase):
                 f'User "ann@x" cannot {verb} resource "{resource}" in API group "{group}"{where}'
             )
             line = explain(Forbidden(f"x is forbidden: {words}"))
-            self.assertIn(f"{words}; ask an administrator for ", line)
-            return line.partition("; ask an administrator for ")[2]
+            self.assertIn(f"{words}; ", line)
+            return line.partition("ask an administrator for ")[2]
 
         for verb, resource, role in (
             ("observe", "machines/console", "console-observer"),
@@ -161,10 +161,17 @@ class ExplainTests(SynchronousTestCase):
         self.assertEqual(told("delete", "widgets", group="x"), "a role with delete on widgets")
 
     def test_right_to_observe(self) -> None:
-        """A 403 that names a smaller request gets no other remedy."""
+        """A 403 that names a smaller request gets no other remedy, unless the user wants to take over."""
         words = 'is forbidden: User "ann" cannot create resource "machines/exec" in API group "g" in the '
         words += 'namespace "lab": you may observe it: open it with --read-only'
         self.assertEqual(explain(Forbidden(words)), words)
+        words = 'is forbidden: User "ann" cannot takeover resource "machines/console" in API group '
+        words += '"compute.ironcore.dev" in the namespace "lab": you may drive it: open it without --force'
+        self.assertEqual(
+            explain(Forbidden(words)),
+            f"{words}; to take over, ask an administrator for the role admin: kubectl create rolebinding "
+            "ann-admin --clusterrole=admin --user=ann -n lab",
+        )
 
     def test_others(self) -> None:
         """A kubeconfig error is shown as it is; an unexpected exception is an internal error."""

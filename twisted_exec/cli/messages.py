@@ -89,9 +89,12 @@ _DENIED = re.compile(
 def role_to_request(message: str) -> str:
     """Return the remedy for a right that the user lacks; empty if the message is not about one, or has it."""
     lacking = _DENIED.search(message)
-    if lacking is None or message[lacking.end() :].startswith(": you may "):
+    if lacking is None:
         return ""
-    return ask_for_role(**lacking.groupdict(default=""))
+    takes_over = lacking["verb"] == "takeover"
+    if not takes_over and message[lacking.end() :].startswith(": you may "):
+        return ""
+    return "to take over, " * takes_over + ask_for_role(**lacking.groupdict(default=""))
 
 
 def ask_for_role(
@@ -104,22 +107,36 @@ def ask_for_role(
     :param kind: the resource, such as ``machines``.
     :param namespace: empty for all.
     """
-    from twisted_exec.auth.rbac import CONSOLE_OBSERVER, smallest_role
+    from twisted_exec.auth.rbac import CONSOLE_OBSERVER
 
-    role = smallest_role(verb, group, kind, subresource)
+    role, command = grant(user, verb, group, kind, subresource, namespace)
     if not role:
         return f"ask an administrator for a role with {verb} on {kind}"
+    opens_console = bool(group) and (subresource == "exec" or verb == "drive")
+    less = f" ({CONSOLE_OBSERVER} suffices for --read-only)" if opens_console else ""
+    return f"ask an administrator for the role {role}{less}: {command}"
+
+
+def grant(
+    user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
+) -> tuple[str, str]:
+    """
+    Return the smallest role with a right, and the command that grants it to a user.
+
+    The role is empty if none has the right.  Parameters as of :func:`ask_for_role`.
+    """
     import shlex  # few messages need it
 
+    from twisted_exec.auth.rbac import smallest_role
+
+    role = smallest_role(verb, group, kind, subresource)
     name = re.sub(r"[^a-z0-9]+", "-", f"{user}-{role}".lower()).strip("-")
     create = "rolebinding" if namespace else "clusterrolebinding"
     where = f" -n {namespace}" if namespace else ""
-    opens_console = bool(group) and (subresource == "exec" or verb == "drive")
-    less = f" ({CONSOLE_OBSERVER} suffices for --read-only)" if opens_console else ""
-    return (
-        f"ask an administrator for the role {role}{less}: kubectl create {create} {name} --clusterrole={role} "
-        f"--user={shlex.quote(user)}{where}"
+    command = (
+        f"kubectl create {create} {name} --clusterrole={role} --user={shlex.quote(user)}{where}"
     )
+    return role, command
 
 
 def _unauthorized(message: str, config: ClientConfig | None) -> str:

@@ -12,7 +12,9 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from tests.cli.console.test_session import FakeStream, SessionCase
+from tests.console.test_floor import Person
 from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.status import Forbidden, GatewayTimeout
 from twisted_exec.cli.console.escape import EscapeCommand, parse_escape
 from twisted_exec.cli.console.interfaces import NextSession
@@ -25,6 +27,7 @@ from twisted_exec.cli.console.menu import (
     switch_on_again,
 )
 from twisted_exec.cli.console.session import WHEN_BACK, Outcome
+from twisted_exec.console.floor import Floor
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import COMPLETED, SHUTTING_DOWN, Ending, TerminalSize
 
@@ -38,6 +41,7 @@ class FakeClient:
         self.refusal: Exception | None = None
         self.silent = False
         self.spec = {"power": "On"}
+        self.asked: dict[str, str] = {}
         self.review: dict[str, Any] = {"status": {"allowed": True}}
 
     def get(self, resource: Any, name: str, namespace: str) -> Deferred[Any]:
@@ -46,6 +50,9 @@ class FakeClient:
         return succeed({"status": {"state": self.machines[name]}, "spec": self.spec})
 
     async def create(self, resource: Any, review: Any) -> Any:
+        if resource is SELFSUBJECTREVIEWS.resource:
+            return {"status": {"userInfo": {"username": "eve@x"}}}
+        self.asked = review["spec"]["resourceAttributes"]
         return self.review
 
     def list(self, resource: Any, namespace: str, trim: Callable[[Any], Any]) -> Deferred[Any]:
@@ -306,7 +313,12 @@ class PowerTests(MenuCase):
         """A user without the right reads that at once, and is asked nothing."""
         stream = self.open()
         self.client.review = {"status": {"allowed": False}}
-        self.assertIn("for the verb\r\n  patch on machines in namespace ns.\r\n", self.type(b"~P"))
+        shown = self.type(b"~P").replace("\r\n ", "")
+        self.assertIn(
+            "You may not switch it; ask an administrator for the role edit: kubectl create rolebinding "
+            "eve-x-edit --clusterrole=edit --user=eve@x -n ns",
+            shown,
+        )
         self.session.typed(b"ry")
         self.assertEqual((stream.sent, self.client.power), (b"ry", []))
 
@@ -353,6 +365,43 @@ class PowerTests(MenuCase):
         failure = self.failureResultOf(resetting, GatewayTimeout)
         self.assertIn("a was not reset: it was still running 90 s", str(failure.value))
         self.assertEqual(self.client.power, [("a", "On")])
+
+
+class TakeOverTests(MenuCase):
+    """The answer to ``~f``."""
+
+    def refuse(self, user: Person) -> str:
+        """Let the floor answer; return what is drawn."""
+        floor, drawn = Floor(Clock()), len(self.drawn)
+        floor.join(Person("ada"))
+        floor.join(user, force=True)
+        self.session.notice(user.notices[-1])
+        return self.drawn[drawn:].decode().replace("\r\n ", "")
+
+    def test_refused(self) -> None:
+        """The user reads the command that grants the smallest role, once for each attempt."""
+        for is_allowed, role in ((True, "admin"), (False, "console-user")):
+            self.setUp()
+            self.open()
+            eve = Person("eve", may_take_over=False, denied=not is_allowed)
+            self.assertEqual(self.refuse(eve), "")
+            self.client.review = {"status": {"allowed": is_allowed}}
+            self.session.typed(b"~f")
+            told = f"To grant it: kubectl create rolebinding eve-x-{role} --clusterrole={role} --user=eve@x -n ns"
+            self.assertIn(told, self.refuse(eve))
+            self.assertEqual(
+                (self.client.asked["verb"], self.client.asked["subresource"]), ("drive", "console")
+            )
+            self.assertEqual(self.refuse(eve), "")
+
+    def test_allowed(self) -> None:
+        """Nothing is said after a takeover, nor without an API server."""
+        self.open()
+        self.session.typed(b"~f")
+        self.assertEqual(self.refuse(Person("eve")), "")
+        self.open(with_server=False)
+        self.session.typed(b"~f")
+        self.assertEqual(self.refuse(Person("eve", may_take_over=False)), "")
 
 
 class StoppedTests(SessionCase):

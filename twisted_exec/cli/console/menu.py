@@ -26,6 +26,8 @@ from twisted_exec.cli.console.escape import EscapeCommand
 from twisted_exec.cli.console.interfaces import NextSession
 from twisted_exec.cli.console.pager import Pager
 from twisted_exec.cli.console.scrollback import Scrollback
+from twisted_exec.cli.console.space import who
+from twisted_exec.cli.messages import grant
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import TerminalSize
 
@@ -73,14 +75,15 @@ class MachineAccess:
         patch = {"spec": {"power": power}}
         await client.patch(self.dialect.workload, self.name, patch, self.config.namespace)
 
-    async def may_switch(self, client: CommandClient) -> bool:
-        """Return whether the user may set the power, as far as the server says so."""
+    async def may(self, client: CommandClient, verb: str, subresource: str = "") -> bool:
+        """Return whether the user has a permission on the machine, as far as the server says so."""
         resource = self.dialect.workload
         attributes = {
             "namespace": self.config.namespace,
-            "verb": "patch",
+            "verb": verb,
             "group": resource.group,
             "resource": resource.plural,
+            "subresource": subresource,
             "name": self.name,
         }
         review = {"spec": {"resourceAttributes": attributes}}
@@ -89,6 +92,15 @@ class MachineAccess:
         except APIError:
             return True  # the server decides when the user switches
         return bool((answer.get("status") or {}).get("allowed", True))
+
+    async def grant(
+        self, client: CommandClient, verb: str, subresource: str = ""
+    ) -> tuple[str, str]:
+        """Return the smallest role with a permission on the machine, and the command that grants it to the user."""
+        resource, user = self.dialect.workload, await who(client) or "USER"
+        namespace = self.config.namespace
+        role, command = grant(user, verb, resource.group, resource.plural, subresource, namespace)
+        return role, safe(command)
 
     async def read(self, client: CommandClient) -> tuple[str, str]:
         """Return the state, and ``On`` or ``Off``."""
@@ -104,7 +116,7 @@ async def act(
     access: MachineAccess | None,
 ) -> NextSession | None:
     """
-    Carry out a command.
+    Carry out a command; of a takeover only the explanation of its refusal is left to do.
 
     :param machine: the name, for that of a file.
     :param access: ``None`` for a console without an API server.
@@ -115,6 +127,10 @@ async def act(
             dialog.tell(NO_SERVER)
             return None
         return await (_switch if command is EscapeCommand.MACHINES else _power)(dialog, access)
+    if command is EscapeCommand.TAKE_OVER:
+        if access is not None:
+            await _explain_takeover(dialog, access)
+        return None
     lines = scrollback.lines()
     name = f"{_UNSAFE.sub('_', machine)}-{time.strftime('%Y%m%d-%H%M%S')}.log"
     if command is EscapeCommand.SAVE:
@@ -149,6 +165,14 @@ def save(lines: Sequence[str], path: str) -> str:
 
 def _count(lines: Sequence[str]) -> str:
     return "1 line" if len(lines) == 1 else f"{len(lines)} lines"
+
+
+async def _explain_takeover(dialog: Dialog, access: MachineAccess) -> None:
+    """Tell a user who was refused the floor which command grants the right."""
+    async with access.client() as client:
+        verb = "takeover" if await access.may(client, "drive", "console") else "drive"
+        _, command = await access.grant(client, verb, "console")
+    dialog.tell(f"To grant it: {command}")
 
 
 async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
@@ -192,10 +216,10 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     async with access.client() as client:
         state, power = await access.read(client)
         dialog.tell(f"Machine {name} is {state}; its power is {power}.")
-        if not await access.may_switch(client):
+        if not await access.may(client, "patch"):
+            role, command = await access.grant(client, "patch")
             dialog.tell(
-                "You may not switch it: ask your administrator for the verb patch on "
-                f"{access.dialect.workload.plural} in namespace {access.config.namespace}."
+                f"You may not switch it; ask an administrator for the role {role}: {command}"
             )
             return None
         effects = {

@@ -69,6 +69,7 @@ from twisted_exec.wire.control_messages import (
     Role,
     dropped_keys,
 )
+from twisted_exec.wire.resume import NoticeKind, NoticeRole
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
@@ -188,7 +189,7 @@ class ConsoleSession:
         self._interactive = interactive
         self._terminal = terminal
         self._escapes = escapes if interactive else None
-        self._read_only = read_only
+        self._read_only, self._takes_over = read_only, False
         self._linger_seconds, self._is_limited = linger_seconds, limited
         self._script, self._watch_network = script, watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
@@ -320,8 +321,13 @@ class ConsoleSession:
 
     def notice(self, notice: Notice) -> None:
         """Handle a message of the server for the user, which is not part of the output."""
-        if self._outcome is None:
-            self._display.notice(notice)
+        if self._outcome is not None:
+            return
+        self._display.notice(notice)
+        if self._takes_over and notice.kind is NoticeKind.ROLE:
+            self._takes_over = False
+            if notice.role is not NoticeRole.WRITER and not notice.hint and self._dialog is None:
+                self._open_dialog(EscapeCommand.TAKE_OVER)
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """
@@ -541,6 +547,7 @@ class ConsoleSession:
             self._display.tell(NO_BREAK)
             return False
         self._send(wish)
+        self._takes_over = wish is Role.WRITER
         return True
 
     def _status(self) -> list[str]:

@@ -83,7 +83,7 @@ async def _visit(mine: ClientConfig, options: argparse.Namespace, reactor: Any) 
         view = ready_view(location.space, viewpoint)
         if options.space_credentials:
             config = await config_in(hub, location.space, viewpoint)
-            return Visit(_named(config, options), user_agent_of(location, await _who(hub)))
+            return Visit(_named(config, options), user_agent_of(location, await who(hub)))
         endpoint = endpoint_in(location.space, view, viewpoint)
         settled_config = await settled(mine, reactor)
         config = with_user_credentials(
@@ -105,10 +105,10 @@ def _named(config: ClientConfig, options: argparse.Namespace) -> ClientConfig:
     return replace(config, namespace=options.namespace or "default")
 
 
-async def _who(hub: IKubeClient) -> str:
-    """Return our user name by a SelfSubjectReview in the cluster that has the Space; empty if it fails."""
+async def who(client: IKubeClient) -> str:
+    """Return our user name by a SelfSubjectReview; empty if it fails."""
     try:
-        review = await hub.create(SELFSUBJECTREVIEWS.resource, {})
+        review = await client.create(SELFSUBJECTREVIEWS.resource, {})
     except APIError:
         return ""
     return str((review.get("status") or {}).get("userInfo", {}).get("username", ""))
