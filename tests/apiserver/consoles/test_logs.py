@@ -238,7 +238,7 @@ class DeletedTests(LogCase):
         self.assertIn('deletedconsoles.console.twisted-exec.dev "vm-0" not found', told["message"])
         await self.admin.delete(POOLS, POOL)
         told = await self.denied(404, name=self.name, path=DELETED_LOG)
-        self.assertIn('it was assigned to machine "vm"', told["message"])
+        self.assertIn('machine "vm" is assigned to it', told["message"])
 
     async def test_older_poollet(self) -> None:
         """An exec-poollet of a release without these logs is not called another poollet."""

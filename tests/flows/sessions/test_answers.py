@@ -146,7 +146,8 @@ class UnreachedTests(AnswersCase):
         await self.make_machine()
         await self.admin.delete(POOLS, POOL)
         await gone(self.admin, POOLS, POOL)
-        told = '"pool-a" not found: it was assigned to machine "vm"; start its poollet, which creates it again'
+        told = '"pool-a" not found: machine "vm" is assigned to it; start its poollet, which creates it, '
+        told += "or look for a wrong name: kubectl get machinepools"
         await self.both(
             404,
             f"machinepools.compute.ironcore.dev {told}",

@@ -89,8 +89,8 @@ class Poollets:
                 self._dialect.pool.plural,
                 pool,
                 self._dialect.group,
-                f'{error.message}: it was assigned to {self._dialect.noun} "{machine}"; start its poollet, '
-                "which creates it again",
+                f'{error.message}: {self._dialect.noun} "{machine}" is assigned to it; start its poollet, which '
+                f"creates it, or look for a wrong name: kubectl get {self._dialect.pool.plural}",
             ) from None
 
     async def of(
