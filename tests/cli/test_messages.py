@@ -4,6 +4,11 @@ Tests for :mod:`twisted_exec.cli.messages`.
 
 from __future__ import annotations
 
+import io
+import os
+import sys
+import termios
+from contextlib import redirect_stderr
 from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -16,7 +21,7 @@ from twisted_exec.api.status import (
     TooManyRequests,
     Unauthorized,
 )
-from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.cli.messages import explain, one_line, say
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ExecPlugin,
@@ -185,3 +190,28 @@ class OneLineTests(SynchronousTestCase):
     def test_safe_for_a_terminal(self) -> None:
         """A server cannot move the cursor or add lines."""
         self.assertEqual(one_line("größe\r\n\x1b[2J ok\x07"), "größe ?[2J ok?")
+
+
+class SayTests(SynchronousTestCase):
+    """Messages on standard error."""
+
+    def test_safe(self) -> None:
+        """A message is one line without control characters, whatever a server has sent."""
+        printed = io.StringIO()
+        with redirect_stderr(printed):
+            say("space lab-1: \x1b]0;title\x07a\r\nb | c\x9b2J\u202e")
+        self.assertEqual(printed.getvalue(), "space lab-1: ?]0;title?a b | c?2J?\n")
+
+    def test_terminal(self) -> None:
+        """A terminal gets it broken at blanks, as wide as it is; a command of kubectl stays whole."""
+        user, terminal = os.openpty()
+        self.addCleanup(os.close, user)
+        termios.tcsetwinsize(terminal, (24, 20))
+        with open(terminal, "w") as stream, redirect_stderr(stream):
+            say("one two three four five six")
+            say("ask somebody for it: kubectl create something --for=you")
+            print("end", file=sys.stderr)
+        with open(user, closefd=False) as shown:
+            rows = list(iter(lambda: shown.readline().rstrip(), "end"))
+        self.assertEqual(rows[:2], ["one two three four", "  five six"])
+        self.assertEqual(rows[2:], ["ask somebody for it:", "  kubectl create something --for=you"])

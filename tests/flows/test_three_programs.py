@@ -116,7 +116,7 @@ class ThreeProgramsTests(TestCase):
         await deployment.client.delete(bindings, "eve", "default")
         self.assertEqual(await screen.ended, 1)
         self.assertRegex(
-            screen.output, rb'session ended: AuthorizationWithdrawn: .*"eve" cannot create'
+            screen.output, rb'(?s)session ended: AuthorizationWithdrawn: .*"eve"\s+cannot\s+create'
         )
         await deployment.stop()
         for hop in ("api", "poollet", "runtime"):

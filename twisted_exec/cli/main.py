@@ -22,7 +22,7 @@ from twisted_exec.cli.commands import recording as recording
 from twisted_exec.cli.commands import screen as screen
 from twisted_exec.cli.commands import space as space
 from twisted_exec.cli.commands import web as web
-from twisted_exec.cli.messages import one_line
+from twisted_exec.cli.messages import for_stderr
 
 _EPILOG = """\
 Exit code: 0 after success, and 1 after an error, with one line about it on stderr. A few commands
@@ -41,7 +41,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if unknown := _UNKNOWN.fullmatch(message):
             message = self._no_command(unknown["word"], re.findall(r"[\w-]+", unknown["there"]))
-        self.exit(self.error_code, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+        self.exit(
+            self.error_code, f"{for_stderr(f'{self.prog}: {message}; see {self.prog} --help')}\n"
+        )
 
     def _no_command(self, word: str, there: Sequence[str]) -> str:
         import difflib  # only after a mistake

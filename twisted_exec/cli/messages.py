@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -24,6 +26,34 @@ def one_line(text: str) -> str:
     """Return a server's text for the terminal: one line without control characters."""
     words = " ".join(text.split())
     return "".join(char if char.isprintable() else "?" for char in words)
+
+
+def rows(line: str, columns: int) -> list[str]:
+    """
+    Return the rows of a message for a terminal of so many columns, broken at blanks.
+
+    A command of kubectl at its end is one row, which the terminal breaks, so that it can be copied.
+    """
+    from twisted_exec.wire.control_messages import wrapped
+
+    text, kubectl, command = line.partition(": kubectl ")
+    if not kubectl or len(line) <= columns:
+        return wrapped(line, columns)
+    return [*wrapped(f"{text}:", columns), f"  kubectl {command}"]
+
+
+def for_stderr(text: str) -> str:
+    """Return a message for standard error, without control characters; a terminal gets it broken at blanks."""
+    line, stderr = one_line(text), sys.stderr
+    if stderr is None or not stderr.isatty():
+        return line
+    return "\n".join(rows(line, os.get_terminal_size(stderr.fileno()).columns or 80))
+
+
+def say(line: str) -> None:
+    """Print a message on standard error; see :func:`for_stderr`."""
+    with suppress(OSError):  # it is closed, or full
+        print(for_stderr(line), file=sys.stderr, flush=True)
 
 
 def explain(error: BaseException, namespace: str = "", config: ClientConfig | None = None) -> str:

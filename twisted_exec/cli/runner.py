@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.cli.messages import Colour, explain, one_line, painter
+from twisted_exec.cli.messages import Colour, explain, for_stderr, painter
 
 if TYPE_CHECKING:
     from twisted_exec.cli.client import CommandClient
@@ -131,6 +131,7 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1) -> int:
 
 def failed(command: str, why: str, code: int = 1) -> int:
     """Print an error on one line on stderr; return the exit code."""
-    start = painter(sys.stderr)(f"twisted-exec {command}:", Colour.RED)
-    print(f"{start} {one_line(why)}", file=sys.stderr)
+    start = f"twisted-exec {command}:"
+    text = for_stderr(f"{start} {why}").removeprefix(start)
+    print(f"{painter(sys.stderr)(start, Colour.RED)}{text}", file=sys.stderr)
     return code

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
-from contextlib import redirect_stderr
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase
 from tests.cli.fleet.support import FleetCase
-from twisted_exec.cli.fleet.task import say
 from twisted_exec.testing.console import EchoAttachment
 
 reactor: Any = _reactor
-
-
-class SayTests(SynchronousTestCase):
-    """Messages on standard error."""
-
-    def test_safe(self) -> None:
-        """A message is one line without control characters, whatever a server has sent."""
-        printed = io.StringIO()
-        with redirect_stderr(printed):
-            say("space lab-1: \x1b]0;title\x07a\r\nb | c\x9b2J\u202e")
-        self.assertEqual(printed.getvalue(), "space lab-1: ?]0;title?a b | c?2J?\n")
 
 
 class ProgramTests(FleetCase, TerminalCase):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
+from twisted_exec.cli.messages import rows
 from twisted_exec.console.floor import HINT, RoleNotices, notice_text, understood
 from twisted_exec.wire.control_messages import TerminalSize, encode_notice, wrapped
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
@@ -66,16 +67,20 @@ def framed(lines: str, size: TerminalSize | None, *, mid_line: bool) -> bytes:
     """
     Return what prints a message of this program between the machine's output.
 
-    :param lines: broken at blanks for the terminal; the last one has no newline.
+    :param lines: see :func:`.messages.rows`; the last one has no newline.
     :param size: of the terminal; ``None`` without one.
     :param mid_line: the cursor is inside a line.
     """
-    return "\r\n".join([*[""] * mid_line, *_rows(lines, size), ""]).encode("utf-8", "replace")
+    shown = _broken(lines, size, rows)
+    return "\r\n".join([*[""] * mid_line, *shown, ""]).encode("utf-8", "replace")
 
 
-def _rows(lines: str, size: TerminalSize | None) -> list[str]:
-    rows = lines.split("\n")
-    return rows if size is None else [row for line in rows for row in wrapped(line, size.columns)]
+def _broken(
+    lines: str, size: TerminalSize | None, rows_of: Callable[[str, int], list[str]]
+) -> list[str]:
+    if size is None:
+        return lines.split("\n")
+    return [row for line in lines.split("\n") for row in rows_of(line, size.columns)]
 
 
 def _hinted(notice: Notice) -> str:
@@ -253,7 +258,7 @@ class Display:
 
     def _cover(self, text: str, size: TerminalSize) -> None:
         """Draw a message over the last rows of a program's screen, below earlier messages."""
-        self._covering = [*self._covering, *_rows(text, size)][-size.rows :]
+        self._covering = [*self._covering, *_broken(text, size, wrapped)][-size.rows :]
         first, last_byte = size.rows - len(self._covering) + 1, self._last_byte
         rows = (f"\x1b[{first + at};1H{row}\x1b[K" for at, row in enumerate(self._covering))
         self._write(f"\x1b7\x1b(B\x1b[m\x1b[7m{''.join(rows)}\x1b8".encode("utf-8", "replace"))

@@ -23,7 +23,7 @@ from twisted_exec.cli.machine_options import (
     machine_name,
     possible_dialects,
 )
-from twisted_exec.cli.messages import FAILED_CODE, one_line
+from twisted_exec.cli.messages import FAILED_CODE, for_stderr
 from twisted_exec.cli.options import (
     add_cluster_options,
     add_space_options,
@@ -221,9 +221,8 @@ class Parser(argparse.ArgumentParser):
         extra = message.removeprefix("unrecognized arguments: ")
         if extra != message and not extra.startswith("-"):
             message += "; for several machines select them with -l or --all"
-        self.exit(
-            self.failure_code, f"{self.prog}: {one_line(message)}; see {self.prog} --help-all\n"
-        )
+        line = for_stderr(f"{self.prog}: {message}; see {self.prog} --help-all")
+        self.exit(self.failure_code, f"{line}\n")
 
 
 _MOST_USED = {

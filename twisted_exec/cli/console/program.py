@@ -32,7 +32,7 @@ from twisted_exec.cli.console.options import (
     recorded_input_of,
     scripted_outcome,
 )
-from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.cli.messages import explain, one_line, say
 from twisted_exec.cli.options import config_of
 
 if TYPE_CHECKING:
@@ -198,21 +198,14 @@ def _fleet_task(
 def conclude(outcome: Outcome, mid_line: bool) -> int:
     """Print the final message and return the exit code."""
     if mid_line and os.isatty(2) and os.isatty(1):
-        _say("")
+        say("")
     if outcome.line:
-        _say(one_line(outcome.line))
+        say(outcome.line)
     if outcome.signal:
         from twisted_exec.cli.console.terminal import die_of
 
         die_of(outcome.signal)
     return outcome.exit_code
-
-
-def _say(line: str) -> None:
-    try:
-        print(line, file=sys.stderr, flush=True)
-    except OSError:  # stderr is closed
-        pass
 
 
 class ConsoleProgram:
@@ -796,7 +789,8 @@ class _Console(ConsoleProgram):
         if os.isatty(2):
             self._say(lines)
         else:
-            _say(lines)
+            for line in lines.splitlines():
+                say(line)
 
     def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
         """Look for the machine that the user meant if the name does not exist; an errback."""

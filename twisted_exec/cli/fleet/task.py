@@ -5,9 +5,7 @@ The work of ``kubectl console`` for many machines: stop, time limits, and messag
 from __future__ import annotations
 
 import argparse
-import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -15,9 +13,8 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList, First
 
 from twisted_exec.cli.fleet.progress import listed
 from twisted_exec.cli.fleet.targets import FleetTarget, Selection
-from twisted_exec.cli.messages import one_line
+from twisted_exec.cli.messages import say
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.wire.control_messages import wrapped
 
 FAILED = 1
 WAITING_SECONDS = 1.0
@@ -152,14 +149,3 @@ def complain(line: str) -> int:
     """Print an error; return the exit code."""
     say(line)
     return FAILED
-
-
-def say(line: str) -> None:
-    """Print a line on standard error, without the control characters of a server; a terminal breaks it at blanks."""
-    rows = [one_line(line)]
-    try:
-        if os.isatty(2):
-            rows = wrapped(rows[0], os.get_terminal_size(2).columns or 80)
-        print("\n".join(rows), file=sys.stderr, flush=True)
-    except OSError:  # it is closed, or full
-        pass
