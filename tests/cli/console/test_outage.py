@@ -12,7 +12,7 @@ from tests.cli.console.test_session import FakeStream, SessionCase
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
 from twisted_exec.streaming.remotecommand.client import LOST
-from twisted_exec.wire.control_messages import Break
+from twisted_exec.wire.control_messages import Break, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, Position
 
 
@@ -308,8 +308,91 @@ class ScriptOutageTests(OutageCase):
         self.assertEqual(script.events, ["outage", event])
 
 
+class SilentStream(ResumableStream):
+    """A stream whose server does not answer."""
+
+    overdue_seconds = 4.0
+
+
 class SilenceTests(OutageCase):
     """A server that does not answer."""
+
+    def silent(self, *, quiet: bool = False, full_screen: bool = False) -> None:
+        """Begin at a terminal with a message about a server that has not answered for 4 seconds."""
+        self.drawn = b""
+        self.size = TerminalSize(60, 24)
+
+        def draw(data: bytes) -> None:
+            self.drawn += data
+
+        self.begin(
+            draw=draw,
+            act=lambda *_: None,
+            moves_cursor=True,
+            quiet=quiet,
+            full_screen=lambda: full_screen,
+            shows_more=True,
+            size=lambda: self.size,
+        )
+        self.silence = SilentStream()
+        self.session.attached(self.silence)
+
+    def drawn_after(self, seconds: float) -> bytes:
+        """Return what is drawn or written at the next look, after so many seconds of silence."""
+        self.silence.overdue_seconds, drawn, written = (
+            seconds,
+            len(self.drawn),
+            len(self.sink.written),
+        )
+        self.clock.advance(1)
+        return self.drawn[drawn:] + self.sink.written[written:]
+
+    def test_counts(self) -> None:
+        """The figure grows in its row, and the cursor stays where it is."""
+        self.silent()
+        for seconds in (5.0, 6.0):
+            row = f"\x1b7\x1b[A\r\x1b(B\x1b[mno answer from the server for {seconds:.0f} s (Ctrl-] leaves)"
+            self.assertEqual(self.drawn_after(seconds), f"{row}\x1b[K\x1b8".encode())
+        self.assertEqual(self.said, ["no answer from the server for 4 s (Ctrl-] leaves)"])
+        self.drawn_after(0)
+        self.assertEqual(self.said[1:], ["the server answers again"])
+
+    def test_counts_over_a_screen(self) -> None:
+        """Over the screen of a program, the message's row is drawn again."""
+        self.silent(full_screen=True)
+        self.assertIn(b"\x1b[24;1Hno answer from the server for 5 s", self.drawn_after(5))
+        self.session.typed(b"x")
+        self.assertEqual(self.drawn_after(6), b"")
+
+    def test_counts_no_more(self) -> None:
+        """Nothing is drawn where the message may no longer be."""
+
+        def output() -> None:
+            self.session.data_received(b"x")
+
+        def message() -> None:
+            self.session.notice(Notice("ada is back"))
+
+        def narrow() -> None:
+            self.size = TerminalSize(50, 24)
+            self.session.window_changed()
+
+        for change in (output, message, narrow, lambda: self.session.typed(b"~?")):
+            self.silent()
+            self.assertIn(b" 5 s", self.drawn_after(5))
+            change()
+            self.assertEqual(self.drawn_after(6), b"")
+        self.silent(quiet=True)
+        self.assertEqual((self.drawn_after(5), self.said), (b"", []))
+
+    def test_prompt(self) -> None:
+        """A prompt of one row moves below the message; below one of several rows nothing is drawn."""
+        for prompt, counts in ((b"\x1b[1m# \x1b[m", True), (b"#" * 60, False)):
+            self.silent()
+            self.drawn_after(0)
+            self.session.data_received(prompt)
+            self.drawn_after(4)
+            self.assertIs(b"\x1b[A" in self.drawn_after(5), counts)
 
     def test_lines(self) -> None:
         """The user reads when a ping has no answer for some seconds, and when the server answers again."""

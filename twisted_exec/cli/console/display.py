@@ -41,6 +41,7 @@ class UserTerminal:
     :param suspend: stops this program, as job control does.
     :param redraw: has the whole screen drawn again, if the server can render it.
     :param again: gets the server's reason for its stop; returns the session that follows, or ``None``.
+    :param moves_cursor: messages go to a terminal that can move its cursor.
     :param shows_more: show more than the output: the machine's banner, notices that are broken at blanks, and the
         machine's last line again behind each message.
     """
@@ -57,6 +58,7 @@ class UserTerminal:
     suspend: Callable[[], None] = lambda: None
     redraw: Callable[[], None] = lambda: None
     again: Callable[[str], NextSession | None] = lambda _: None
+    moves_cursor: bool = False
     shows_more: bool = False
 
 
@@ -127,6 +129,7 @@ class Display:
         self._held: list[Callable[[], None]] | None = None
         self._line = b""  # the machine's last line, when a dialog began
         self._covering: list[str] = []  # rows of messages over a program's screen
+        self._counts = False  # the row above the cursor's is a message that counts
 
     @property
     def mid_line(self) -> bool:
@@ -144,7 +147,7 @@ class Display:
 
     def hold(self) -> None:
         """Write nothing until :meth:`release`: a dialog has the terminal."""
-        self._held, self._line = [], self._last_line()
+        self._held, self._line, self._counts = [], self._last_line(), False
         if self._stream is not None:
             self._stream.pause_output()
 
@@ -234,6 +237,7 @@ class Display:
         :param show: prints the message on a screen of lines.
         :param line: the machine's last line, such as a prompt, which is drawn again behind the message.
         """
+        self._counts = False
         if self._held is not None:
             self._held.append(lambda: self._between(text, show, line))
             return
@@ -267,7 +271,13 @@ class Display:
     def uncover(self) -> bool:
         """Forget the messages over a program's screen; return whether there were any."""
         was_covered, self._covering = bool(self._covering), []
+        if was_covered:
+            self._counts = False
         return was_covered
+
+    def resized(self) -> None:
+        """The terminal may have moved its rows."""
+        self._counts = False
 
     def _write(self, data: bytes) -> None:
         if self._held is not None:
@@ -275,7 +285,7 @@ class Display:
             if self._stream is not None:
                 self._stream.pause_output()  # another part of the program may have resumed it
             return
-        self._last_byte = data[-1:]
+        self._last_byte, self._counts = data[-1:], False
         self._wrote()
         if self.sink is not None:
             self.sink.write(data)
@@ -290,6 +300,33 @@ class Display:
         """Print a message about the connection, unless ``--quiet`` forbids it."""
         if not self._is_quiet:
             self.tell(line)
+
+    def begin_count(self, line: str) -> None:
+        """Print a message about the connection whose figure :meth:`count` may change."""
+        last_line, size = self._last_line(), self._terminal.size()
+        self.inform(line)
+        self._counts = (
+            not self._is_quiet
+            and self._held is None
+            and self._terminal.moves_cursor
+            and size is not None
+            # One row for the message, and one at most behind it.
+            and max(len(line), len(last_line.expandtabs())) < size.columns
+        )
+
+    def count(self, line: str) -> None:
+        """Write a message over that of :meth:`begin_count`, unless something was written behind it."""
+        size = self._terminal.size()
+        if not self._counts or size is None or self._terminal.draw is None:
+            return
+        if self._covering:
+            self._covering.pop()
+            self._cover(line, size)
+            self._counts = True
+        else:
+            self._terminal.draw(
+                f"\x1b7\x1b[A\r\x1b(B\x1b[m{line[: size.columns - 1]}\x1b[K\x1b8".encode()
+            )
 
     # The user's output paces the stream through these.
 

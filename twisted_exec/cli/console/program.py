@@ -344,6 +344,7 @@ class ConsoleProgram:
                 suspend=lambda: os.kill(os.getpid(), signal.SIGTSTP),
                 redraw=lambda: self._screen.redraw() if self._screen is not None else None,
                 again=self.again if is_shown and script is None else lambda _: None,
+                moves_cursor=os.isatty(2) and not _is_dumb(),
                 shows_more=is_shown and script is None and self.shows_more,
             ),
             escapes=self._options.escape,
@@ -475,7 +476,7 @@ class ConsoleProgram:
             lambda text: _write_message(text.encode()),
             self.progress,
             columns,
-            is_plain=os.environ.get("TERM", "dumb") == "dumb",
+            is_plain=_is_dumb(),
         )
 
     def _end_progress(self) -> None:
@@ -755,7 +756,7 @@ class _Console(ConsoleProgram):
             return FirstScreen(user, reactor, terminal.size, None)
         if begins == START:
             return None
-        if not (terminal.is_terminal and os.isatty(1) and os.environ.get("TERM", "dumb") != "dumb"):
+        if not (terminal.is_terminal and os.isatty(1) and not _is_dumb()):
             return None
         read = state_reader(options.name, namespace, reactor, options.reason, agent)
         self._screen = FirstScreen(user, reactor, terminal.size, read)
@@ -802,6 +803,10 @@ class _Console(ConsoleProgram):
         looking = hint_after(failure.value, config, self._options.name, reactor)
         # The user reads the refusal in any case.
         return looking.addCallback(found).addBoth(lambda _: failure)
+
+
+def _is_dumb() -> bool:
+    return os.environ.get("TERM", "dumb") == "dumb"
 
 
 def _write_message(text: bytes) -> None:

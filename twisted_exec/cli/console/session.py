@@ -294,10 +294,11 @@ class ConsoleSession:
     def _listen(self) -> None:
         """Tell the user when the server does not answer, and when it answers again."""
         seconds = getattr(self._stream, "overdue_seconds", 0.0)
-        if not self._is_silent and seconds >= NO_ANSWER_SECONDS:
-            self._is_silent = True
+        if seconds >= NO_ANSWER_SECONDS:
             leaves = f" ({self._how_to_leave})" if self._how_to_leave else ""
-            self._display.inform(f"no answer from the server for {seconds:.0f} s{leaves}")
+            show = self._display.count if self._is_silent else self._display.begin_count
+            self._is_silent = True
+            show(f"no answer from the server for {seconds:.0f} s{leaves}")
         elif self._is_silent and not seconds:
             self._is_silent = False
             self._display.inform("the server answers again")
@@ -583,6 +584,7 @@ class ConsoleSession:
 
     def window_changed(self) -> None:
         """The terminal may have a new size."""
+        self._display.resized()
         size = self._terminal.size()
         if self._stream is not None and size is not None:
             self._stream.resize(size)
