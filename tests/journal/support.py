@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.journal.files import JournalFiles, JournalPlace
 from twisted_exec.journal.front import Unwritten
-from twisted_exec.journal.interfaces import Event, EventKind
+from twisted_exec.journal.interfaces import Boot, Event, EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.segments import seal
 from twisted_exec.program.disk_thread import AtOnce, Unanswered
@@ -122,9 +122,15 @@ class LateJournal(Journal):
     A journal whose disk may not answer.
 
     :ivar is_late: it does not answer at present.
+    :ivar lacks_boots: it does not answer at present, and has all boots; the output is in memory.
     """
 
-    is_late = False
+    is_late = lacks_boots = False
+
+    def boots(self) -> Sequence[Boot]:
+        if self.lacks_boots:
+            raise Unanswered
+        return super().boots()
 
     def read(self, offset: int, limit: int) -> bytes:
         return b"" if self.is_late else super().read(offset, limit)

@@ -303,6 +303,17 @@ class ConsoleAlertsTests(SynchronousTestCase):
         self.journal.booted("Started")
         self.assertEqual(self.alerts.condition("uid-1")[0], "True")  # type: ignore[index]
 
+    def test_condition_without_the_disk(self) -> None:
+        """A machine whose boots cannot be read when the line is found is unhealthy until its next start."""
+        self.set()
+        self.journal.booted("Started")
+        self.journal.lacks_boots = True
+        self.print(PANIC)
+        for self.journal.lacks_boots in (True, False, False):
+            self.assertEqual(self.alerts.condition("uid-1")[0], "False")  # type: ignore[index]
+        self.journal.booted("Started")
+        self.assertEqual(self.alerts.condition("uid-1")[0], "True")  # type: ignore[index]
+
     def test_condition_of_a_lost_journal(self) -> None:
         """
         A machine whose journal was deleted with the line is not unhealthy for ever.

@@ -18,6 +18,8 @@ from twisted.logger import Logger
 from twisted_exec.program.disk_thread import Files
 from twisted_exec.tls.files import owner_only
 
+UNKNOWN_BOOT = -1
+"""The disk did not answer when the line was found."""
 MOST_REPORTS = 20_000
 MOST_MACHINES = 20_000
 _MOST_FILE_BYTES = 16 << 20
@@ -28,7 +30,8 @@ class Unhealthy:
     """
     Why a machine needs a person.
 
-    :param boot: number of the boot in which the line was printed; a later boot ends the condition.
+    :param boot: number of the boot in which the line was printed, or :data:`UNKNOWN_BOOT`; a later boot ends the
+        condition.
     """
 
     pattern_id: str

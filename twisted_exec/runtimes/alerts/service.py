@@ -34,7 +34,7 @@ from twisted_exec.journal.interfaces import Boot, IJournal
 from twisted_exec.program.disk_thread import AtOnce, Files
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
-from twisted_exec.runtimes.alerts.memory import Memory, Unhealthy
+from twisted_exec.runtimes.alerts.memory import UNKNOWN_BOOT, Memory, Unhealthy
 from twisted_exec.runtimes.alerts.search import (
     AlertRule,
     IJobs,
@@ -152,13 +152,19 @@ class _Batch:
     excluded: dict[_Searched, None] = field(default_factory=dict)
 
 
-def _boots(journal: IJournal) -> Sequence[Boot]:
-    """Return the boots of a journal that has just been read; none if the disk does not answer."""
+def _newest_boot(journal: IJournal, offset: int | None = None) -> int:
+    """
+    Return the number of the newest boot; 0 for none, and ``UNKNOWN_BOOT`` if the disk does not answer.
+
+    :param offset: of the boots until then; ``None`` for all.
+    """
     try:
         boots: Sequence[Boot] = journal.boots()
     except OSError:
-        return ()
-    return boots
+        return UNKNOWN_BOOT
+    return max(
+        (each.number for each in boots if offset is None or each.offset <= offset), default=0
+    )
 
 
 class ConsoleAlerts:
@@ -244,8 +250,13 @@ class ConsoleAlerts:
             return True
         if why.epoch != searched.journal.epoch:
             return True
-        boots = _boots(searched.journal)
-        return bool(boots) and boots[-1].number > why.boot
+        newest = _newest_boot(searched.journal)
+        if (
+            why.boot == UNKNOWN_BOOT
+        ):  # the line was printed in the present boot, as far as anyone knows
+            self._memory.set_unhealthy(searched.uid, replace(why, boot=newest))
+            return False
+        return newest > why.boot
 
     def stop(self) -> Deferred[None]:
         """Write all positions; nothing is searched any more.  Fires when no process is left."""
@@ -582,8 +593,7 @@ class ConsoleAlerts:
     def _set_unhealthy(
         self, searched: _Searched, pattern: console_pb2.AlertPattern, offset: int, text: bytes
     ) -> None:
-        boots = _boots(searched.journal)
-        boot = max((each.number for each in boots if each.offset <= offset), default=0)
+        boot = _newest_boot(searched.journal, offset)
         line = text[:_SHOWN_BYTES].decode("utf-8", "replace").strip()
         message = f'at offset {offset} the machine printed "{line}"'
         why = Unhealthy(pattern.id, pattern.condition, message, searched.journal.epoch, boot)
