@@ -4,12 +4,15 @@ Tests for :mod:`twisted_exec.runtimes.recordings.recording`: retention of journa
 
 from __future__ import annotations
 
+import errno
 import os
+from typing import Any
 
 from twisted.internet.defer import Deferred
 
 from twisted_exec.journal.retention import ClockTrust, Retention
 from twisted_exec.journal.writer import WRITE_SECONDS
+from twisted_exec.runtimes.recordings.recording import RetainedSegments
 
 from .support import KEY, OTHER, UID, Case
 
@@ -93,6 +96,29 @@ class RetainedTests(RetainedCase):
         self.shrink()
         self.set(released=True)
         self.assertEqual(self.output(other), printed)
+
+    def test_unreadable_directory(self) -> None:
+        """A segment is retained also if nobody knows where it ends, as without a free descriptor."""
+
+        class Layer:
+            """As the module ``os``; it lists no directory of the journal."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(os, name)
+
+            def listdir(self, path: str) -> list[str]:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        self.set()
+        self.print(0)
+        self.print(1)
+        directory = self.journal.files.place.path
+        retained = RetainedSegments(os.path.join(self.path, "other"), layer=Layer())
+        os.mkdir(os.path.join(self.path, "other"), 0o700)
+        retained.needed = self.recordings.retained.needed
+        name = min(os.listdir(directory))
+        retained.removing(os.path.join(directory, name))
+        self.assertEqual((os.listdir(retained.directory(KEY)), retained.lost), ([name], []))
 
     def test_deleted_machine(self) -> None:
         """A recording survives the removal of the whole journal."""

@@ -448,9 +448,13 @@ class RetainedSegments:
             self.lost.append(Lost(key, first, end, error.strerror or str(error)))
 
     def _next(self, directory: str, first: int) -> int | None:
-        """Return where the segment behind one begins, which is at or behind its end."""
-        names = map(_SEGMENT.fullmatch, self._layer.listdir(directory))
-        later = [each for match in names if match and (each := int(match[1], 16)) > first]
+        """Return where the segment behind one begins, which is at or behind its end; ``None`` if that is unknown."""
+        try:
+            names = self._layer.listdir(directory)
+        except OSError:
+            return None  # then more may be retained than recordings need
+        matches = map(_SEGMENT.fullmatch, names)
+        later = [each for match in matches if match and (each := int(match[1], 16)) > first]
         return min(later, default=None)
 
     def _link(self, key: str, path: str, target: str) -> None:
