@@ -40,6 +40,23 @@ class SessionsCase(SynchronousTestCase):
         return processes[number].server.sessions.live()
 
 
+class InvalidStateTests(SessionsCase):
+    """State of a process that is none."""
+
+    def test_refused(self) -> None:
+        """It is refused with an error that says what is wrong."""
+        self.runtime.ours()
+        values = self.runtime.process.freeze()
+        session = values["sessions"][0]
+        for damaged in (
+            {**values, "sessions": [{**session, "viewer": {}}]},
+            {**values, "sessions": [[]]},
+            {key: value for key, value in values.items() if key != "kept"},
+        ):
+            with self.assertRaisesRegex(ValueError, "these are no sessions of a runtime"):
+                self.runtime.process.sessions.restore(damaged)
+
+
 class OurClientTests(SessionsCase):
     """Sessions that their clients resume."""
 

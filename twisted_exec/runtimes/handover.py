@@ -161,10 +161,13 @@ class SessionsHandOver:
         :param values: see :meth:`export`.
         :raises ValueError: they are not valid.
         """
-        self._cache.restore(values["tokens"])
-        self._server.kept_sessions.restore(values["kept"])
-        for each in values["sessions"]:
-            self._restore(each)
+        try:
+            self._cache.restore(values["tokens"])
+            self._server.kept_sessions.restore(values["kept"])
+            for each in values["sessions"]:
+                self._restore(each)
+        except (KeyError, TypeError, AttributeError) as problem:
+            raise ValueError(f"these are no sessions of a runtime: {problem!r}") from None
 
     def _restore(self, values: Mapping[str, Any]) -> None:
         waits = values["viewer"]["waitsAfter"] is not None
