@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.iri.client` and :mod:`twisted_exec.iri.server`, ove
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 import grpc
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred, succeed
+from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThread
 from twisted.internet.unix import Port
 from twisted.trial.unittest import TestCase
@@ -350,6 +352,26 @@ class SocketTests(RPCCase):
             IRIServer(self.runtime, self.target, reactor).startService()
         self.assertEqual(str(caught.exception), f"{self.path} is in use by another process")
         self.assertTrue(os.path.exists(self.path + ".d"))
+
+    def test_taken(self) -> None:
+        """If another process takes the path just before, the error names it, and nothing stays behind."""
+
+        class Taken:
+            """The reactor; another process is faster."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(reactor, name)
+
+            def listenUNIX(self, path: str, *_: Any, **__: Any) -> None:
+                raise CannotListenError(
+                    None, path, OSError(errno.EADDRINUSE, "Address already in use")
+                )
+
+        with self.assertRaises(TargetError) as caught:
+            IRIServer(self.runtime, self.target, Taken()).startService()
+        self.assertIn(f"cannot listen on {self.path}: ", str(caught.exception))
+        self.assertIn("Address already in use: free it, or choose another", str(caught.exception))
+        self.assertFalse(os.path.exists(self.path + ".d"))
 
     async def test_stale(self) -> None:
         """The server replaces stale sockets of a killed one."""

@@ -25,6 +25,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -236,9 +237,12 @@ class IRIServer(Service):
             raise TargetError(f"cannot listen on {inner}: {error}") from None
         self._server.start()
         if self._gate is None:
-            self._gate = listen_gate(
-                self._reactor, self.target.path, inner, self._allowed, self._limits.connections
-            )
+            path, allowed, limit = self.target.path, self._allowed, self._limits.connections
+            try:
+                self._gate = listen_gate(self._reactor, path, inner, allowed, limit)
+            except CannotListenError as error:
+                why = f"cannot listen on {path}: {error.socketError}"
+                raise TargetError(f"{why}: free it, or choose another") from None
 
     def _listen_tcp(self) -> None:
         credentials = self._credentials()
