@@ -153,7 +153,7 @@ def grant(
     """
     Return the smallest role with a right, and the command that grants it to a user.
 
-    The role is empty if none has the right.  Parameters as of :func:`ask_for_role`.
+    The role is empty if none has the right.  For the parameters see :func:`ask_for_role`.
     """
     import shlex  # few messages need it
 

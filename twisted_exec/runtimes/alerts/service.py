@@ -251,9 +251,8 @@ class ConsoleAlerts:
         if why.epoch != searched.journal.epoch:
             return True
         newest = _newest_boot(searched.journal)
-        if (
-            why.boot == UNKNOWN_BOOT
-        ):  # the line was printed in the present boot, as far as anyone knows
+        if why.boot == UNKNOWN_BOOT:
+            # Take the present boot: the condition must not end before the next one.
             self._memory.set_unhealthy(searched.uid, replace(why, boot=newest))
             return False
         return newest > why.boot
