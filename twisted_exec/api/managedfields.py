@@ -93,8 +93,7 @@ def decode_entries(raw: Any, api_version: str) -> Managed:
     """
     Decode ``metadata.managedFields`` from a client.
 
-    Entries of other API versions are left out: no other version is served, so their fields mean
-    nothing here.
+    Entries of other API versions are left out.
 
     :raises ValueError: the value is not a valid list of entries.
     """

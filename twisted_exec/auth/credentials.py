@@ -169,8 +169,7 @@ class UnionAuthenticator:
     """
     Asks authenticators in order; the first that knows the user wins.
 
-    An invalid credential ends the search: a client with a bad token is not let in as another
-    user.  The usual order is request headers of a proxy, certificate, token.
+    A failure ends the search.  The usual order is request headers of a proxy, certificate, token.
 
     :raises TypeError: an authenticator does not declare its headers.
     """

@@ -5,8 +5,8 @@ The API server, poollets and node servers have the same gate and differ in its :
 A session keeps the gate's :class:`Evidence`: the credentials and the permissions.  A review of the
 session authenticates the same credentials and checks the same permissions again.
 
-The dispatcher matches, authenticates and answers.  An unknown client gets 401 for every path that is
-not open, and so learns nothing of the paths.  Requests for sessions are on record from the match on.
+The dispatcher matches, authenticates and answers.  An unknown client gets 401 for paths that are
+not open, whether they exist or not.  Requests for sessions are on record from the match on.
 
 With :attr:`ImpersonationPolicy.CHECKED` a request with ``Impersonate-User`` (``kubectl --as``) is
 handled as that user, with groups, UID and extra, if the sender may ``impersonate`` each of them.  So an

@@ -7,7 +7,7 @@ about existing tokens.  No token is logged.
 The token of a ServiceAccount is a JWT with Kubernetes' claims, so programs that verify its tokens can
 verify ours.  Nothing is stored about it.  It is valid while its signature is by one of our keys, it
 has not expired, and its ServiceAccount and the object it is bound to still exist with the same UID.
-So deleting one of them invalidates it at once, and a new object of the same name does not revive it.
+So deleting one of them invalidates it, and a new object of the same name does not revive it.
 Sources: ``pkg/serviceaccount/{claims,jwt}.go`` and
 ``pkg/registry/core/serviceaccount/storage/token.go`` of Kubernetes.
 
@@ -396,7 +396,7 @@ class ServiceAccountAuthenticator:
     Authenticates programs by ServiceAccount tokens.
 
     A token that claims one of our issuers is decided here: if it is invalid it is refused, and no
-    other authenticator gets it.
+    later authenticator gets it.
 
     :param issuers: accepted issuers.
     :param audiences: audiences of this server.

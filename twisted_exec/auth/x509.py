@@ -6,7 +6,7 @@ of another CA is not an error but no user: it may be a proxy's, and another auth
 the request.  Source: ``k8s.io/apiserver/pkg/authentication/request/x509``.
 
 A trusted proxy names its user in request headers.  ``X-Remote-User`` counts only on a connection with a
-certificate of the *forwarding* CA, in which one of the operator's names is.  That CA signs nothing else.  An empty list would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is
+certificate of the *forwarding* CA, in which one of the operator's names is.  That CA should sign nothing else.  An empty list would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is
 refused unless the caller allows it.  Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
 """
 

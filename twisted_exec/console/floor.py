@@ -201,7 +201,7 @@ class Floor:
         self.follow_presence()
 
     def request_role(self, participant: Participant, role: Role) -> None:
-        """Take over, or release.  Ignored for sessions without input and for those that left."""
+        """Take over, or release; no role of sessions without input or that left changes."""
         if participant not in self._participants:
             return
         if participant.is_denied:

@@ -248,7 +248,7 @@ class Pacing:
     """
     Pauses and resumes the line of one console.
 
-    The fastest viewer sets the pace, so a sole viewer loses nothing.  A line without viewers is
+    The fastest viewer sets the pace; others may lose output.  A line without viewers is
     read at a limited rate, because a process that prints without end would take half of a
     processor.
 

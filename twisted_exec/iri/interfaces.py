@@ -18,7 +18,7 @@ class IMachineRuntime(Interface):
     """
     Runs machines.
 
-    Every Deferred fails with :class:`~twisted_exec.api.status.APIError`
+    Deferreds fail with :class:`~twisted_exec.api.status.APIError`
     (``NotFound`` for an unknown machine id, ``TooManyRequests`` when full ...);
     the gRPC adapters translate to and from status codes.
     """

@@ -133,7 +133,7 @@ class IJournal(Interface):
         Return output from ``offset``: 1 to ``limit`` bytes, none at the end, at a gap, and if files cannot
         be read at present; the watchers are called when the disk answers.
 
-        The result never contains bytes of two boots.
+        The result has bytes of one boot, as far as the boots are known.
 
         :raises ValueError: ``offset`` is not between ``start`` and ``end``.
         """

@@ -7,7 +7,7 @@ stored once for any number of readers.
 The newest output is in memory.  With a disk, everything is soon in files as well, and memory has only
 what they lack, and what readers are likely to want next; an idle journal has no output in memory.  If the
 disk fails or does not answer, the journal continues in memory, and writes the remaining output when the
-disk works again; the rest becomes a gap. The line waits half a second at most.
+disk works again; the rest becomes a gap. The line waits only briefly.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class ParsedPolicy:
     A parsed ConsolePolicy.
 
     :param problem: why this server cannot evaluate it; empty if it can.  Such a policy refuses
-        every session.
+        the sessions that it applies to.
     """
 
     namespace: str

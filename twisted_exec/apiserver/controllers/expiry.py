@@ -156,7 +156,7 @@ class TokenExpiry(ExpiryController):
 
 class EventExpiry(ExpiryController):
     """
-    Deletes Events one hour after their last write.
+    Deletes Events about an hour after their last write.
 
     Kubernetes uses etcd leases for this.  Here the server notes the arrival of each Event by its own
     clock and checks once a minute.  Events of an earlier process expire by their own timestamps.

@@ -123,7 +123,7 @@ class NodeRestriction:
     existing Node it may not change taints and ownerReferences: others decide on these.
 
     A user is a node server if its name is ``system:node:NAME`` and it is in the group
-    ``system:nodes``.  A member of that group with another name may read and write nothing.
+    ``system:nodes``.  A member of that group with another name may read and write no objects.
 
     Source: ``plugin/pkg/admission/noderestriction`` and ``plugin/pkg/auth/authorizer/node`` of
     Kubernetes, and ``k8s.io/kubelet/pkg/apis/well_known_labels.go``.
@@ -327,7 +327,7 @@ class PoolRestriction:
     of them.  The poollets of ironcore list, so here a list contains the objects that they may see.
 
     A user is a poollet if its name begins with the dialect's prefix or if it is in the dialect's
-    group.  If only one of these is true, it may read and write nothing.
+    group.  If only one of these is true, it may read and write no objects.
 
     :param storage: for the Machines that Events are about, and the number of certificate signing
         requests.

@@ -2,8 +2,8 @@
 The server of ``twisted-exec web``, on 127.0.0.1: the page, its login, and forwarded requests.
 
 A page of another site can make the user's browser send requests here.  With a name that it controls
-and that resolves to 127.0.0.1 it could also read the answers (DNS rebinding).  So only the page of
-this server, in a browser on this computer, may send requests: ``Host`` must be ours, and ``Origin``
+and that resolves to 127.0.0.1 it could also read the answers (DNS rebinding).  So of all pages only that
+of this server may send requests: ``Host`` must be ours, and ``Origin``
 and ``Sec-Fetch-Site``, which pages cannot set, must not be those of another site.  Of requests for the page's files only ``Host`` is checked.  The token proves
 the user; without it a request can only read the page's files, and log in with the secret of the URL.
 

@@ -4,7 +4,7 @@ The console's screen as it is, before the output behind it.
 The server sends the last output of a console to a new session, and says the offset of each byte.
 Meanwhile this program reads the state of the console's terminal (``machines/screen``, in the form
 ``state``), at some offset. It shows this screen instead of the output before the offset.  So the
-two requests need no common moment, and nothing is missing and nothing is shown twice.
+two requests need no common moment.
 
 Without a state in time the user gets all output, as without this module: the server, the machine's
 runtime or a hop between may not render screens, or the terminal's size may have changed.  So does the
