@@ -139,7 +139,7 @@ class Strictness:
 
 class IReservation(Interface):
     """
-    An approval for one session, which no other session of this server can use meanwhile.
+    An approval for one session, which no other new session of this server can use meanwhile.
 
     The session calls :meth:`use` before it is open, and one of the other methods at last.
     """

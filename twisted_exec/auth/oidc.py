@@ -2,7 +2,7 @@
 Users by OIDC ID token, as in kube-apiserver: issuers, their keys, and the mapping of claims.
 
 The issuer claim selects the issuer; the signature must be by one of its keys.  An invalid token of
-one of our issuers is refused at once: no other authenticator gets it, and the request is never
+one of our issuers is refused at once: no later authenticator gets it, and the request is never
 anonymous.  The reason goes to the log, not to the client, and without any part of the token.
 Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
 

@@ -201,7 +201,7 @@ class Floor:
         self.follow_presence()
 
     def request_role(self, participant: Participant, role: Role) -> None:
-        """Take over, or release; no role of sessions without input or that left changes."""
+        """Take over, or release.  Sessions without input, and those that left, keep their role."""
         if participant not in self._participants:
             return
         if participant.is_denied:

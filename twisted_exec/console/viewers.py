@@ -109,7 +109,7 @@ class Viewers:
         """
         Return whether a viewer gets the queries that the machine prints now.
 
-        Of all terminals only one does, that of the writer; of a user's several terminals the newest.
+        Of all terminals at most one does, that of the writer; of a user's several terminals the newest.
         """
         if not viewer.has_terminal:
             return True

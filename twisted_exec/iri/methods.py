@@ -1,7 +1,7 @@
 """
 Conventions of the gRPC client and server: errors, metadata and deadlines.
 
-Errors are gRPC status codes, by ``google.rpc.Code``'s mapping to HTTP; those that say when to try
+Errors are gRPC status codes, mostly by ``google.rpc.Code``'s mapping to HTTP; those that say when to try
 again have ``retry-after`` (seconds) in their trailing metadata.  gRPC's sixteen codes
 cannot express all API errors, so programs of this project also send the code, the reason and usually
 the details of the ``Status`` as binary metadata.  Exec, Log and Recording carry user, machine UID and session as

@@ -9,7 +9,7 @@ additions of users stay.
 Servers that share a store may do this at the same moment: the later one finds the objects of the
 first.
 
-The server creates the system objects before it serves, and again when the store has lost them:
+The server creates the system objects before it serves, and again when the store may have lost them:
 another program can empty etcd, delete keys there or restore an earlier state.  Without the
 namespace of the Lease no server leads.
 """
@@ -65,7 +65,7 @@ async def bootstrap(
 
 class SystemObjects(Service):
     """
-    Creates the system objects again when the store has lost them.
+    Creates the system objects again when the store may have lost them.
 
     A role that an administrator deletes through the API stays deleted until the system objects are
     created again, such as at the next start.  The permanent namespaces cannot be deleted through

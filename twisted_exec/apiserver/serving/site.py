@@ -228,7 +228,7 @@ class Probes:
         return [*self.health.names, SHUTDOWN]
 
     def add_to(self, routes: GatedRoutes) -> None:
-        """Add the routes; single checks and lists need authorization."""
+        """Add the routes; single checks need authorization, and lists a known user."""
         for endpoint in _ENDPOINTS:
             routes.add(["GET"], f"/{endpoint}", partial(self._all, endpoint), is_open=True)
             routes.add(["GET"], f"/{endpoint}/{{name}}", partial(self._one, endpoint))

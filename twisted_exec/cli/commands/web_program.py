@@ -1,7 +1,7 @@
 """
 The run of ``twisted-exec web``: the credentials, the URL, the user's browser, and the end.
 
-The page opens in the user's browser.  Its URL has a secret, and every user of this computer can
+The page usually opens in the user's browser.  Its URL has a secret, and every user of this computer can
 read the arguments of processes.  So the browser gets the name of a file that only this user can
 read, and that leads to the URL.
 
