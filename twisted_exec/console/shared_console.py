@@ -471,7 +471,7 @@ class SharedConsole:
     :param size: initial size of the line, until a writer has another.
     :param before_output: called once for each line, before its first output is written to the
         journal; that may be before the line is open.
-    :param acted: called with take-overs and with discarded input, see :mod:`.acts`.
+    :param acted: called with acts of users such as take-overs, see :mod:`.acts`.
     :param restarts: returns whether another line follows one that ended by itself.  Called with its
         ending, and whether that is the exit code of a process.
     :param recorder: provides :class:`.interfaces.IConsoleRecorder`; ``None`` if the console cannot be

@@ -1,8 +1,8 @@
 """
 Control plane of an aggregated server: the host's users, authorization, namespaces, Events, leases.
 
-Such a server serves only the kinds that the cluster lacks: machines of its dialects, the objects that
-they refer to, and the kinds of consoles, such as ConsoleSessions.
+Such a server serves only kinds that the cluster lacks, such as machines of its dialects and
+ConsoleSessions.
 
 :func:`cluster_rules` and :func:`namespaced_rules` are the RBAC rules that the server's user needs
 in the host.  The manifests (``docs/deploy``) contain the same rules; a test compares them.
