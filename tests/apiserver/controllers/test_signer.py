@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from tests.apiserver.support import EPOCH, MERGE, POOL_GROUP, RBAC, APITestCase
 from tests.apiserver.test_signers_poollets import ADDRESS, request
+from twisted_exec.api import times
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.apiserver.controllers import signer
@@ -169,9 +170,8 @@ class RequestTests(SigningTestCase):
             {"status": {"conditions": [APPROVE], "certificate": None}},
             content_type=MERGE,
         )
-        self.assertEqual(
-            self.get()["status"], {"certificate": certificate, "conditions": [APPROVE]}
-        )
+        self.assertEqual(self.get()["status"]["certificate"], certificate)
+        self.assertEqual(self.condition(), ["Approved"])
         told = self.answer(
             "PATCH",
             f"{REQUESTS}/one/status",
@@ -380,8 +380,28 @@ class SignerTests(SigningTestCase):
         self.clock.advance(60)
         self.certificate()
 
+    def test_approved_late(self) -> None:
+        """A request that is approved after hours is signed, and stays for an hour for its client."""
+        self.make_pool("pool-a", addresses=[{"type": "InternalIP", "address": "192.0.2.9"}])
+        self.make()
+        self.clock.advance(2 * 3600)
+        self.decide({**APPROVE, "lastUpdateTime": times.timestamp(self.clock.seconds())})
+        self.certificate()
+        self.clock.advance(3500)
+        self.certificate()
+        self.clock.advance(161)
+        self.refused(404, "GET", f"{REQUESTS}/one")
+
+    def test_times(self) -> None:
+        """A condition without times gets them from the server."""
+        self.make(FOREIGN, user="admin")
+        self.decide(DENY)
+        (condition,) = self.get()["status"]["conditions"]
+        self.assertTrue(times.seconds(condition["lastUpdateTime"]))
+        self.assertTrue(times.seconds(condition["lastTransitionTime"]))
+
     def test_removed(self) -> None:
-        """Decided requests go an hour after they were made, all others after a day."""
+        """Decided requests go after an hour, all others after a day."""
         self.make()
         self.clock.advance(3601)
         self.clock.advance(60)

@@ -6,7 +6,7 @@ controller looks at all requests.  The signer named in a request
 (:mod:`twisted_exec.apiserver.signers`) decides; this controller acts.  Several servers
 over one store may run it at once: the slower one fails on the resourceVersion and looks again.
 
-Decided requests are deleted an hour after their creation, all others after a day.
+Requests are deleted an hour after their certificate or refusal, all others after a day.
 
 :class:`SigningRights` is the admission of such requests: it checks permissions to approve and to
 sign.
@@ -15,6 +15,7 @@ sign.
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -74,17 +75,17 @@ from twisted_exec.tls.pki import Authority
 @implementer(IAdmission)
 class SigningRights:
     """
-    Records the requester, and restricts approval and signing.
+    Records the requester and the time of each condition, and restricts approval and signing.
 
     As the admission plugins ``CertificateApproval`` and ``CertificateSigning`` of Kubernetes:
     the verbs ``approve`` and ``sign`` on ``signers``, by the request's signer name.
     """
 
-    def __init__(self, authorizer: IAuthorizer) -> None:
-        self._authorizer = authorizer
+    def __init__(self, authorizer: IAuthorizer, now: Callable[[], float] = time.time) -> None:
+        self._authorizer, self._now = authorizer, now
 
     def admit(self, change: Change) -> Deferred[None]:
-        """As :meth:`IAdmission.admit`; sets the requester of a new request in place."""
+        """As :meth:`IAdmission.admit`; sets requester and times in place."""
         if change.kind is not CERTIFICATESIGNINGREQUESTS or change.new is None:
             return succeed(None)
         if change.operation == CREATE:
@@ -94,6 +95,10 @@ class SigningRights:
         verb = {"approval": "approve", "status": "sign"}.get(change.subresource)
         if change.operation != UPDATE or verb is None:
             return succeed(None)
+        status, now = change.new["status"], times.timestamp(self._now())
+        missing = {"lastUpdateTime": now, "lastTransitionTime": now}
+        if "conditions" in status:
+            status["conditions"] = [{**missing, **each} for each in status["conditions"]]
         return Deferred.fromCoroutine(self._confirm(change, verb))
 
     async def _confirm(self, change: Change, verb: str) -> None:
@@ -302,9 +307,14 @@ class Signer(Service):
         return self._shapes[uid]
 
     def _is_over(self, csr: Object) -> bool:
-        created = times.seconds(csr["metadata"]["creationTimestamp"])
-        decided = _is_decided(csr) or condition_of(csr, APPROVED) is not None
-        return self._now() - created > (DECIDED_SECONDS if decided else PENDING_SECONDS)
+        moments = [
+            each.get("lastUpdateTime") for each in csr.get("status", {}).get("conditions", [])
+        ]
+        newest = max(
+            map(times.seconds, filter(None, [csr["metadata"]["creationTimestamp"], *moments]))
+        )
+        limit = DECIDED_SECONDS if _is_decided(csr) else PENDING_SECONDS
+        return self._now() - newest > limit
 
     async def _approve(self, csr: Object) -> None:
         message = "requested by its subject, or by a user who may request such certificates"
