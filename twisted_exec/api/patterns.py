@@ -201,7 +201,7 @@ def problems(several: Iterable[str]) -> Iterator[str]:
     Return what is wrong with each of the regular expressions of one object, as :func:`problem`.
 
     The time is bounded, for any number of any expressions: an expression is compiled within a small
-    memory, and no further one is compiled once they have too many instructions in all.
+    memory, and no further one is compiled once those before it have cost too much in all.
     """
     left = MOST_INSTRUCTIONS
     for regex in several:
@@ -222,7 +222,7 @@ def problems(several: Iterable[str]) -> Iterator[str]:
 
 @lru_cache(_KEPT)
 def _checked(regex: str) -> tuple[str, int]:
-    """Return what is wrong with an expression, and the number of its instructions."""
+    """Return what is wrong with an expression, and its cost: its instructions, or its length if it is malformed."""
     classes = len(_CLASS.findall(regex))
     if classes > _MOST_CLASSES:
         return f"it is too complex: {_MOST_CLASSES} Unicode classes are the limit", 0
@@ -230,7 +230,7 @@ def _checked(regex: str) -> tuple[str, int]:
         instructions = int(re2.compile(regex, _options(_CHECK_BYTES)).programsize)
     except re2.error as error:
         wrong = _explained(regex, error.args[0] if error.args else b"")
-        return wrong, _MOST_INSTRUCTIONS if wrong == _TOO_COMPLEX else 0
+        return wrong, _MOST_INSTRUCTIONS if wrong == _TOO_COMPLEX else len(regex)
     except UnicodeEncodeError as error:  # a lone surrogate
         return f"character {error.start + 1}: it is not a Unicode character", 0
     wrong = _TOO_COMPLEX if instructions > _MOST_INSTRUCTIONS else ""
