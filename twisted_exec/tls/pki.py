@@ -723,8 +723,8 @@ def renew(
     Renew certificates that expire soon, or that a previous authority has signed.
 
     :param within: time to the expiry; ``None`` renews all but ``waiting``.
-    :param waiting: a certificate of a previous authority that clients trust, and the new one not
-        yet.  It is renewed only if it expires soon.
+    :param waiting: a certificate of a previous authority, for as long as clients do not trust the new
+        authority.  It is renewed only if it expires soon.
     :return: the renewed certificates.
     :raises TLSConfigError: a certificate is malformed, or not from an authority of this directory.
     """

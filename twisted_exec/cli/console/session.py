@@ -157,9 +157,9 @@ class ConsoleSession:
     :param escapes: escape keys, only for input from a terminal.
     :param read_only: the session was opened read-only, so nothing that is typed is sent, and the
         menu cannot change the role.
-    :param script: drives the session, and gets the messages for the user.
+    :param script: drives the session, and gets the server's notices.
     :param act: carries out the commands of the escape menu that need a dialog; ``None`` for none.
-    :param limited: end a script :data:`SCRIPT_SECONDS` after the end of input if it has no other limit.
+    :param limited: end a script some time after the end of input if it has no other limit.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param tell_recorded: gets messages about recordings of the console; by default the terminal gets them.
     :param watch_network: calls its argument after each change of the network; returns a function that

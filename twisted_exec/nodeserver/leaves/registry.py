@@ -11,8 +11,8 @@ Names and Nodes belong to the first that claims them.  A second leaf of the same
 second leaf with the same Node does without it.  Both are logged once and listed in
 :attr:`Leaves.problems`.
 
-The metrics (:class:`LeafMetrics`) tell whether a leaf is reachable, and :func:`ends` returns when
-our client certificates expire.
+The metrics (:class:`LeafMetrics`) tell whether a leaf is reachable, and :func:`ends` returns the
+times at which our client certificates expire.
 """
 
 from __future__ import annotations

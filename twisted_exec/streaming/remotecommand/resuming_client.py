@@ -8,8 +8,8 @@ The user gets a message about output that the server no longer has, and about in
 not have reached the machine.
 
 A session ends with a status of the server, or because its user leaves, the server breaks the protocol,
-or it cannot be resumed. A user who leaves while there is no connection leaves at once: the server waits
-for as long as it has said, and others can take over meanwhile.
+or it cannot be resumed. A user who leaves while there is no connection leaves at once.  The server does
+not learn of it: it waits for as long as it has said, and others can take over meanwhile.
 
 Only the newest connection counts.  Data from earlier ones is ignored, and an attempt that is given
 up closes its connection.
