@@ -5,8 +5,8 @@ Each request has a new key.  A signed certificate that matches the request is in
 files, and renewed well before it expires.  Subclasses of :class:`SignedCertificate` define the request
 and the client: :class:`ServingCertificate`, and a poollet's client certificate.
 
-A serving certificate names the program's addresses, and the signer compares them with the program's
-own object, such as a pool or a Node.  So a new program starts with an untrusted self-signed
+A serving certificate names the program's addresses, which a signer may compare with the program's
+own object, such as a pool.  So a new program starts with an untrusted self-signed
 certificate, reports its addresses in that object, and then requests a certificate.  It requests
 another certificate when the present one lacks one of its addresses.
 

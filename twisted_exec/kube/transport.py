@@ -333,8 +333,8 @@ class HTTPTransport:
     """
     Sends requests to the server of ``config``.
 
-    Connections persist and are shared; when the server, the proxy, the TLS settings or a PEM file
-    change, new requests use new connections and the old ones close as they become idle.
+    Connections persist and are shared, but not those of streams; when the server, the proxy, the TLS
+    settings or a PEM file change, new requests use new connections and the old ones close as they become idle.
 
     :param renew: returns the configuration for each request.
     :param agent: the program's name for ``User-Agent``.

@@ -445,8 +445,7 @@ class PoolPolicies:
 
     The policies concern sessions of users who connect to the poollet directly, and of an API server
     of another make that names no users.  The poollet lists the policies when such a session is
-    opened.  From then on it watches them, and a change that concerns a machine is a hint for the
-    session guard.
+    opened.  A later change that concerns a machine is a hint for the session guard.
 
     :param machines: the pool's Machines, as last seen.
     :ivar changed: is called when a policy may concern a machine that it did not concern before.

@@ -51,7 +51,7 @@ def default_addresses(bound_host: str) -> list[Address]:
     Return the addresses of this host, for a poollet without ``--addresses``.
 
     :param bound_host: the listening address; all zeros or empty for all addresses.
-    :return: that address, or the host's own; then its name, as InternalDNS and as Hostname.
+    :return: that address, or the host's own if it has one; then its name, as InternalDNS and as Hostname.
     """
     name = socket.gethostname()
     chosen = bound_host if _is_one_address(bound_host) else _own_address()

@@ -1,7 +1,7 @@
 """
 The common part of controllers that carry objects to the machine runtime, and its reports back.
 
-Two loops run side by side.  One sends all objects of the pool whenever they change.  The other
+Two loops run side by side.  One sends the objects of the pool whenever they change.  The other
 lists the runtime's reports, with calls that wait for the next report; a report is acknowledged
 after it is handled.  A runtime that was restarted gets the objects again.
 """

@@ -2,7 +2,7 @@
 Audit records of sessions, as lines of JSON.
 
 A hop writes a ``start`` and an ``end`` for a session, also for a refused one,
-so that readers can pair them.  Each line is one system call to a file opened for
+so that readers can pair them.  Each line of a file is one system call, and the file is opened for
 appending, so lines of several processes do not mix.
 """
 

@@ -36,7 +36,7 @@ _GOES_ON = "the recording goes on after its signed end"
 @dataclass
 class Report:
     """
-    A recording in which nothing is wrong.
+    A recording in which nothing wrong was found.
 
     :ivar head: the newest that is signed.
     :ivar blocks: the number of blocks, with those that were left out.

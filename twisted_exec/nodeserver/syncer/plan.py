@@ -262,7 +262,7 @@ def lost_status(root: Object, leaf: str, now: str) -> Object:
     """
     Return the status of a root Pod whose leaf Pod disappeared without a deletion from here.
 
-    As after an eviction by a kubelet, the Pod's controller creates another Pod.
+    As after an eviction by a kubelet, a controller may create another Pod.
 
     :param leaf: its name.
     :param now: a timestamp for ``lastTransitionTime``.

@@ -438,8 +438,8 @@ def with_secrets(
     """
     Return ``volume`` with its credentials.
 
-    Secrets, also that of a machine's ignition, are read when a plan needs them and dropped
-    afterwards; no message quotes their data.
+    Secrets, also that of a machine's ignition, are read when a plan needs them; no message quotes
+    their data.
 
     :param access: the Secret with its access credentials, if any.
     :param encryption: the Secret with its encryption key, if any.

@@ -699,8 +699,7 @@ class SerialConnection:
         """
         Create the file and the FIFO of a machine that outlives the runtime.
 
-        :return: the FIFO's descriptor; ``None`` without a FIFO, or with a full disk, which only
-            costs output.
+        :return: the FIFO's descriptor; ``None`` without a FIFO, for example because the disk is full.
         """
         if self._log is None:
             return None

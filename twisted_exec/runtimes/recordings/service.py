@@ -3,8 +3,8 @@ Records the consoles of a runtime.
 
 A recording is a range of the journal of a machine.  A head of each with new output or events is
 signed once a minute, for readers, when the runtime stops, and at its end.  A head covers only what is on the disk, so that
-no power cut can make it untrue.  The text is rendered from the journal for each reader, see
-:mod:`twisted_exec.recording.ranges`.
+no power cut can make it untrue.  Until a store has it, the text is rendered from the journal for each
+reader, see :mod:`twisted_exec.recording.ranges`.
 
 Recordings begin when a poollet sets them, or with the first session whose terms name them.  They
 end when their poollet says so, at their time, or with the machine.
