@@ -1,5 +1,5 @@
 """
-Texts at a poollet: the URLs of logs and screens, and locators of logs and recordings of deleted machines.
+Texts at a poollet: their URLs, and locators of recordings and of the logs of deleted machines.
 
 Logs and screens of machines have the locator of consoles (:class:`.ExecLocator`).
 """

@@ -233,7 +233,7 @@ class IAdoptsMachines(Interface):
 
         ``connect`` of the run reopens the line; it fails if the machine does not respond.
 
-        :param leaders: the live ones of the processes that were passed to ``facts.started``.
+        :param leaders: processes that were passed to ``facts.started``; usually they are alive.
         """
 
 

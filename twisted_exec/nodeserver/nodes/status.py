@@ -10,9 +10,9 @@ or the root does not permit probes) makes its condition Unknown, never True.
 
 A kube-apiserver goes through the types of ``--kubelet-preferred-address-types`` in order and takes
 the first address of the first type that the Node has, whether it answers or not.  So a Node
-publishes our address first, under a type that users rarely read (InternalDNS); those of its leaf
-follow, for ``kubectl get nodes -o wide``. Whether this works depends on the root's preference;
-:func:`chosen` predicts it.
+publishes our address first, under a type that users rarely read (by default InternalDNS); those of
+its leaf follow, for ``kubectl get nodes -o wide``. Whether this works depends on the root's
+preference; :func:`chosen` predicts it.
 
 Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).  Addresses:
 ``pkg/util/node/node.go`` (``GetPreferredNodeAddress``) and

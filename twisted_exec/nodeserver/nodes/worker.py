@@ -3,9 +3,9 @@ Keep one Node and its Lease, and back off from another writer of its addresses.
 
 The worker looks every ten seconds, and after each change of the Node, of the leaf's nodes or of a
 probe's result; it carries out what :mod:`.plan` returns.  A Node in its desired state costs
-few requests, such as probes, and a status update every five minutes, as with kubelets.  Writes
-carry the resourceVersion that they were planned for: a concurrent change causes a conflict and a
-new look, never an overwrite.
+few requests, such as probes, and a status update every five minutes, as with kubelets.  Changes of
+the Node carry the resourceVersion that they were planned for: a concurrent change causes a conflict
+and a new look, never an overwrite.
 
 Wrong addresses and ports are corrected; :class:`AddressConflict` detects another writer and reports
 it.

@@ -18,7 +18,7 @@ from twisted_exec.poollet.machines.parts import Parts, same_interface, same_volu
 @dataclass(frozen=True)
 class Attachment:
     """
-    One change to the parts of a running machine.
+    One change to the parts of a machine of the runtime.
 
     :param name: of the part.
     :param volume: to attach or change; ``None`` for a network interface or a detachment.
@@ -52,7 +52,7 @@ def attachments(
     machine: Object, parts: Parts, observed: pb.Machine, dialect: Dialect
 ) -> list[Attachment]:
     """
-    Return which disks and network interfaces of a running machine to attach, detach or change.
+    Return which disks and network interfaces of the runtime's machine to attach, detach or change.
 
     Volumes come before interfaces, and of both the detachments first.  Volumes lack their credentials.
 

@@ -74,7 +74,7 @@ class KeeperState:
         self._watch(listener.fileno(), self._accept)
 
     def run(self) -> None:
-        """Serve until nothing is held and no client is connected."""
+        """Serve until no client is connected, and nothing is held that anybody could take."""
         while True:
             events = self._poll.poll(_IDLE_SECONDS)
             for descriptor, event in events:
