@@ -53,7 +53,7 @@ def parse_untrusted(text: str | bytes) -> object:
 
 
 def _check(text: str | bytes) -> None:
-    """:raises ValueError: the data exceeds the limit of keys, nesting or aliases; the message is one line."""
+    """:raises ValueError: the data exceeds a limit, or has aliases or tags; the message is one line."""
     values = 0
     for event in yaml_events(text, _Loader, MAX_DEPTH):
         # They expand a few hundred bytes to gigabytes.

@@ -157,7 +157,7 @@ class ConfigFile:
     @classmethod
     def parse(cls, name: str, content: bytes) -> ConfigFile:
         """
-        Parse data from another party, with limits.
+        Parse data from another party, YAML with limits.
 
         :raises KubeConfigError: it is not a kubeconfig, or exceeds a limit.
         """
