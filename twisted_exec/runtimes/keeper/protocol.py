@@ -4,8 +4,8 @@ Messages between the keeper and its clients, sans I/O.
 A connection is a UNIX socket of type ``SOCK_SEQPACKET``, so each message has its own boundary.  A
 message has at most 128 KiB: fields, separated by NUL bytes, and after two NUL bytes a body.  The
 first field is the kind of the message, the others are ``key=value``.  The keeper greets with ``hello``
-and its version; then each request gets one answer, ``ok`` or ``error``, in order.  In between the
-keeper sends ``exited`` about holdings of this client.
+and its version; then each valid request gets one answer, ``ok`` or ``error``, in order.  In between
+the keeper sends ``exited`` about holdings of this client.
 
 ================  ====================================================  ==============================
 request           fields                                                fields of the answer

@@ -87,7 +87,7 @@ class MemoryLedger:
     """
     The claims of this process.
 
-    :param seconds: a monotonic clock: a claim is kept for as long as a token can be valid.
+    :param seconds: a monotonic clock: a claim is kept for the life of a token, or longer.
     :param limit: maximal number of claims of unexpired tokens.
     """
 
