@@ -15,6 +15,7 @@ from twisted_exec.api.status import APIError, BadRequest, NotFound, TooManyReque
 from twisted_exec.iri.request_cache import LOG, Grant
 from twisted_exec.runtimes.machinebroker.tokens import (
     LIFE_SECONDS,
+    SKEW_SECONDS,
     MemoryLedger,
     TokenClaim,
     Tokens,
@@ -167,7 +168,9 @@ class LedgerTests(SynchronousTestCase):
             self.assertTrue(self.successResultOf(ledger.take(digest, 60)))
         self.assertFalse(self.successResultOf(ledger.take("a", 60)))
         self.assertRaises(TooManyRequests, ledger.take, "c", 60)
-        seconds[0] = 61
+        seconds[0] = LIFE_SECONDS + SKEW_SECONDS - 1  # still valid if the clock was set back
+        self.assertRaises(TooManyRequests, ledger.take, "c", 60)
+        seconds[0] = LIFE_SECONDS + SKEW_SECONDS + 1
         self.assertTrue(self.successResultOf(ledger.take("c", 120)))
 
     def test_give_back(self) -> None:

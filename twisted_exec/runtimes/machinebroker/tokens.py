@@ -87,7 +87,8 @@ class MemoryLedger:
     """
     The claims of this process.
 
-    :param seconds: a monotonic clock: a claim is kept for the life of a token, or longer.
+    :param seconds: a monotonic clock.  A claim is kept for two minutes: a token may be valid so long if the
+        clock is set back meanwhile.
     :param limit: maximal number of claims of unexpired tokens.
     """
 
@@ -103,8 +104,8 @@ class MemoryLedger:
         if digest in self._claims:
             return succeed(False)
         if len(self._claims) >= self._limit:
-            raise TooManyRequests("too many consoles were opened here within a minute")
-        self._claims[digest] = now + LIFE_SECONDS
+            raise TooManyRequests("too many consoles were opened here within two minutes")
+        self._claims[digest] = now + LIFE_SECONDS + SKEW_SECONDS
         return succeed(True)
 
     def give_back(self, digest: str) -> Deferred[None]:
