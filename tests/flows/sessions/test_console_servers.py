@@ -117,7 +117,7 @@ class ConsoleServerTests(TestCase):
         self.assertIn("free lines are: web-2, vm-7", message)
         console = self.console("web-9")
         await console.until(
-            rb"web-9\" cannot start: no line is called \"default/web-9\"; free lines"
+            rb"web-9\" cannot start: no line is called \"default/web-9\"; free\s+lines"
         )
         self.assertEqual(await console.ended, 1)
 
