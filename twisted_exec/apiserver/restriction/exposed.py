@@ -11,7 +11,8 @@ use their consoles and read their logs, without any role (:class:`ExposedAuthori
 nothing else with any machine, whatever their roles allow (:class:`ExposedRestriction`).  Other
 machines look to them as if they did not exist.
 
-The label counts whenever it is read.  When it is removed, sessions are reviewed at once.
+The label counts whenever it is read.  When it is removed, the authorizer has
+sessions reviewed at once.
 """
 
 from __future__ import annotations
