@@ -119,7 +119,7 @@ class SessionLimits:
         """
         Return how many connections that are not sessions fit.
 
-        At most half of the descriptors, so that watches leave room for sessions.
+        Usually at most half of the descriptors, so that watches leave room for sessions.
 
         :param sessions: that are live.
         """
