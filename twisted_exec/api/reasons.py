@@ -2,7 +2,7 @@
 The reason that a user declares for a session, such as the number of a ticket.
 
 A client usually sends it in the query key ``reason`` of the request that opens the session.  Each hop checks
-it, writes it into its audit records, and sends it to the next hop in the header
+it and writes it into its audit records.  Hops usually send it on in the header
 ``X-Twisted-Exec-Reason``, as percent-encoded UTF-8.
 """
 

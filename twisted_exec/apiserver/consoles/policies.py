@@ -7,8 +7,8 @@ ConsolePolicies and ConsoleRequests: conditions for the use of consoles, and oth
 :class:`Reservations` holds an approval from the decision to open a session until it is open.  A
 session uses its approval once the next hop has opened it, and just before its user is answered.
 Until then nothing is written: a session that the next hop does not open, for whatever reason, has
-used nothing, also if this server crashes.  The store accepts one use of an approval, so of two
-servers that open a session each, one opens it.
+used nothing, also if this server crashes.  If an approval is for one session, the store accepts one
+use of it, so of two servers that open a session each, one opens it.
 """
 
 from __future__ import annotations
