@@ -4,7 +4,7 @@ ConsoleSession objects, which show the sessions at the consoles of this control 
 Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
 whose objects are deleted.
 
-A session begins and ends without waiting for the store.  Its object follows: created a quarter of a
+A session begins and ends without waiting for its object, which follows: created a quarter of a
 second after the 101, renewed periodically with byte counts, and deleted at the end.  So opening a
 console does not compete with a write to the store, and the shortest sessions, of scripts, need none
 (the audit log has them all).  When many sessions end at once, their objects are deleted little by
