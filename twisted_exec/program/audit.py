@@ -252,8 +252,8 @@ def to_line(event: Mapping[str, Any]) -> bytes:
     """
     Encode a record as one line of ASCII.
 
-    Names may come from users: the line has no control characters except its final newline, and only
-    bodies of requests and answers have values of more than 2048 characters.
+    Names may come from users: the line has no control characters except its final newline, and long
+    texts are cut.
     """
     bounded = {
         key: value[:_LONGEST_VALUE] if isinstance(value, str) else value

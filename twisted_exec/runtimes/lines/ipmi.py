@@ -17,8 +17,8 @@ With ``power: true``, power on and power off switch the chassis; power off first
 shutdown.  Without it, and whenever the machine is deleted or the runtime stops, only the line is
 closed.
 
-A management controller (BMC) has one SOL session.  The driver ends a session of another client only
-if ``force`` is true.
+A management controller (BMC) usually has one SOL session.  The driver ends a session of another
+client only if ``force`` is true.
 
 ipmitool reads the password from a file; it is never on a command line or in an environment.
 """

@@ -454,7 +454,7 @@ async def ask(
     :param timeout_seconds: counted from the last answer of the hop; ``None`` for no limit.
     :param signs: of the hop.
     :return: what the factory of the connection is for: an :class:`Upgraded` by default.
-    :raises UpgradeRefused: the response is not 101.
+    :raises UpgradeRefused: the hop refuses.
     :raises APIError: 400 if HTTP cannot encode the request, 502 for a malformed response or a lost
         connection, 504 for none in time.
     """
