@@ -165,8 +165,8 @@ def stop_once(reactor: Any) -> None:
     Stop on SIGHUP (a closed terminal) as well, and only once.
 
     Stopping may take a while because of open sessions.  A SIGINT (Ctrl-C) during the stop ends their
-    time, and the next SIGINT ends the process.  Other signals log one line; Twisted would log a
-    traceback for each.  Only SIGINT is impatience: a closed terminal sends SIGHUP more than once.
+    time, and the next SIGINT ends the process.  The first of other signals logs a line; Twisted
+    would log a traceback for each.  Only SIGINT is impatience: a closed terminal sends SIGHUP more than once.
     """
     stop_on_interrupt(reactor)
     reactor.callWhenRunning(_stop_on_hangup, reactor)
