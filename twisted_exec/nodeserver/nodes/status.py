@@ -5,8 +5,8 @@ All functions are pure.  Functions that aggregate the nodes of a leaf expect nod
 :func:`trimmed` on arrival.
 
 Between two clusters more can fail than at a kubelet, so each section of the path to a console has a
-condition of its own, and ``ExecReady`` summarizes them.  A probe without a result (not probed yet,
-or the root does not permit probes) makes its condition Unknown, never True.
+condition of its own, and ``ExecReady`` summarizes them.  A probe without a result, for example
+because the root does not permit it, makes its condition Unknown.
 
 A kube-apiserver goes through the types of ``--kubelet-preferred-address-types`` in order and takes
 the first address of the first type that the Node has, whether it answers or not.  So a Node
