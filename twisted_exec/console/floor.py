@@ -15,7 +15,7 @@ act                      effect
 join with input          writer if the floor is free or the same user has it; else
                          observer, with a notice that names the writer
 join with force          as join, followed by take over
-join as an observer      observer, with a notice that names the writer
+join as an observer      observer, usually with a notice
 take over                writer; all other writers become observers, with a notice
                          that names the new writer
 release                  observer

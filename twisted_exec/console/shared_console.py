@@ -437,7 +437,7 @@ class ConsoleLimits:
     Limits of a shared console.
 
     :param scrollback_bytes: past output that a new viewer gets.
-    :param lag_bytes: a viewer farther behind skips to the newest byte.
+    :param lag_bytes: a viewer farther behind usually skips to the newest byte.
     :param pace_bytes: a paced line is paused while its fastest viewer is this far behind.
     :param quiet_seconds: time without output after which a viewer whose input ended is ended.
     :param restart_seconds: how long viewers wait for the next line when one has ended; 0: they end
