@@ -81,8 +81,8 @@ class NodeCertificate(ServingCertificate):
 
     All our Nodes have the same address, so one certificate serves for all.  It names one of the
     Nodes, because the signer ``kubernetes.io/kubelet-serving`` accepts only ``system:node:NAME`` of
-    the group ``system:nodes`` as subject.  No controller approves such a request, since the
-    requester is not the kubelet of that Node: an operator has to.
+    the group ``system:nodes`` as subject.  In Kubernetes no controller approves such a request: an
+    operator has to.
 
     Source: ``ValidateKubeletServingCSR`` in ``pkg/apis/certificates`` of Kubernetes.
 
