@@ -608,7 +608,7 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
         session: Callable[[Any], Mapping[str, str]],
     ) -> None:
         """
-        Add a route that opens sessions.  ``HEAD`` gets a 405, because it must not open a session.
+        Add a route that opens sessions.  ``HEAD`` is not served: it must not open a session.
 
         :param session: see :class:`GatedEndpoint`.
         """

@@ -431,7 +431,7 @@ class RoleNotices:
 
 def understood(notice: Notice) -> Notice:
     """
-    Return a notice with its kind; that of a runtime of an earlier release is read from the wording.
+    Return a notice with its kind, if known; that of a runtime of an earlier release is read from the wording.
 
     The name of a user may read like a sentence.  So a text counts only as a whole, and not if it has two meanings:
     "you have taken over this console from ann is back" may be about a user of either name.

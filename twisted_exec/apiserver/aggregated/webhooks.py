@@ -3,7 +3,7 @@ The host's webhooks: matching, order of calls, HTTP calls, and handling of respo
 
 Mutating webhooks run one after another, each on the result of the previous; after a change, earlier
 ones with ``reinvocationPolicy: IfNeeded`` run once more.  Validating webhooks run concurrently on
-the object to be stored.  A failed call refuses the request unless ``failurePolicy`` is ``Ignore``;
+the object to be stored.  A failed call refuses the request if ``failurePolicy`` is ``Fail``;
 a denial always does. Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
 

@@ -171,7 +171,7 @@ class ConsoleRecordingsController(ExpiryController):
 
     A recording that the server made for sessions ends a while after the last session at its
     machine. A user who comes back earlier continues it.  Which policy or user
-    needs it is not known here, and does not matter: as long as there are sessions, it goes on.
+    needs it is not known here, and does not matter.
 
     :param storage: started before this service is.
     :param now: seconds since the epoch.

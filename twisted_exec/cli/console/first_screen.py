@@ -12,8 +12,8 @@ user of a console that has printed little in all, who can then read it from the 
 
 A session that begins at present (``--from now``) reads no state, and hides the output before that.
 
-The greeting and the notices of the server follow the output from before the session, which would scroll them out of
-sight.
+The greeting and the notices of the server usually follow the output from before the session, which would scroll them
+out of sight.
 """
 
 from __future__ import annotations
