@@ -213,7 +213,7 @@ class IStreamRecorder(Interface):
     """
     Records one stream of remote commands.
 
-    It sees data before the data passes, so that nothing passes that it cannot record.
+    It sees data before the data passes, and may end the session instead.
     """
 
     def begin() -> None:
