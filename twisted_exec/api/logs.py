@@ -177,7 +177,7 @@ class LogOptions:
 
 def decode(args: Args) -> LogOptions:
     """
-    Decode the options of Kubernetes.  Unknown parameters are ignored, as everywhere in Kubernetes.
+    Decode the options of Kubernetes.  Unknown parameters are ignored, as in Kubernetes.
 
     :raises BadRequest: a value is malformed.
     """
