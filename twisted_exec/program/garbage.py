@@ -56,8 +56,7 @@ def return_large_blocks() -> None:
     Make the C library return each large block to the system as soon as it is freed.
 
     glibc puts large blocks between small ones once a large one was freed, and then keeps nearly all
-    of them: after 150 Secrets of 1 MB were deleted, 300 MB stayed.  Other C libraries need no such
-    setting.
+    of them: after 150 Secrets of 1 MB were deleted, 300 MB stayed.
     """
     try:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
