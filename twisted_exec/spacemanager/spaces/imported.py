@@ -456,8 +456,8 @@ class ImportedSecrets:
     """
     The Secrets of imported Spaces.
 
-    Users replace the credentials in these Secrets, and the Space itself does not change then.  Each
-    Secret is watched by name, so the manager receives no other Secret of the user's namespace.
+    Users replace the credentials in these Secrets, and the Space itself does not change then.  They
+    are watched by name, so the manager receives no other Secret of the user's namespace.
 
     :param changed: called with namespace and name of each Space whose Secret may have changed.
     """
