@@ -568,7 +568,7 @@ class Draft:
 
     :param managed: ``managedFields``, if they were determined together with it.
     :param written: the client's version, if mutating admission has changed it: the client manages
-        its own fields, and changed fields have no manager.
+        the fields of this version.
     """
 
     body: Object

@@ -7,7 +7,7 @@ Ends of a session, and the exit code for the shell:
 what happened                          last line on stderr         exit code
 ====================================== =========================== =================
 the user pressed an escape key         none                        0
-input ended, the machine fell quiet    none                        0
+input ended, then quiet or success     none                        0
 the session was ended from the other   ``session ended: REASON``   the process's code
 side                                                               if one ended, else
                                                                    0 for success or 1
