@@ -9,8 +9,7 @@ A token opens one console once, without further credentials.  ``DELETE`` of the 
 console with a reason; in this way reasons travel from an API server to the user.  ``PATCH`` changes
 the terms of the session (:mod:`twisted_exec.wire.session_terms`).  A client that can resume its
 session says so, see :mod:`.kept_sessions`.  A log is a plain GET with the query of
-:mod:`twisted_exec.api.logs`; it needs no ``DELETE``, because every hop can append a reason to a
-text.
+:mod:`twisted_exec.api.logs`; it needs no ``DELETE``, because a hop can end a text by itself.
 
 :class:`Resuming` handles the requests of clients that can resume their sessions
 (:mod:`twisted_exec.wire.resume`).
