@@ -1,8 +1,8 @@
 """
 OIDC issuers from kube-apiserver's AuthenticationConfiguration, or from its older options.
 
-Parsing is as strict as there: an unknown field is refused rather than ignored, as it may have been
-meant to restrict access.  Each error is one line; it names the field, if one is at fault.  Source:
+As there, an unknown field is refused rather than ignored, because it may have been meant to restrict
+access.  Each error is one line.  Source:
 ``k8s.io/apiserver/pkg/apis/apiserver`` (types and validation), as of v1.33.
 """
 

@@ -378,8 +378,8 @@ class RoleNotices:
     :ivar not_sent: why input was discarded, by the last notice about that; empty if none was.
     :ivar interruption: why the session had to wait for the machine to start again, by the last notice
         about that; empty if none was.
-    :ivar writer: the name of the writer by the last notice or attendance that names one: ``nobody`` if the
-        floor is free, empty if none said so, or if the last notice says that the user itself is the writer.
+    :ivar writer: the writer's name, from the last notice or attendance that says it; ``nobody`` if the
+        floor is free.  Empty before that, and after a notice that the user itself is the writer.
     """
 
     def __init__(self) -> None:

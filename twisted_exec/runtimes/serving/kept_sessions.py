@@ -123,7 +123,7 @@ class KeptSession:
         """
         Create the attachment for a stream.
 
-        :param session: the id of the stream's session, the same at all hops.
+        :param session: the id of the stream's session, usually the same at all hops.
         :param live: ends the stream.
         :param ended: is called at the end of the stream.
         :param resume: the request to resume; ``None`` for a new session.

@@ -3,8 +3,8 @@ Long responses, written in pieces at the client's pace.
 
 The writer waits for room before each piece.  There is no room while the client's buffers are full,
 so a slow client costs the memory of a piece rather than of the response.  After a burst there is no
-room until the reactor has served others, or one fast client would occupy the server.  Pieces that
-take long to make share the turns of all responses, by user, or a hundred fast clients would.
+room until the reactor has served others, or one fast client would occupy the server.  For pieces
+that take long to make, responses take turns, user by user.
 """
 
 from __future__ import annotations
