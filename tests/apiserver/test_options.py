@@ -105,6 +105,9 @@ class OptionsTests(SynchronousTestCase):
             ("oidc-issuer-url=https://x", "says who is known"),
             ("authentication-config=x", "says who is known"),
             ("enable-bootstrap-token-auth", "says who is known"),
+            ("api-audiences=x", "says who is known"),
+            ("service-account-issuer=x", "says who is known"),
+            ("service-account-key-file=x", "says who is known"),
             ("cluster-signing-cert-file=x", "signs certificates"),
             ("cluster-signing-kube-apiserver-client-key-file=x", "signs certificates"),
         ]:

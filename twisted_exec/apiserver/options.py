@@ -210,6 +210,10 @@ _SHORTEST_LONGEST_SECONDS = 3600
 _LONGEST_LONGEST_SECONDS = 1 << 32
 
 
+_LISTS = ("service-account-issuer", "service-account-key-file", "api-audiences")
+"""Options of which each use adds to a list."""
+
+
 class IdentityOptions(OIDCOptions):
     """Options of a program that authenticates users and programs."""
 
@@ -240,7 +244,7 @@ class IdentityOptions(OIDCOptions):
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("service-account-issuer", "service-account-key-file", "api-audiences"):
+        for name in _LISTS:
             self[name] = []
 
     def opt_service_account_issuer(self, name: str) -> None:
@@ -391,6 +395,7 @@ _HEADERS = {
 _HOSTS = "behind a host, that says who is known, and its ConfigMap by which CA"
 _REFUSED = {
     "client-ca-file": _HOSTS,
+    **dict.fromkeys(_LISTS, _HOSTS),
     "cluster-signing-cert-file": "behind a host, that signs certificates",
     "cluster-signing-key-file": "behind a host, that signs certificates",
     "cluster-signing-kube-apiserver-client-cert-file": "behind a host, that signs certificates",
