@@ -714,8 +714,7 @@ def standing(
 
 def _not_made(attempt: ClusterCreation, listed: bool) -> ClusterState:
     if attempt.code is None:
-        detail = "the creation was interrupted"
-        return ClusterState(FAILED, "Interrupted", f"{detail}; create the Space again to retry")
+        return ClusterState(FAILED, "Interrupted", "the creation was interrupted")
     if b"already exist" in attempt.log:
         # Another creator was faster, and owns the cluster.
         return ClusterState(OTHERS if listed else ABSENT, forget=True)
