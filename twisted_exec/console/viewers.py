@@ -322,7 +322,7 @@ class Presence:
             self.changed()
 
     def stop(self) -> None:
-        """Keep the last changes from the sessions.  Repeated calls do nothing."""
+        """Do not tell the sessions of the last changes any more.  Repeated calls do nothing."""
         call, self._call = self._call, None
         if call is not None:
             call.cancel()

@@ -1,8 +1,8 @@
 """
 Interfaces of machine runtimes.
 
-Methods take the protobuf messages of ``machine.v1alpha1`` (``iri.protos``), so that a runtime in
-the same process and one behind gRPC have the same interface.
+Methods take protobuf messages (``iri.protos``), so that a runtime in the same process and one behind
+gRPC have the same interface.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ def verify(file: BinaryIO, trust: TrustedRecorders, stored: HeadContent | None =
     :param file: is read once, from its present position.
     :param stored: a head of this recording that was stored elsewhere: the recording must have its
         block.
-    :raises InvalidRecording: something was changed, removed or added; or a signature is missing or not
-        valid.
+    :raises InvalidRecording: something before the newest head was changed, removed or added; or a
+        signature is missing or not valid.
     """
     return _Verifier(trust, stored).verify(Blocks(file))
 

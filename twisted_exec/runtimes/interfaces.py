@@ -184,7 +184,8 @@ class IShutdown(Interface):
         """
         Request a shutdown, like a press of the power button.
 
-        :return: fires when the machine is off or the driver's time limit has passed.
+        :return: fires when the machine is off, the driver's time limit has passed, or the request
+            has failed.
         """
 
 

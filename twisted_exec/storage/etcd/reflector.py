@@ -426,7 +426,7 @@ async def list_all(
     """
     Return all objects at a revision, and the latest of their revisions.
 
-    :param revision: 0 for the present one.
+    :param revision: 0 for the present one: then changes meanwhile may be seen in part.
     :param complain: called for each foreign key, which is then left out.
     :raises ForeignKey: there is a foreign key and no ``complain``.
     :raises EtcdError: etcd does not answer, or refuses.
