@@ -210,8 +210,8 @@ _SHORTEST_LONGEST_SECONDS = 3600
 _LONGEST_LONGEST_SECONDS = 1 << 32
 
 
+# Options of which each use adds to a list.
 _LISTS = ("service-account-issuer", "service-account-key-file", "api-audiences")
-"""Options of which each use adds to a list."""
 
 
 class IdentityOptions(OIDCOptions):
