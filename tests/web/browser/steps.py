@@ -38,23 +38,37 @@ class Steps(TestCase):
 
     async def play_recording(self, user: User[Any]) -> None:
         """Record a line, and seek to it in the player, which shows the screen of that moment."""
-        client = self.deployment.client
+        await self.begin_recording(user)
+        await user.echo("recorded")
+        await self.open_ended_recording(user)
+        await self.seek(user, "3600")
+        await user.page.until(f"/recorded-42/.test({PLAYED})")
+
+    async def begin_recording(self, user: User[Any]) -> None:
+        """Record the console that a user has open."""
         spec = {"machine": "vm-1", "input": "none", "reason": "a <b>test</b>"}
         # The page says so for ten seconds only, and the state of the recording may come later.
         said = Deferred.fromCoroutine(user.until_page(r"recorded for \S+ \(input: none\)"))
-        await client.create(RECORDINGS, {"metadata": {"name": "seen"}, "spec": spec}, "default")
+        body = {"metadata": {"name": "seen"}, "spec": spec}
+        await self.deployment.client.create(RECORDINGS, body, "default")
         await said
         await self._recording_is("Recording")
-        await user.echo("recorded")
+
+    async def open_ended_recording(self, user: User[Any]) -> None:
+        """End the recording, and open it in the player."""
         said = Deferred.fromCoroutine(user.until_page("not recorded any more"))
-        await client.patch(RECORDINGS, "seen", {"spec": {"ended": True}}, "default")
+        change = {"spec": {"ended": True}}
+        await self.deployment.client.patch(RECORDINGS, "seen", change, "default")
         await said
         await self._recording_is("Closed")
         await user.open("recordings/default/seen")
         await user.until_page("a <b>test</b>")
+
+    async def seek(self, user: User[Any], position: str) -> None:
+        """Type a position of the player."""
         await user.page.focus("input[placeholder='1:30 or 90']")
-        await user.page.type("3600\n")
-        await user.page.until(f"/recorded-42/.test({PLAYED})")
+        await user.page.evaluate("document.activeElement.select()")
+        await user.page.type(f"{position}\n")
 
     async def _recording_is(self, state: str) -> None:
         while True:

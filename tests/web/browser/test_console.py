@@ -53,6 +53,18 @@ _HOLLOW = """(() => {
     const {backgroundColor, outlineStyle} = getComputedStyle(document.querySelector('.xterm-cursor.xterm-cursor-block'));
     return backgroundColor === 'rgba(0, 0, 0, 0)' && outlineStyle === 'solid';
 })()"""
+_PLAYED_COLUMNS = (
+    """document.querySelector('.player .ap-term')?.style.getPropertyValue('--term-cols')"""
+)
+# The bar ends where the frame does, directly below the screen.
+_PLAYER_FITS = """(() => {
+    const [frame, bar, screen] = ['.player', '.ap-control-bar', '.ap-term'].map((each) => document.querySelector(each).getBoundingClientRect());
+    const ends = document.querySelector('.ap-fullscreen-button').getBoundingClientRect().right;
+    return ends <= frame.right && Math.abs(frame.right - bar.right) < 2 && Math.abs(frame.bottom - bar.bottom) < 2
+        && Math.abs(bar.top - screen.bottom) < 2;
+})()"""
+_FULL_SIZE = """[...document.querySelectorAll('label')].find((each) => each.innerText === '100 %').control.click()"""
+_ROWS = "((rows) => [...document.querySelectorAll(rows)].map((each) => each.innerText.trimEnd()))"
 _COUNT_SOCKETS = """(() => {
     self.sockets = [];
     const Before = WebSocket;
@@ -405,8 +417,48 @@ class ConsoleTests(WebTestCase):
             await ada.page.until(f"{player} && {shown}")
         await ada.page.resize(390, 844)
         width = "({ clientWidth, scrollWidth }) => scrollWidth > clientWidth"
-        await ada.page.until(f"({width})(document.querySelector('.player'))")
+        await ada.page.until(f"({width})({player})")
         await ada.page.resize(1280, 800)
+
+    async def test_resized_recording(self) -> None:
+        """
+        The player shows each moment in the size that the console had then, as Screen does, while it plays and at
+        a position; the screen and the player's bar fit into any window.
+        """
+        ada = await self.user()
+        await ada.page.resize(600, 500)
+        await self.open_terminal(ada)
+        await ada.page.until("terminals[0].cols < 80")
+        await self.begin_recording(ada)
+        await ada.echo("small")
+        await ada.page.resize(1280, 800)
+        await ada.page.until("terminals[0].cols > 100 && terminals[0].rows > 30")
+        columns = await ada.page.evaluate("terminals[0].cols")
+        draw = r"printf '\033[%d;1Hrow %d\033[%d;90Hedge %d' $i $i $i $i"
+        await ada.type_line(f"clear; for i in $(seq 30); do {draw}; done")
+        await ada.until_terminal("row 30 +edge 30")
+        await self.open_ended_recording(ada)
+        whole = f"/row 1 +edge 1 *\\n[^]*row 30 +edge 30/.test({PLAYED}) && {_PLAYED_COLUMNS} == {columns}"
+        await ada.page.until(whole)
+        await self.seek(ada, "0")
+        await ada.page.until(f"{_PLAYED_COLUMNS} < 80 && !/edge/.test({PLAYED})")
+        await ada.click_text("button", "Play")
+        await ada.page.until(whole)
+        await ada.until_page("Play")
+        await self.seek(ada, "0")
+        await ada.page.until(f"!/edge/.test({PLAYED})")
+        await self.seek(ada, "3600")
+        await ada.page.until(whole)
+        for _size in ("fitted", "100 %"):
+            for width, height in WINDOWS:
+                await ada.page.resize(width, height)
+                await ada.page.until(_PLAYER_FITS)
+            await ada.page.evaluate(_FULL_SIZE)
+        played = await ada.page.evaluate(f"{_ROWS}('.player .ap-line')")
+        await ada.open(f"{VM}/screen")
+        await ada.page.until("/edge 30/.test(document.querySelector('.screen')?.innerText)")
+        self.assertEqual(played, await ada.page.evaluate(f"{_ROWS}('.screen-row')"))
+        self.check_faults()
 
     async def test_past(self) -> None:
         """

@@ -44,8 +44,6 @@ export async function openPlayer(stage, cast, options) {
   if (!library) return null;
   stage.replaceChildren();
   const { cols, rows } = cast.header.term;
-  stage.style.setProperty("--columns", cols);
-  stage.style.setProperty("--rows", rows);
   const { background: bg, foreground: fg } = options.colours;
   const theme = { bg, fg, palette: Object.values(options.colours).slice(-16).join(":") };
   const data = [{ version: 3, term: { cols, rows, theme } }, ...cast.events];
@@ -53,7 +51,8 @@ export async function openPlayer(stage, cast, options) {
     { data },
     stage,
     {
-      cols, rows, fit: "both", terminalFontSize: "15px", preload: true, controls: true,
+      // With a size among the options the player ignores the sizes in the recording; the style sheet fits the text.
+      fit: false, preload: true, controls: true,
       idleTimeLimit: Number.isFinite(options.limit) ? options.limit : undefined,
       speed: options.speed,
       keystrokeOverlay: options.showsKeys,
