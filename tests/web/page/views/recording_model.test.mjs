@@ -91,8 +91,8 @@ test("positions of the player and times of the recording convert, with idle time
 });
 
 test("markers say where a size changes and where typing begins", () => {
-  const events = [[1, "r", "120x40"], [1, "i", "l"], [1, "i", "s"], [20, "i", "x"], [1, "m", ""], [1, "o", "out"]];
-  const marks = new Timeline(events, 2).marks.map(({ at, label }) => [at, label]);
+  const events = [[1, "r", "120x40"], [1, "i", "l"], [1, "i", "s"], [20, "i", "x"], [1, "m", ""], [1, "r", "120x40"], [1, "o", "out"]];
+  const marks = new Timeline([[0, "r", "80x24"], ...events], 2, "80x24").marks.map(({ at, label }) => [at, label]);
   assert.deepEqual(marks, [[1, "Resized to 120 × 40"], [2, "Input"], [23, "Input"], [24, "Marker"]]);
 });
 

@@ -150,7 +150,8 @@ class RecordingView {
     const wasPlaying = this.#player?.isPlaying ?? false;
     this.#player?.dispose();
     const limit = this.idle.checked ? IDLE_SECONDS : Infinity;
-    this.#timeline = new Timeline(cast.events, limit);
+    const { cols, rows } = cast.header.term;
+    this.#timeline = new Timeline(cast.events, limit, `${cols}x${rows}`);
     const player = await openPlayer(this.stage, cast, {
       limit, marks: this.#timeline.marks, poster: this.#timeline.playLength, position: this.#timeline.position(seconds), colours: coloursOf(this.context.theme), speed: Number(this.speed.value), showsKeys: this.keys.checked,
       changed: (isPlaying) => (this.toggle.textContent = isPlaying ? "Pause" : "Play"),

@@ -177,6 +177,7 @@ const TYPING_SECONDS = 10; // input after a longer pause gets a marker of its ow
  *
  * @param {[number, string, string][]} events with the seconds since the event before.
  * @param {number} limit seconds; Infinity skips nothing.
+ * @param {string} [size] COLSxROWS at the beginning; a size that does not change it gets no mark.
  */
 export class Timeline {
   #real = [0];
@@ -184,7 +185,7 @@ export class Timeline {
   /** @type {{position: number, at: number, label: string, code: string}[]} */
   marks = [];
 
-  constructor(events, limit) {
+  constructor(events, limit, size = "") {
     let real = 0;
     let played = 0;
     let typed = -Infinity;
@@ -195,7 +196,9 @@ export class Timeline {
       this.#played.push(played);
       const isTyping = code === "i" && real - typed > TYPING_SECONDS;
       if (code === "i") typed = real;
-      const label = { m: data || "Marker", r: `Resized to ${data.replace("x", " × ")}`, i: isTyping ? "Input" : "" }[code];
+      const isResized = code === "r" && data !== size;
+      if (code === "r") size = data;
+      const label = { m: data || "Marker", r: isResized && `Resized to ${data.replace("x", " × ")}`, i: isTyping && "Input" }[code];
       if (label) this.marks.push({ position: played, at: real, label, code });
     }
   }
