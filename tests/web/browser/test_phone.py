@@ -123,6 +123,10 @@ class PhoneTests(WebTestCase):
                 await ada.page.until(f"{_SHARE} > {least} && {more}")
                 faults = await faults_of(ada.page, taps=is_touch)
                 self.assertEqual(faults, [], f"{view}, {width}")
+        await ada.open(f"{VM}/screen")
+        for width, height in ((390, 844), (844, 390)):  # turned
+            await ada.page.resize(width, height)
+            await ada.page.until(f"{_SHARE} > 0 && innerWidth === {width}")
         await ada.click_text(".machine-head a", "Machines")
         await ada.page.until("document.querySelector('#bar').checkVisibility()")
         await ada.page.resize(844, 390)

@@ -63,6 +63,9 @@ class ScreenView {
       ]));
     this.frame = h("div", { class: "screen-frame", hidden: true }, this.picture);
     fill(container, this.controls, this.problem, this.frame, this.facts);
+    const sized = new ResizeObserver(() => this.now.checked && this.#showNewest());
+    sized.observe(this.frame);
+    this.#stopped.signal.addEventListener("abort", () => sized.disconnect());
     this.endWaiting = showWaiting(this.problem, context.config);
     this.#findRange();
     const offset = query.get("offset");
