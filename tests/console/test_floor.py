@@ -245,6 +245,9 @@ class ActTests(FloorTestCase):
         self.floor.request_role(second, Role.WRITER)
         self.assertEqual((first.writes, second.writes), (False, True))
         self.assertIn("ann, in another session, has taken over", first.news())
+        self.assertIn(
+            "you have taken over this console from another session of yours]", second.news()
+        )
 
     def test_take_over_nothing(self) -> None:
         """A writer that takes over gets a notice that it is the writer."""

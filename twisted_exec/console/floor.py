@@ -299,7 +299,9 @@ class Floor:
             self._deny(participant)
             return
         others = [each for each in self.writers if each is not participant]
-        previous = self.writer
+        is_own = bool(others) and others[0].user == participant.user
+        # Users without a name may be several.
+        previous = "another session of yours" if is_own and participant.user else self.writer
         successor = display_name(participant.user)
         for other in others:
             other.role = Role.OBSERVER
@@ -307,11 +309,10 @@ class Floor:
         text = f"you have taken over this console from {previous}" if others else _WRITER.text
         participant.tell(replace(_WRITER, text=text))
         for other in others:
-            same_user = other.user == participant.user
-            name = f"{successor}, in another session," if same_user else successor
+            name = f"{successor}, in another session," if is_own else successor
             text = f"{name} has taken over this console; you are an observer"
             other.tell(self._to_observer(text, self._hint(other)))
-        if others and others[0].user != participant.user:
+        if others and not is_own:
             participant.took_over(others[0].user)
 
     def _deny(self, participant: Participant) -> None:

@@ -185,7 +185,6 @@ class ConsoleTests(WebTestCase):
         await self.check_layout(bob, "new-session", ".status-line", ".console-head")
         await ada.page.block()
         await ada.until_page("This is a new session. 4 keys [^.]*not sent. You can type")
-        await bob.until_page("ada types")
         await ada.echo("again")
         self.assertNotIn("lost", await bob.until_terminal("again-42"))
         self.check_faults()
@@ -222,7 +221,10 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_own_sessions(self) -> None:
-        """A user with two sessions reads which of them types, and moves to the other without a question."""
+        """
+        A user with two sessions reads which of them types, and moves to the other without a question.  A
+        warning that another one types names the writer of now.
+        """
         first, second = await self.user(), await self.user()
         for user in (first, second):
             await self.open_terminal(user)
@@ -237,6 +239,18 @@ class ConsoleTests(WebTestCase):
         await second.click_text(".console-head button", "Type here")
         await second.until_page("You can type")
         await first.until_page("Another session of yours types here now")
+        bob = await self.user("bob")
+        await bob.open(f"{VM}?mode=observe")
+        await bob.until_page("Observing")
+        await bob.click_text(".console-head button", "Take over")
+        await bob.click_text("dialog button", "Take over")
+        for user in (first, second):
+            await user.until_page("bob types here now")
+        await first.click_text(".console-head button", "Take over")
+        await first.click_text("dialog button", "Take over")
+        await second.until_page("Another session of yours types here now")
+        await second.click_text("button", "Type here")
+        await second.until_page("You have taken over this console from another session of yours")
         self.check_faults()
 
     async def lose_role(self, ada: User[Any]) -> None:

@@ -374,8 +374,13 @@ export class Console {
     const news = recordingNews(this.#recordings, viewers.recordings);
     this.#recordings = viewers.recordings ?? this.#recordings;
     if (news) this.#tell(news, "");
+    const told = printable(lostText(this.#roles));
     // A notice names only the writer who takes the console from another one.
     if (this.#roles.isObserver || !viewers.writer) this.#roles.writer = viewers.writer || null;
+    // A warning stays: it names the writer of now.
+    const loss = printable(lostText(this.#roles));
+    const shown = this.#message.hidden ? "" : (this.#message.textContent ?? "").slice(0, -1);
+    if (loss !== told && shown.includes(told)) this.#tell(shown.replace(told, () => loss), "warning");
     // The first of these marks follows the first notice about the role.
     if (this.#former) this.#tellNew(this.#former);
     this.#hasDriven = !this.#roles.isObserver;
