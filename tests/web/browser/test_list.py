@@ -246,7 +246,10 @@ class ListTests(FleetTestCase):
             self.assertEqual(await user.page.evaluate(heights), [], width)
 
     async def test_tabs_on_phone(self) -> None:
-        """The tab of the selected console is in view with the button that closes it, also behind others."""
+        """
+        The tab of the selected console is in view with the button that closes it, also behind others, and
+        after the phone was turned.
+        """
         user = await self.user(size=SIZES["phone"])
         await user.page.until(row("web-1"))
         for name in ("web-40", LONG, "web-1"):
@@ -255,6 +258,9 @@ class ListTests(FleetTestCase):
                 f"document.querySelector('.tabs .selected')?.innerText.includes('{name}')"
             )
             await user.page.until(_TAB)
+        for size in ((844, 390), SIZES["phone"]):
+            await user.page.resize(*size)
+            await user.page.until(f"innerWidth === {size[0]} && {_TAB}")
 
     async def test_address(self) -> None:
         """The filter and the order are in the address, which shows another user the same rows; Back works."""

@@ -76,6 +76,8 @@ class Workspace {
       this.#draw();
       this.#reveal();
     });
+    // A strip that was hidden begins at its first tab again.
+    new ResizeObserver(() => this.#revealTab()).observe(/** @type {Element} */ (this.#tabs.parentElement));
     for (const place of kept.places) this.#add(place);
     this.active = this.#consoles[kept.active] ?? this.#consoles[0] ?? null;
     this.#draw();
@@ -111,6 +113,10 @@ class Workspace {
   /** Bring the active console into sight: the split view of many is higher than the window. */
   #reveal() {
     this.active?.element.scrollIntoView({ block: "nearest" });
+  }
+
+  #revealTab() {
+    this.#tabs.querySelector(".selected .button")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   close(console) {
@@ -263,7 +269,7 @@ class Workspace {
     this.#empty.hidden = count > 0;
     this.#panes.hidden = !count;
     this.#context.frame.count(count);
-    this.#tabs.querySelector(".selected .button")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.#revealTab();
     this.#keep();
   }
 
