@@ -24,9 +24,9 @@ test("an outage is no time to type or to count viewers: the line says what becom
   const { made, shown } = line(3);
   assert.deepEqual(shown(), ["Connected", "You can type", "Recordedfor ada (input: none)", "1 viewer", "Details"]);
   made.state("reconnecting", { since: Date.now() });
-  assert.deepEqual(shown(), ["Connection lost for 0.0s", "Reconnect now", "3 keys wait to be sent after the reconnection", "Details"]);
+  assert.deepEqual(shown(), ["Connection lost for 0s", "Reconnect now", "3 keys wait to be sent after the reconnection", "Details"]);
   made.state("connecting", { since: Date.now() });
-  assert.deepEqual(shown(), ["Server stopped for 0.0s", "Reconnect now", "3 keys will not be sent", "Details"]);
+  assert.deepEqual(shown(), ["Server stopped for 0s", "Reconnect now", "3 keys will not be sent", "Details"]);
   made.state("resumed", { seconds: 1, missed: 0 });
   assert.deepEqual(shown().slice(1, 2), ["You can type"]);
   made.state("ended", { reason: "Forbidden", code: 403 });

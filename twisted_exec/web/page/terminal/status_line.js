@@ -4,7 +4,7 @@ import { ask } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { listPath } from "../objects.js";
-import { presentText, recordedFor, roleText, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
+import { amount, presentText, recordedFor, roleText, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -202,6 +202,8 @@ export class StatusLine {
     );
     const offset = this.#offset();
     const facts = [["State", presentText(this.#state, Date.now()).text]];
+    const { missed } = this.#state.detail;
+    if (missed) facts.push(["Output", `${amount(missed)} followed after the reconnection`]);
     if (this.#isOpen) {
       facts.push(["Typing", writerText(viewers, Date.now(), this.#role.roles)], ["Viewers", viewers ? String(viewers.count) : "Unknown"]);
       if (viewers?.recordings) facts.push(["Recorded", viewers.recordings.length ? `For ${recordedFor(viewers.recordings)}` : "No"]);

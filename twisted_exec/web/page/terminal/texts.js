@@ -2,7 +2,7 @@
 
 import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, REASON_REQUIRED, has } from "../details.js";
 import { STOPPED } from "../session/session.js";
-import { duration as length, size } from "../times.js";
+import { duration, size } from "../times.js";
 import { counted } from "../views/session_model.js";
 
 export { size as amount };
@@ -21,11 +21,6 @@ const INNER = /poollet|websocket/i; // parts of the service that its users need 
 const HOST_AWAY = "host of the machine cannot be reached now";
 const FIRST_WORD = /^(a|an|from|machine|no|the|there|this|what|you)\b/; // others may be names
 
-/** Return a duration of a connection, in seconds: `3.2s`, `42s` or `2m5s`. */
-export function duration(seconds) {
-  return seconds < 10 ? `${Math.max(0, seconds).toFixed(1)}s` : length(seconds * 1000);
-}
-
 /**
  * Return `{kind, text}` of a state of a session; kind: good, waiting, bad or off.
  *
@@ -37,13 +32,10 @@ export function stateText(name, detail, now) {
   if (detail.since !== undefined) {
     const what = name === "connecting" ? "Server stopped" : "Connection lost";
     const login = detail.unauthorized || detail.code === 401 ? "; waiting for your login" : "";
-    return { kind: "bad", text: `${what} for ${duration((now - detail.since) / 1000)}${login}` };
+    return { kind: "bad", text: `${what} for ${duration(now - detail.since)}${login}` };
   }
   if (name === "connecting") return { kind: "waiting", text: "Connecting" };
-  if (name === "resumed") {
-    const missed = detail.missed ? `; ${size(detail.missed)} of output followed` : "";
-    return { kind: "good", text: `Reconnected after ${duration(detail.seconds)}${missed}` };
-  }
+  if (name === "resumed") return { kind: "good", text: `Reconnected after ${duration(detail.seconds * 1000)}` };
   if (name === "open") {
     return { kind: "good", text: detail.resumable === false ? "Connected (cannot be resumed)" : "Connected" };
   }
@@ -58,7 +50,7 @@ export function stateText(name, detail, now) {
  * @param {number} now milliseconds
  */
 export function presentText({ name, detail, at, silentSince }, now) {
-  if (silentSince !== null) return { kind: "waiting", text: `No answer for ${length(now - silentSince)}` };
+  if (silentSince !== null) return { kind: "waiting", text: `No answer for ${duration(now - silentSince)}` };
   const isOld = name === "resumed" && now - at > RESUMED_MILLISECONDS;
   return isOld ? stateText("open", {}, now) : stateText(name, detail, now);
 }
@@ -90,7 +82,7 @@ export function waitingText({ name, detail, silentSince }, waiting) {
 /** Return who types, and for how long by now; `viewers` are those of the moment `at`. */
 export function writerText(viewers, now, { isObserver, isOwn }) {
   if (!viewers) return "Unknown";
-  const since = `for ${duration((viewers.seconds ?? 0) + (now - viewers.at) / 1000)}`;
+  const since = `for ${duration((viewers.seconds ?? 0) * 1000 + now - viewers.at)}`;
   if (!isObserver) return `You, ${since}`;
   if (isOwn) return `You, in another session, ${since}`;
   return viewers.writer ? `${viewers.writer}, ${since}` : "Nobody";
