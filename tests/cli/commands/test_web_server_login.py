@@ -17,8 +17,9 @@ class LoginTests(SynchronousTestCase):
         self.login = Login(self.clock)
 
     def refused(self, secret: str) -> None:
-        """The secret is refused, with the remedy."""
+        """The secret is refused, with a sentence that has the remedy."""
         refusal = self.assertRaises(Forbidden, self.login.exchange, secret)
+        self.assertTrue(refusal.message.startswith("This URL "))
         self.assertIn("press Enter in the terminal", refusal.message)
         self.assertNotIn(self.login.token, refusal.message)
 

@@ -272,7 +272,7 @@ class Login:
             self._secret = b""
         if not self._secret or not _equal(presented.encode("utf-8", "replace"), self._secret):
             raise Forbidden(
-                f"this URL was used already, is older than {VALID_SECONDS:.0f} s, or is incomplete: "
+                f"This URL was used already, is older than {VALID_SECONDS:.0f} s, or is incomplete: "
                 f"{REMEDY}"
             )
         self._secret = b""
