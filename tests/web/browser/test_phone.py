@@ -43,6 +43,7 @@ _HEAD_ROWS = """new Set([...document.querySelectorAll('.console.active :is(h2, .
     })).size"""
 _CUT_NAME = """(({scrollWidth, clientWidth}) => scrollWidth > clientWidth)(document.querySelector('.console.active h2'))"""
 _SCROLLED = "terminals[0].buffer.active.viewportY"
+_HAS_NEWEST = "document.querySelector('.newest').checkVisibility()"
 _HAS_KEYS = "document.querySelector('.key-bar').checkVisibility()"
 _KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.checkVisibility())
     .map((each) => each.textContent).join(' ')"""
@@ -244,7 +245,10 @@ class PhoneTests(WebTestCase):
         self.check_faults()
 
     async def test_drag(self) -> None:
-        """A finger that drags the terminal moves its output; the scrollbar takes hardly any room."""
+        """
+        A finger that drags the terminal moves its output, and a button goes back to the newest; the scrollbar
+        takes hardly any room.
+        """
         await self.deployment.create_machine("vm-1", "shell")
         ada = await self.user(width=390, height=844)
         await ada.page.set_touch()
@@ -254,8 +258,16 @@ class PhoneTests(WebTestCase):
         bottom = await ada.page.evaluate(_SCROLLED)
         await ada.page.drag(150, *range(300, 600, 20))
         await ada.page.until(f"{_SCROLLED} < {bottom - 5}")
+        await ada.page.until(_HAS_NEWEST)
+        self.assertEqual(await faults_of(ada.page, taps=True), [])
+        with open(f"{self.mktemp()}-newest.png", "wb") as picture:
+            picture.write(await ada.page.screenshot())
         await ada.page.drag(150, *range(600, 280, -20))
-        await ada.page.until(f"{_SCROLLED} === {bottom}")
+        await ada.page.until(f"{_SCROLLED} === {bottom} && !{_HAS_NEWEST}")
+        await ada.page.drag(150, *range(300, 600, 20))
+        await ada.page.until(_HAS_NEWEST)
+        await ada.page.click(".newest")
+        await ada.page.until(f"{_SCROLLED} === {bottom} && !{_HAS_NEWEST}")
         await ada.page.until("terminals[0].cols >= 45")
         self.check_faults()
 

@@ -76,6 +76,7 @@ export class Console {
   #keys;
   #panel;
   #status;
+  #newest = button("↓", () => this.#screen?.terminal.scrollToBottom(), { class: "icon newest", hidden: true, "aria-label": "Newest output", title: "Newest output" });
 
   /**
    * @param {object} context of the page
@@ -169,6 +170,7 @@ export class Console {
         "div",
         { class: "terminal-frame" },
         this.#terminal,
+        this.#newest,
         // Over the terminal: another size of it would be another size for the machine.
         h("div", { class: "overlays" }, this.#finder, this.#message),
         this.#panel.element,
@@ -206,6 +208,7 @@ export class Console {
         },
         key: (event) => this.#on.key(event),
         found: (index, count) => this.#found(index, count),
+        drawn: (isNewest) => (this.#newest.hidden = isNewest),
       });
       this.#screen.open(this.#terminal);
       if (this.isActive) this.#screen.focus();

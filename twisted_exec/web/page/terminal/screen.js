@@ -97,9 +97,10 @@ export class Screen {
    * @param {Array} loaded what {@link load} resolved with
    * @param {object} options `theme`, `preferences`; `size`: [columns, rows] until the terminal is shown;
    *     `typed(bytes)`, `resized(columns, rows)`, `key(event)`: false keeps a key from the machine;
-   *     `found(index, count)`: what a search has found, -1 for one of more than it counts
+   *     `found(index, count)`: what a search has found, -1 for one of more than it counts; `drawn(isNewest)`: whether
+   *     the newest output is in sight
    */
-  constructor([{ Terminal }, { FitAddon }, { SearchAddon }], { theme, preferences, size, typed, resized, key, found }) {
+  constructor([{ Terminal }, { FitAddon }, { SearchAddon }], { theme, preferences, size, typed, resized, key, found, drawn }) {
     this.#theme = theme;
     this.#preferences = preferences;
     this.#resized = resized;
@@ -125,6 +126,10 @@ export class Screen {
     guard(this.terminal);
     onTyped(this.terminal, typed);
     this.terminal.attachCustomKeyEventHandler(key);
+    this.terminal.onRender(() => {
+      const { viewportY, baseY } = this.terminal.buffer.active;
+      drawn(viewportY >= baseY);
+    });
     this.#fit = new FitAddon();
     this.#search = new SearchAddon({ highlightLimit: MOST_FOUND });
     this.#search.onDidChangeResults(({ resultIndex, resultCount }) => found(resultIndex, resultCount));
