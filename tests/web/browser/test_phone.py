@@ -4,6 +4,7 @@ The view of a console on a phone, whose keyboard leaves little of the window.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -19,7 +20,7 @@ RECORDINGS = kinds.CONSOLERECORDINGS.resource
 BANNER = "Production: ask ops before a reboot, and write the number of the ticket here.\nLine 2"
 MOST_BAR_PIXELS = 125
 _IS_COMPACT = """!['#bar', '.tab-bar', '.console-head .parts'].some((each) => document.querySelector(each).checkVisibility()) &&
-    ['.console-head h2', '.key-bar', '.status-line .badge'].every((each) => document.querySelector(each).checkVisibility())"""
+    ['.console-head h2', '.status-line .badge'].every((each) => document.querySelector(each).checkVisibility())"""
 # The state, whether the console is recorded, and the part of the banner's last line that is seen, in lines.
 _NEWS = """(() => {
     const role = document.querySelector('.status-line .role-text');
@@ -43,6 +44,8 @@ _HEAD_ROWS = """new Set([...document.querySelectorAll('.console.active :is(h2, .
     })).size"""
 _CUT_NAME = """(({scrollWidth, clientWidth}) => scrollWidth > clientWidth)(document.querySelector('.console.active h2'))"""
 _SCROLLED = "terminals[0].buffer.active.viewportY"
+_GROUPS = """[...document.querySelectorAll('dialog h3')].filter((each) => each.checkVisibility())
+    .map((each) => each.textContent).join(' ')"""
 _HAS_NEWEST = "document.querySelector('.newest').checkVisibility()"
 _HAS_KEYS = "document.querySelector('.key-bar').checkVisibility()"
 _KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.checkVisibility())
@@ -78,7 +81,7 @@ class PhoneTests(WebTestCase):
         for width, height in ((390, 500), (844, 390)):
             await ada.page.resize(width, height)
             await ada.focus_terminal()
-            await ada.page.until(_IS_COMPACT)
+            await ada.page.until(f"{_IS_COMPACT} && {_HAS_KEYS}")
             self.assertEqual(await faults_of(ada.page, taps=True), [], width)
             await ada.page.until(f"{_BARS} < {MOST_BAR_PIXELS}")
             await ada.click_text("button", "Commands")
@@ -290,6 +293,7 @@ class PhoneTests(WebTestCase):
         """
         There, and in half of a desktop, too, the user sees who types and that the console is recorded,
         and the first line of the machine's banner; where the window is narrow, with one word and two dots.
+        An observer has no keys, and no commands that send some.
         """
         await self.deployment.create_machine("vm-1", "shell")
         client = self.deployment.client
@@ -314,12 +318,15 @@ class PhoneTests(WebTestCase):
             await user.page.set_touch()
             await self.check_news(user, 844, 390, long)
             await self.check_news(user, 390, 500, short)
+        await bob.click_text("button", "Commands")
+        await bob.page.until(f"{_GROUPS} === 'Machine Text Consoles'")
         self.check_faults()
 
     async def check_news(self, user: User[Any], width: int, height: int, state: str) -> None:
         await user.page.resize(width, height)
         await user.focus_terminal()
         await user.page.until(_IS_COMPACT)
+        await user.page.until(f"{_HAS_KEYS} === {json.dumps(user is self.users[0])}")
         await self.until_news(user, state, " && lines === 1 && more === '\"+1 line\"'")
         with open(f"{self.mktemp()}-{width}.png", "wb") as picture:
             picture.write(await user.page.screenshot())

@@ -561,7 +561,7 @@ export class Console {
   #showRole() {
     const { isObserver, isDenied } = this.#roles;
     this.#status.role(this.#roles, this.#rights.mayType);
-    this.#keys.element.hidden = isDenied || !this.#rights.mayType;
+    this.#keys.element.hidden = isObserver || !this.#rights.mayType;
     const { isReadOnly } = this.#status;
     const typeHere = this.writer ? "Take over" : "Type here";
     this.#role.hidden = !this.isOpen || isDenied || (isReadOnly && !this.mayTakeOver);
