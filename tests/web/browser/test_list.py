@@ -194,7 +194,10 @@ class ListTests(FleetTestCase):
         await user.page.until("location.hash === '#/machines/default/web-2'")
 
     async def test_states(self) -> None:
-        """The list counts the machines of each state; a click shows these, another one shows all again."""
+        """
+        The list counts the machines of each state that the filter finds; a click shows these, another one
+        shows all again.
+        """
         user = await self.user()
         counts = "[...document.querySelectorAll('.states .button')].filter((each) => each.checkVisibility()).map((each) => each.innerText).join(', ')"
         await user.page.until(f"{counts} === '2 Pending, 43 Running, 1 Shutdown'")
@@ -212,7 +215,12 @@ class ListTests(FleetTestCase):
         await user.page.focus("#machine-filter")
         await user.page.type("db")
         await user.until_page("2 of 47 machines")
-        await user.page.until(f"{counts} === ''")
+        await user.page.until(f"{counts} === '2 Running'")
+        await user.click_text(".states .button", "2 Running")
+        await user.page.until("location.hash.includes('filter=db+Running')")
+        await user.page.until(f"{_ROWS}.length === 2 && {counts} === '2 Running'")
+        await user.click_text(".states .button[aria-pressed=true]", "2 Running")
+        await user.page.until("location.hash === '#/machines?filter=db'")
 
     async def test_typing_on_phone(self) -> None:
         """Above the keyboard of a phone the other fields make room for what a typed filter finds, and its remedy."""

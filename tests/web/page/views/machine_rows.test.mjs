@@ -66,10 +66,12 @@ test("rows are those of all kinds", () => {
   assert.deepEqual(shown(), ["vm-1 Running", "vm-2 Running", "vm-3 Running"]);
   rows.set(KIND, rowsOf(machine("vm-4"), machine("vm-1", { state: "Shutdown" })));
   assert.deepEqual(shown(), ["vm-1 Shutdown", "vm-3 Running", "vm-4 Running"]);
-  assert.deepEqual(rows.states, [["Running", 2], ["Shutdown", 1]]);
+  assert.deepEqual(rows.states("").counts, [["Running", 2], ["Shutdown", 1]]);
   rows.set(other, [rowOf(machine("Shutdown-again"), other)]);
   const found = (filter) => rows.select(filter, order("name", false)).map((row) => row.name);
   assert.deepEqual(found("Shutdown"), ["vm-1"]); // the state, and not a name with this word
+  assert.deepEqual(found("vm  Shutdown "), ["vm-1"]);
+  assert.deepEqual(rows.states("vm Shutdown"), { state: "Shutdown", rest: "vm", counts: [["Running", 1], ["Shutdown", 1]] });
   assert.deepEqual(found("shutdown"), ["Shutdown-again", "vm-1"]);
   rows.set(KIND, []);
   assert.equal(rows.size, 1);

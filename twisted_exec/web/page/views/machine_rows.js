@@ -120,11 +120,19 @@ export class Rows {
     return this.#all().filter((row) => row.isSick).length;
   }
 
-  /** How many machines are in each state, by state, in the order of their names. */
-  get states() {
+  /**
+   * Return the state that a filter names, its other words, and how many machines with these words are in each state, in
+   * the order of the states' names.
+   */
+  states(filter) {
+    const all = this.#all();
+    const known = new Set(all.map((row) => row.state));
+    const words = filter.split(/\s+/);
+    const state = words.find((word) => known.has(word)) ?? "";
+    const rest = words.filter((word) => word !== state).join(" ");
     const counts = new Map();
-    for (const { state } of this.#all()) counts.set(state, (counts.get(state) ?? 0) + 1);
-    return [...counts].sort(([one], [other]) => collator.compare(one, other));
+    for (const row of all) if (matches(textsOf(row), rest)) counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
+    return { state, rest, counts: [...counts].sort(([one], [other]) => collator.compare(one, other)) };
   }
 
   /** The length of the longest text, of all rows and not only of those that match a filter. */
@@ -148,8 +156,8 @@ export class Rows {
       this.#compare = compare;
       this.#isCurrent = true;
     }
-    const inState = this.#sorted.filter((row) => row.state === filter.trim());
-    return inState.length ? inState : this.#sorted.filter((row) => matches(textsOf(row), filter));
+    const { state, rest } = this.states(filter);
+    return this.#sorted.filter((row) => (!state || row.state === state) && matches(textsOf(row), rest));
   }
 
   #all() {

@@ -315,20 +315,22 @@ class MachineList extends ListView {
     if (this.#status.textContent !== status) this.#status.textContent = status;
   }
 
-  /** Show how many machines are in each state, which a click filters; beside another filter there is its count. */
+  /** Show how many machines that the filter finds are in each state, which a click adds to it or takes from it. */
   #drawStates() {
-    const filter = this.filter.value.trim();
+    const chosen = this.#rows.states(this.filter.value);
     const known = /** @type {HTMLElement[]} */ ([...this.#states.children]);
-    const buttons = this.#rows.states.slice(0, MOST_STATES).map(([state, count]) => {
-      const set = () => this.#setFilter(this.filter.value.trim() === state ? "" : state);
+    const buttons = chosen.counts.slice(0, MOST_STATES).map(([state, count]) => {
+      const set = () => {
+        const { state: before, rest } = this.#rows.states(this.filter.value);
+        this.#setFilter(`${rest} ${before === state ? "" : state}`.trim());
+      };
       const shown = known.find((each) => each.dataset.state === state) ?? button("", set, { "data-state": state });
       shown.textContent = `${count} ${printable(state)}`;
-      shown.setAttribute("aria-pressed", String(filter === state));
+      shown.setAttribute("aria-pressed", String(chosen.state === state));
       return shown;
     });
     // Those that stay keep the focus.
     if (buttons.length !== known.length || buttons.some((each) => !known.includes(each))) fill(this.#states, buttons);
-    this.#states.hidden = filter !== "" && !this.#states.querySelector('[aria-pressed="true"]');
   }
 
   #setFilter(text) {
