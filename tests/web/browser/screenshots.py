@@ -124,6 +124,10 @@ class Photographer:
         await ada.until_page("2 viewers")
         for user in (ada, bob):
             await user.click_text("button", "Dismiss this message")
+        await ada.page.until(
+            "[...document.querySelectorAll('.xterm-screen')]"
+            ".every((each) => each.getBoundingClientRect().width < 501)"
+        )
         await self._save(ada, "consoles")
 
     async def _phone(self, bob: User) -> None:
