@@ -453,26 +453,33 @@ class BootstrapTests(RBACCase):
                 self.assertFalse(self.may(who, what, api_group=own), what)
 
     def test_using_consoles(self) -> None:
-        """``console-user`` may open and observe consoles, type, and ask for approvals, and nothing else."""
-        who, own = self.bound("console-user"), "console.twisted-exec.dev"
-        for verb in ("observe", "drive"):
-            self.assertTrue(self.may(who, f"{verb} machines/console"), verb)
-        for what in ("machines", "machines/exec", "machines/screen"):
-            self.assertTrue(self.may(who, f"get {what}"), what)
-        for verb in ("get", "list", "watch", "create", "delete"):
-            self.assertTrue(self.may(who, f"{verb} consolerequests", api_group=own), verb)
-        for what in (
-            "takeover machines/console",
-            "create machines/exec",
-            "get machines/log",
-            "list machines",
-            "patch machines",
-            "delete machines",
-        ):
-            self.assertFalse(self.may(who, what), what)
-        self.assertFalse(self.may(who, "get secrets", api_group=""))
-        for what in ("list consolesessions", "create consolealerts", "get consolerecordings"):
-            self.assertFalse(self.may(who, what, api_group=own), what)
+        """
+        ``console-user`` may open and observe consoles, type, and ask for approvals, and nothing else.
+
+        ``console-operator`` may also take over and list machines.
+        """
+        own = "console.twisted-exec.dev"
+        for role in ("console-user", "console-operator"):
+            who = self.bound(role)
+            for verb in ("observe", "drive"):
+                self.assertTrue(self.may(who, f"{verb} machines/console"), verb)
+            for what in ("machines", "machines/exec", "machines/screen"):
+                self.assertTrue(self.may(who, f"get {what}"), what)
+            for verb in ("get", "list", "watch", "create", "delete"):
+                self.assertTrue(self.may(who, f"{verb} consolerequests", api_group=own), verb)
+            for what in ("takeover machines/console", "list machines", "watch machines"):
+                self.assertEqual(self.may(who, what), role == "console-operator", what)
+            for what in (
+                "create machines/exec",
+                "get machines/log",
+                "patch machines",
+                "delete machines",
+                "list machinepools",
+            ):
+                self.assertFalse(self.may(who, what), what)
+            self.assertFalse(self.may(who, "get secrets", api_group=""))
+            for what in ("list consolesessions", "create consolealerts", "get consolerecordings"):
+                self.assertFalse(self.may(who, what, api_group=own), what)
 
     def test_admin(self) -> None:
         """Administrators manage bindings; editors do not."""

@@ -132,7 +132,7 @@ class ExplainTests(SynchronousTestCase):
             ("get", "machines/log", "console-log-reader"),
             ("list", "machines", "view"),
             ("patch", "machines", "edit"),
-            ("takeover", "machines/console", "admin"),
+            ("takeover", "machines/console", "console-operator"),
             ("list", "consolesessions", "console-session-reader"),
             ("delete", "consolesessions", "admin"),
             ("list", "consolerecordings", "console-session-reader"),
@@ -174,8 +174,8 @@ class ExplainTests(SynchronousTestCase):
         words += '"compute.ironcore.dev" in the namespace "lab": you may drive it: open it without --force'
         self.assertEqual(
             explain(Forbidden(words)),
-            f"{words}; to take over, ask an administrator for the role admin: kubectl create rolebinding "
-            "ann-admin --clusterrole=admin --user=ann -n lab",
+            f"{words}; to take over, ask an administrator for the role console-operator: kubectl create "
+            "rolebinding ann-console-operator --clusterrole=console-operator --user=ann -n lab",
         )
 
     def test_others(self) -> None:

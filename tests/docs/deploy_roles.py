@@ -29,6 +29,7 @@ from twisted_exec.auth.rbac import (
     CONSOLE_APPROVER,
     CONSOLE_LOG_READER,
     CONSOLE_OBSERVER,
+    CONSOLE_OPERATOR,
     CONSOLE_POLICY_EDITOR,
     CONSOLE_RECORDING_READER,
     CONSOLE_SESSION_READER,
@@ -62,7 +63,7 @@ UNBOUND = (
     PERMISSION_WATCHER,
 )
 """Roles that are part of no other role."""
-OF_DIALECTS = (CONSOLE_OBSERVER, CONSOLE_USER, CONSOLE_LOG_READER)
+OF_DIALECTS = (CONSOLE_OBSERVER, CONSOLE_USER, CONSOLE_OPERATOR, CONSOLE_LOG_READER)
 """Roles with rules of each dialect, which the host's controller aggregates."""
 CHART_CONDITIONS = {
     "apiserver/rights.yaml": ".Values.apiserver.enabled",

@@ -111,27 +111,30 @@ class DeployedTests(SynchronousTestCase):
         return json.loads(self.ask(path, {"Accept": "application/json"})[1])
 
     def test_roles(self) -> None:
-        """``edit`` opens consoles and reads logs, ``console-user`` only opens, readers only read; others nothing."""
+        """``edit`` opens consoles and reads logs; roles for consoles only open, readers only read; others nothing."""
         self.run_machine("default")
         edit, view, reader = (self.user(role) for role in ("edit", "view", "console-log-reader"))
         nobody, typist = self.cluster.user("nobody", []), self.user("console-user")
+        operator = self.user("console-operator")
         can = ("auth", "can-i", "create", "machines", "--subresource=exec", "-n", "default")
         self.cluster.programs.until(
             "the roles are made of ours", lambda: kubectl(edit, *can, check=False).strip() == "yes"
         )
-        for kubeconfig in (edit, typist):
+        for kubeconfig in (edit, typist, operator):
             done = self.console(kubeconfig, "echo $((6*7))z; exit 3\n")
             self.assertEqual((done.returncode, "42z" in done.stdout), (3, True), done.stderr)
         log = f"/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{MACHINE}/log"
         self.assertIn("42z", kubectl(edit, "get", "--raw", log))
         self.assertIn("42z", kubectl(reader, "get", "--raw", log))
-        self.assertIn(MACHINE, kubectl(view, "get", "machines"))
+        for kubeconfig in (view, operator):
+            self.assertIn(MACHINE, kubectl(kubeconfig, "get", "machines"))
         for kubeconfig in (view, nobody):
             refused = self.console(kubeconfig, "echo $((6*7))z\n")
             self.assertNotIn("42z", refused.stdout)
             self.assertIn("forbidden", refused.stderr.lower())
             self.assertEqual(kubectl(kubeconfig, "get", "--raw", log, check=False), "")
-        self.assertEqual(kubectl(typist, "get", "--raw", log, check=False), "")
+        for kubeconfig in (typist, operator):
+            self.assertEqual(kubectl(kubeconfig, "get", "--raw", log, check=False), "")
         self.assertIn("forbidden", self.console(reader, "echo $((6*7))z\n").stderr.lower())
         self.assertEqual(kubectl(nobody, "get", "machines", check=False), "")
 

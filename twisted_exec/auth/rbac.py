@@ -22,9 +22,9 @@ which refer to Secrets of any namespace.
 The list of console sessions, with users and their addresses, is in ``edit``, which can open
 consoles too, and in ``console-session-reader``.  Ending other users' sessions is in ``admin``.
 
-``console-observer`` may look on at consoles, ``console-user`` and ``edit`` may type, ``admin`` may take over from
-others, and so may ``edit`` until the verbs are strict: it has ``create`` on ``machines/exec``.  ``console-user`` has
-neither that nor logs, because policies do not restrict logs.
+``console-observer`` may look on at consoles, ``console-user`` and ``edit`` may type, ``console-operator`` and ``admin``
+may take over from others, and so may ``edit`` until the verbs are strict: it has ``create`` on ``machines/exec``.
+``console-user`` and ``console-operator`` have neither that nor logs, because policies do not restrict logs.
 
 Writing ConsoleAlerts is in ``edit``, which includes logs: their Events show the lines that match.
 
@@ -67,6 +67,7 @@ __all__ = [
     "CONSOLE_APPROVER",
     "CONSOLE_LOG_READER",
     "CONSOLE_OBSERVER",
+    "CONSOLE_OPERATOR",
     "CONSOLE_POLICY_EDITOR",
     "CONSOLE_RECORDING_READER",
     "CONSOLE_SESSION_READER",
@@ -368,6 +369,7 @@ _SPACES, _INVENTORY = ("space.kubestellar.io",), ("multicluster.x-k8s.io",)
 CONSOLE_APPROVER = "console-approver"
 CONSOLE_LOG_READER = "console-log-reader"
 CONSOLE_OBSERVER = "console-observer"
+CONSOLE_OPERATOR = "console-operator"
 PERMISSION_WATCHER = "console-permission-watcher"
 """The role of hops that watch roles and bindings.  No default binding gives it to anyone."""
 CONSOLE_POLICY_EDITOR = "console-policy-editor"
@@ -383,6 +385,7 @@ _SMALLEST_FIRST = (
     CONSOLE_APPROVER,
     CONSOLE_POLICY_EDITOR,
     CONSOLE_USER,
+    CONSOLE_OPERATOR,
     "edit",
     "admin",
 )
@@ -706,6 +709,10 @@ def bootstrap_objects(
             part_of="view",
         ),
     ]
+    using = [rule for dialect in several for rule in _using_consoles(dialect)]
+    # For policies that need an approval.
+    using.append(_on("consolerequests", (*_READ, "create", "delete"), _SESSIONS))
+    taking_over = [_on_consoles(dialect, ("takeover",)) for dialect in several]
     roles += [
         # A kube-apiserver in front asks for get on the observers' path.
         _role(
@@ -715,11 +722,12 @@ def bootstrap_objects(
             # Stock kubectl reads the Pod that shows the machine before it attaches.
             *(_on(each.workload.plural, ("get",), (each.group,)) for each in several),
         ),
+        _role(CONSOLE_USER, *using),
         _role(
-            CONSOLE_USER,
-            *(rule for each in several for rule in _using_consoles(each)),
-            # For policies that need an approval.
-            _on("consolerequests", (*_READ, "create", "delete"), _SESSIONS),
+            CONSOLE_OPERATOR,
+            *using,
+            *taking_over,
+            *(_on(each.workload.plural, ("list", "watch"), (each.group,)) for each in several),
         ),
         _role(
             CONSOLE_LOG_READER,
@@ -728,11 +736,7 @@ def bootstrap_objects(
                 for each in several
             ),
         ),
-        _role(
-            "system:aggregate-to-admin:consoles",
-            *(_on_consoles(dialect, ("takeover",)) for dialect in several),
-            part_of="admin",
-        ),
+        _role("system:aggregate-to-admin:consoles", *taking_over, part_of="admin"),
     ]
     roles += _POD_ROLES if node_pods else []
     bindings = list(_SYSTEM_BINDINGS)

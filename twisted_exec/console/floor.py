@@ -66,7 +66,7 @@ HINT = "(~f or --force takes over)"
 """The end of each notice to an observer that can take over."""
 WAIT = "(you may not take over)"
 """The end of each notice to an observer that cannot take over at present."""
-_ASK = "(wait until it has no writer, or ask an administrator for the role admin)"
+_ASK = "(wait until it has no writer, or ask an administrator for the role console-operator)"
 """The end of the notice that a takeover is refused."""
 _WRITER = Notice("you are the writer of this console", NoticeKind.ROLE, NoticeRole.WRITER)
 _DENIED = Notice(MAY_ONLY_OBSERVE, NoticeKind.ROLE, NoticeRole.DENIED)

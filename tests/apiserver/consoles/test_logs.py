@@ -165,8 +165,8 @@ class PermissionTests(LogCase):
             await self.admin.delete(BINDINGS, f"jane-{role}", "default")
 
     async def test_view(self) -> None:
-        """``view``, ``console-observer`` and ``console-user`` may not."""
-        for role in ("view", "console-observer", "console-user"):
+        """``view`` and the roles that only use consoles may not."""
+        for role in ("view", "console-observer", "console-user", "console-operator"):
             await self.admin.create(BINDINGS, binding("jane", role), "default")
         told = await self.denied(403, user="jane")
         self.assertEqual(

@@ -40,10 +40,11 @@ class RightsTests(MachineTestCase):
         self.assertIn("you may observe it: open it without --force", message)
 
     async def test_default_roles(self) -> None:
-        """The default roles: console-observer observes, console-user and edit type, admin takes over."""
+        """The default roles: console-observer observes, console-user and edit type, console-operator and admin take over."""
         for role, terms in (
             ("console-observer", ["right=observe"]),
             ("console-user", ["right=drive"]),
+            ("console-operator", None),
             ("edit", self.terms_of_edit),
             ("admin", None),
         ):

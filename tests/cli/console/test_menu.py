@@ -380,7 +380,7 @@ class TakeOverTests(MenuCase):
 
     def test_refused(self) -> None:
         """The user reads the command that grants the smallest role, once for each attempt."""
-        for is_allowed, role in ((True, "admin"), (False, "console-user")):
+        for is_allowed, role in ((True, "console-operator"), (False, "console-user")):
             self.setUp()
             self.open()
             eve = Person("eve", may_take_over=False, denied=not is_allowed)

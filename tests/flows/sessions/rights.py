@@ -39,7 +39,16 @@ FLAGS = {OBSERVE: ["--read-only"], DRIVE: [], TAKEOVER: ["--force"]}
 REQUESTS = tuple(FLAGS)
 MODES = ("compatible", "strict")
 EXEC_ONLY = "exec-only"
-ROLES = ("no role", "view", "console-observer", "console-user", "edit", "admin", EXEC_ONLY)
+ROLES = (
+    "no role",
+    "view",
+    "console-observer",
+    "console-user",
+    "console-operator",
+    "edit",
+    "admin",
+    EXEC_ONLY,
+)
 
 OBSERVER, DRIVER, TAKEN = "observer", "driver", "driver, taken over"
 REFUSED = "403"

@@ -571,7 +571,7 @@ export class Console {
     this.#role.disabled = isObserver && !this.mayTakeOver;
     this.#role.title = isReadOnly ? "This console was opened to observe only: open it to type." : "";
     if (this.#role.disabled) {
-      this.#role.title = "To take this console from its writer, ask an administrator for the role admin.";
+      this.#role.title = "To take this console from its writer, ask an administrator for the role console-operator.";
     }
   }
 

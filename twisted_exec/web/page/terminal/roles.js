@@ -9,7 +9,7 @@
 /** Hint at keys and options of `kubectl console`, at the end of a text. */
 const HINT = "(~f or --force takes over)";
 const WAIT = "(you may not take over)";
-const ASK = "(wait until it has no writer, or ask an administrator for the role admin)";
+const ASK = "(wait until it has no writer, or ask an administrator for the role console-operator)";
 const MAY_ONLY_OBSERVE = "you may only observe this console (ask an administrator for the role console-user)";
 
 const HINTS = `(?:(?<Hint>${escaped(HINT)})|${escaped(WAIT)})`;
