@@ -26,7 +26,7 @@ from twisted_exec.api.kinds import Object
 MACHINES, SECRETS = kinds.MACHINES.resource, kinds.SECRETS.resource
 PROGRAMS = {"exec-apiserver": "api", "exec-runtime": "runtime", "exec-poollet": "poollet"}
 """Attributes of a deployment by the plugin."""
-_REASONS = rb"is shutting down|open the console again"
+_REASONS = rb"is shutting\s+down|open\s+the\s+console\s+again"
 
 
 def can_resume(release: str) -> bool:
