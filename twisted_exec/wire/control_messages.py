@@ -443,9 +443,13 @@ def dropped_keys(dropped: int, unsent: int) -> str:
     """
     text = f"{keys_counted(dropped - unsent)} may not have reached the machine"
     if unsent:
-        were = "was" if unsent == 1 else "were"
-        text += f"; {keys_counted(unsent)} typed after that {were} discarded"
+        text += f"; {keys_discarded(unsent, 'typed after that')}"
     return text
+
+
+def keys_discarded(count: int, when: str) -> str:
+    """Return what users read of ``count`` keys that were dropped; ``when`` is such as ``typed after that``."""
+    return f"{keys_counted(count)} {when} {'was' if count == 1 else 'were'} discarded"
 
 
 def keys_counted(count: int) -> str:

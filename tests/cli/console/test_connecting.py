@@ -9,21 +9,19 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.console.connecting import ADDRESS, TLS, WAITING, ConnectingLine, step
+from twisted_exec.cli.console.connecting import ADDRESS, TLS, WAITING, ProgressLine, step
 
 
 class LineTests(SynchronousTestCase):
-    """The line of a connection that began 1 s ago, in a terminal of 40 columns."""
+    """The line of a connection that begins, in a terminal of 40 columns."""
 
-    def begin(self, **more: Any) -> ConnectingLine:
+    def begin(self, **more: Any) -> ProgressLine:
         self.clock = Clock()
-        self.clock.advance(1)
         self.written: list[str] = []
         self.step = "TLS"
         settings = {"is_plain": False, **more}
-        return ConnectingLine(
+        return ProgressLine(
             self.clock,
-            0,
             self.written.append,
             lambda seconds: f"connecting to vm at https://a: {self.step}, {seconds} s",
             lambda: 40,
@@ -31,8 +29,11 @@ class LineTests(SynchronousTestCase):
         )
 
     def test_progress(self) -> None:
-        """The line is drawn anew each second, stays in one row, and is erased at the end."""
+        """The line appears after a moment, is drawn anew each second in one row, and is erased at the end."""
         line = self.begin()
+        line.erase()
+        self.assertEqual(self.written, [])
+        self.clock.advance(0.5)
         self.step = "a longer step"
         self.clock.advance(1)
         line.stop()
@@ -47,9 +48,17 @@ class LineTests(SynchronousTestCase):
             ],
         )
 
+    def test_fast(self) -> None:
+        """A wait that ends soon has no line."""
+        line = self.begin()
+        line.stop()
+        self.clock.advance(9)
+        self.assertEqual(self.written, [])
+
     def test_plain(self) -> None:
         """A terminal that cannot erase gets the line once."""
         line = self.begin(is_plain=True)
+        self.clock.advance(0.5)
         line.erase()
         self.clock.advance(5)
         line.stop()

@@ -56,6 +56,8 @@ class FakeClient:
         return self.review
 
     def list(self, resource: Any, namespace: str, trim: Callable[[Any], Any]) -> Deferred[Any]:
+        if self.silent:
+            return Deferred()
         items = [
             trim({"metadata": {"name": name}, "status": {"state": state}, "spec": {}})
             for name, state in self.machines.items()
@@ -103,6 +105,7 @@ class MenuCase(SessionCase):
             draw=self.draw,
             say=self.said.append,
             full_screen=lambda: self.full_screen,
+            moves_cursor=True,
         )
         return self.attach()
 
@@ -331,12 +334,25 @@ class PowerTests(MenuCase):
         self.assertEqual(stream.sent, b"ls\r")
 
     def test_slow_server(self) -> None:
-        """Ctrl-C ends the wait for the server's answer."""
+        """
+        A line counts the seconds until the server answers, or Ctrl-C ends the wait.
+
+        Keys typed meanwhile are dropped then, and counted.
+        """
         stream = self.open()
         self.client.silent = True
-        self.type(b"~P", b"\x03")
-        self.session.typed(b"ls\r")
-        self.assertEqual(stream.sent, b"ls\r")
+        for command, awaited in ((b"~P", "about a"), (b"~L", "for the machines")):
+            self.session.data_received(b"$ ")
+            self.assertEqual(self.type(command, b"xyz"), "")
+            for second in (1, 2):
+                self.clock.advance(second - 0.5)
+                line = f"\r\x1b[Kasking the server {awaited}, {second} s (Ctrl-C cancels)"
+                self.assertTrue(self.drawn.decode().endswith(line), self.drawn)
+            self.assertEqual(self.drawn.count(b"\n"), 1)
+            erased = "\r\x1b[K3 keys typed meanwhile were discarded\r\n"
+            self.assertEqual(self.type(b"\x03"), erased)
+            self.session.typed(b"ls\r")
+        self.assertEqual(stream.sent, b"ls\rls\r")
 
     def test_reset(self) -> None:
         """A reset ends the session, waits until the machine is off, switches it on, and waits again."""

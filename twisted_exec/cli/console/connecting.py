@@ -1,5 +1,5 @@
 """
-The line that says how far a slow connection is.
+The line in the terminal about a slow connection, or another wait for the server.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ WAITING = "waiting for the machine"
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _ERASE = "\r\x1b[K"
 
+SILENT_SECONDS = 0.5
+"""Waits that take longer get a line."""
 
-class ConnectingLine:
+
+class ProgressLine:
     """
-    A line in the terminal, with the seconds since the start; drawn anew each second until it ends.
+    A line in the terminal about a wait that begins now, with its seconds.
 
-    :param begun: when the connection began, by the clock.
+    It is drawn after :data:`SILENT_SECONDS`, and anew each second until it ends.
+
     :param write: writes on the terminal, which is in raw mode.
     :param text: returns the line after so many seconds.
     :param columns: returns the width of the terminal.
@@ -34,22 +38,20 @@ class ConnectingLine:
     def __init__(
         self,
         clock: Any,
-        begun: float,
         write: Callable[[str], None],
         text: Callable[[int], str],
         columns: Callable[[], int],
         *,
         is_plain: bool,
     ) -> None:
-        self._clock, self._begun, self._write = clock, begun, write
+        self._clock, self._begun, self._write = clock, clock.seconds(), write
         self._text, self._columns = text, columns
-        self._is_plain = is_plain
-        self._timer: IDelayedCall | None = None
-        self._draw()
+        self._is_plain, self._is_drawn = is_plain, False
+        self._timer: IDelayedCall | None = clock.callLater(SILENT_SECONDS, self._draw)
 
     def erase(self) -> None:
         """Remove the line before another message; it comes again in a second at the latest."""
-        if not self._is_plain:
+        if self._is_drawn and not self._is_plain:
             self._write(_ERASE)
 
     def stop(self) -> None:
@@ -61,6 +63,7 @@ class ConnectingLine:
 
     def _draw(self) -> None:
         self._timer = self._clock.callLater(1, self._draw) if not self._is_plain else None
+        self._is_drawn = True
         text = self._text(int(self._clock.seconds() - self._begun + 0.5))
         if self._is_plain:
             self._write(f"{text}\r\n")

@@ -6,11 +6,14 @@ While a dialog is open, it gets what the user types, and the machine's output wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
 
+from twisted_exec.cli.console.connecting import ProgressLine
 from twisted_exec.cli.console.display import framed
 from twisted_exec.cli.console.views import Key, first_key
 from twisted_exec.cli.messages import one_line
@@ -38,21 +41,25 @@ class Dialog:
 
     :param draw: writes on the terminal.
     :param size: of the terminal.
+    :param moves_cursor: the terminal can erase a line.
     :param mid_line: the cursor is inside a line.
     :param full_screen: the machine's program uses the other screen, so that a view shares it.
     """
 
     def __init__(
         self,
+        clock: IReactorTime,
         draw: Callable[[bytes], None],
         size: Callable[[], TerminalSize | None],
         *,
+        moves_cursor: bool = False,
         mid_line: bool = False,
         full_screen: bool = False,
     ) -> None:
         self.mid_line = mid_line
         self.full_screen = full_screen
-        self._draw_bytes, self._size = draw, size
+        self._clock, self._draw_bytes, self._size = clock, draw, size
+        self._moves_cursor = moves_cursor
         self._keys: list[Key | str] = []
         self._waiting: Deferred[Key | str | None] | None = None
 
@@ -60,6 +67,11 @@ class Dialog:
     def rows(self) -> int:
         """Number of rows of the terminal."""
         return (self._size() or _USUAL).rows
+
+    @property
+    def unread_keys(self) -> int:
+        """Number of keys that wait, besides those that cancel."""
+        return sum(key not in CANCEL for key in self._keys)
 
     def typed(self, data: bytes) -> bool:
         """
@@ -92,6 +104,26 @@ class Dialog:
         """Print lines; the last one has no newline."""
         self._draw_bytes(framed(lines, self._size(), mid_line=self.mid_line))
         self.mid_line = False
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Show a line with ``what`` and the seconds if the body of the ``with`` statement takes long."""
+
+        def write(text: str) -> None:
+            self._begin_line()
+            self._draw(text)
+
+        line = ProgressLine(
+            self._clock,
+            write,
+            lambda seconds: f"{what}, {seconds} s (Ctrl-C cancels)",
+            lambda: (self._size() or _USUAL).columns,
+            is_plain=not self._moves_cursor,
+        )
+        try:
+            yield
+        finally:
+            line.stop()
 
     async def key(self, question: str) -> str:
         """Print a question, and return the key that answers it; empty for a key with a name, and to cancel."""

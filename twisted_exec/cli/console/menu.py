@@ -170,15 +170,17 @@ def _count(lines: Sequence[str]) -> str:
 async def _explain_takeover(dialog: Dialog, access: MachineAccess) -> None:
     """Tell a user who was refused the floor which command grants the right."""
     async with access.client() as client:
-        verb = "takeover" if await access.may(client, "drive", "console") else "drive"
-        _, command = await access.grant(client, verb, "console")
+        with dialog.waiting("asking the server who grants it"):
+            verb = "takeover" if await access.may(client, "drive", "console") else "drive"
+            _, command = await access.grant(client, verb, "console")
     dialog.tell(f"To grant it: {command}")
 
 
 async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     namespace = access.config.namespace
     async with access.client() as client:
-        listed = await client.list(access.dialect.workload, namespace, trim=_short)
+        with dialog.waiting("asking the server for the machines"):
+            listed = await client.list(access.dialect.workload, namespace, trim=_short)
     states = {safe(each["metadata"]["name"]): _state(each) for each in listed["items"]}
     machines, heading = sorted(states), f"Machines in namespace {namespace}:"
     while True:
@@ -214,10 +216,12 @@ async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
 async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     name = access.name
     async with access.client() as client:
-        state, power = await access.read(client)
+        with dialog.waiting(f"asking the server about {name}"):
+            state, power = await access.read(client)
+            may_switch = await access.may(client, "patch")
+            role, command = ("", "") if may_switch else await access.grant(client, "patch")
         dialog.tell(f"Machine {name} is {state}; its power is {power}.")
-        if not await access.may(client, "patch"):
-            role, command = await access.grant(client, "patch")
+        if not may_switch:
             dialog.tell(
                 f"You may not switch it; ask an administrator for the role {role}: {command}"
             )
@@ -237,12 +241,13 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
         if await dialog.key("y confirms; any other key cancels: ") != "y":
             dialog.tell("Nothing was switched.")
             return None
-        if choice == "r":
+        power = "On" if choice == "o" else "Off"
+        with dialog.waiting(f"asking the server to switch {name} {power.lower()}"):
             # The server says now whether the user may switch it.
-            await access.set_power(client, "Off")
-            return NextSession(name, reset=True)
-        await access.set_power(client, "On" if choice == "o" else "Off")
-    dialog.tell(f"Machine {name} is being switched {'on' if choice == 'o' else 'off'}.")
+            await access.set_power(client, power)
+    if choice == "r":
+        return NextSession(name, reset=True)
+    dialog.tell(f"Machine {name} is being switched {power.lower()}.")
     return None
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from twisted_exec.api.dialects import Dialect
-    from twisted_exec.cli.console.connecting import ConnectingLine
+    from twisted_exec.cli.console.connecting import ProgressLine
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.escape import EscapeCommand
     from twisted_exec.cli.console.first_screen import FirstScreen
@@ -63,8 +63,6 @@ _NOT_READY = (404, 409, 429)
 NOT_READY_SECONDS = 60.0
 """Time for such a server to have the machine, from its first answer of this kind."""
 
-_SILENT_SECONDS = 0.5
-"""Connections that take longer get a line about their progress."""
 _UNCOLLECTED = 20_000
 """New containers after which garbage is collected; modules that are imported during a session make fewer."""
 
@@ -216,7 +214,7 @@ class ConsoleProgram:
     """
 
     _script: Script | None = None
-    _progress: ConnectingLine | None = None
+    _progress: ProgressLine | None = None
     _screen: FirstScreen | None = None
     _is_verified = _observes = False
     _news = ""  # for the user of the session that opens
@@ -430,11 +428,9 @@ class ConsoleProgram:
         if self.is_waiting:
             attempt.addErrback(self._refused)
             return
-        notice = reactor.callLater(_SILENT_SECONDS, self._show_progress, reactor.seconds())
+        self._begin_progress()
 
         def connected(result: Any) -> Any:
-            if notice.active():
-                notice.cancel()
             self._end_progress()
             return result
 
@@ -461,18 +457,16 @@ class ConsoleProgram:
     def _connected(self) -> None:
         self._is_verified = True
 
-    def _show_progress(self, begun: float) -> None:
+    def _begin_progress(self) -> None:
         if self._options.quiet or not os.isatty(2):
             return
-        # Imported here, because most connections are fast.
-        from twisted_exec.cli.console.connecting import ConnectingLine
+        from twisted_exec.cli.console.connecting import ProgressLine
 
         def columns() -> int:
             return os.get_terminal_size(2).columns or 80
 
-        self._progress = ConnectingLine(
+        self._progress = ProgressLine(
             the_reactor(),
-            begun,
             lambda text: _write_message(text.encode()),
             self.progress,
             columns,
@@ -496,10 +490,9 @@ class ConsoleProgram:
             return ""
         lines = [one_line(self._news)] if self._news else []
         if count := self._session.discarded_keys:
-            from twisted_exec.wire.control_messages import keys_counted
+            from twisted_exec.wire.control_messages import keys_discarded
 
-            were = "was" if count == 1 else "were"
-            lines.append(f"{keys_counted(count)} typed before this session {were} discarded")
+            lines.append(keys_discarded(count, "typed before this session"))
         if not self._options.quiet:
             escapes = self._options.escape
             keys = f" {escapes}." if escapes is not None else ""

@@ -68,6 +68,7 @@ from twisted_exec.wire.control_messages import (
     Ending,
     Role,
     dropped_keys,
+    keys_discarded,
 )
 from twisted_exec.wire.resume import NoticeKind, NoticeRole
 
@@ -294,7 +295,9 @@ class ConsoleSession:
     def _listen(self) -> None:
         """Tell the user when the server does not answer, and when it answers again."""
         seconds = getattr(self._stream, "overdue_seconds", 0.0)
-        if seconds >= NO_ANSWER_SECONDS:
+        if self._dialog is not None:
+            pass  # the line would follow late
+        elif seconds >= NO_ANSWER_SECONDS:
             leaves = f" ({self._how_to_leave})" if self._how_to_leave else ""
             show = self._display.count if self._is_silent else self._display.begin_count
             self._is_silent = True
@@ -497,8 +500,10 @@ class ConsoleSession:
 
         self._display.hold()
         dialog = self._dialog = Dialog(
+            self._clock,
             self._terminal.draw,
             self._terminal.size,
+            moves_cursor=self._terminal.moves_cursor,
             mid_line=self.mid_line,
             full_screen=self._terminal.full_screen(),
         )
@@ -522,6 +527,8 @@ class ConsoleSession:
 
     def _close_dialog(self, dialog: Dialog) -> None:
         self._dialog = self._acting = None
+        if self._outcome is None and (count := dialog.unread_keys):
+            dialog.tell(keys_discarded(count, "typed meanwhile"))
         self._display.release(begins_line=not dialog.mid_line)
         if self._terminal.full_screen():
             self._redraw()
