@@ -658,9 +658,12 @@ class TerminalTests(TerminalCase):
         """
         If the server stops, a new session opens in the same terminal as soon as it is back.  It does not
         get the keys that were typed before; their count follows its screen.
+
+        The user reads why the program still waits.
         """
         attachment = self.serve(EchoAttachment(b"one$ "))
-        process = self.start_on_terminal()
+        path = self.kubeconfig()
+        process = self.start_on_terminal(env={"KUBECONFIG": path})
         await process.until(rb"one\$ ")
         del self.consoles.machines["default/vm"]
         attachment.transport.end(Ending(SHUTTING_DOWN, "bye"))
@@ -668,9 +671,18 @@ class TerminalTests(TerminalCase):
             rb"one\$ \r\nsession ended: ShuttingDown: bye\r\n"
             rb"A new session opens when the server is back \(Ctrl-\] leaves\)\.\r\n"
         )
-        process.type(b"reboot\r~s")
-        await process.until(rb"not connected yet")
-        await process.until(rb"waiting for the server, \d+ s; 7 keys will not be sent")
+        with open(path) as file:
+            there = file.read()
+        with open(path, "w") as file:
+            file.write(there.replace(self.config.server, "http://127.0.0.1:1"))
+        process.type(b"reboot\r")
+        await process.until(
+            rb"waiting for the server, \d+ s; 7 keys will not be sent: http://127\.0\.0\.1:1"
+        )
+        process.type(b"~s")
+        await process.until(rb"not connected yet: http://127\.0\.0\.1:1: connection refused")
+        with open(path, "w") as file:
+            file.write(there)
         attachment = self.serve(EchoAttachment(b"two$ "))
         await process.until(
             rb"7 keys typed before this session were discarded\r\n"

@@ -271,6 +271,8 @@ class StatusTests(OutageCase):
         self.assertIn("  resumable   no: the session ends if its connection is lost", status)
 
     def test_not_connected(self) -> None:
-        """Before the session is connected there is no status."""
+        """Before the session is connected the status is only why it is not."""
         self.begin()
         self.assertEqual(self.status(), ["not connected yet"])
+        self.session.problem = "https://server: connection refused"
+        self.assertEqual(self.status(), ["not connected yet: https://server: connection refused"])

@@ -662,17 +662,19 @@ class _Console(ConsoleProgram):
                     # A server may write a new file at its start.
                     self._config = config_of(self._options)
                 stream = await self._attempt(user, reactor, options)
-            except KubeConfigError:
-                continue  # exec-standalone writes the file when it is ready
+            except KubeConfigError as error:
+                # exec-standalone writes the file when it is ready.
+                self._session.problem = one_line(str(error))
             except APIError as error:
                 if error.code < 500:
                     now = reactor.seconds()
                     not_ready_since = not_ready_since or now
                     if error.code not in _NOT_READY or now - not_ready_since > NOT_READY_SECONDS:
                         raise
-                continue
-            self._stopped = ""
-            return stream
+                self._session.problem = one_line(error.message).removeprefix("cannot reach ")
+            else:
+                self._stopped = ""
+                return stream
 
     @property
     def step(self) -> str:
@@ -685,8 +687,10 @@ class _Console(ConsoleProgram):
             return super().progress(seconds)
         from twisted_exec.wire.control_messages import keys_counted
 
-        line, count = f"waiting for the server, {seconds} s", self._session.discarded_keys
-        return f"{line}; {keys_counted(count)} will not be sent" if count else line
+        line, problem = f"waiting for the server, {seconds} s", self._session.problem
+        if count := self._session.discarded_keys:
+            line += f"; {keys_counted(count)} will not be sent"
+        return f"{line}: {problem}" if problem else line
 
     def _attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions

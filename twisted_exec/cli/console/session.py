@@ -165,6 +165,7 @@ class ConsoleSession:
     :param tell_recorded: gets messages about recordings of the console; by default the terminal gets them.
     :param watch_network: calls its argument after each change of the network; returns a function that
         stops this.
+    :ivar problem: why the stream is not attached yet, for the status.
     :ivar finished: fires once with the :class:`Outcome`, after the output is
         flushed (when the user decided to go: at most a second later).
     """
@@ -185,6 +186,7 @@ class ConsoleSession:
         tell_recorded: Callable[[str], None] | None = None,
         watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
     ) -> None:
+        self.problem = ""
         self.finished: Deferred[Outcome] = Deferred()
         self._clock = clock
         self._interactive = interactive
@@ -567,6 +569,7 @@ class ConsoleSession:
             self._stream,
             seconds=now - since if since is not None else None,
             outage=self._outage.status() if self._outage is not None else "",
+            problem=self.problem,
             notices=self._display.notices,
             read_only=self._read_only,
         )

@@ -27,6 +27,7 @@ def status(
     *,
     seconds: float | None,
     outage: str,
+    problem: str,
     notices: RoleNotices,
     read_only: bool,
 ) -> list[str]:
@@ -35,9 +36,10 @@ def status(
 
     :param seconds: since the session was connected first; ``None`` if it was not yet.
     :param outage: a line about the present loss of the connection; empty if there is none.
+    :param problem: why it is not connected yet; empty if nothing is known.
     """
     if stream is None or seconds is None:
-        return ["not connected yet"]
+        return [f"not connected yet{problem and f': {problem}'}"]
     attendance = getattr(stream, "attendance", None)
     facts = {
         "session": getattr(stream, "session", ""),
