@@ -19,8 +19,10 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.console.test_floor import Person
 from twisted_exec.cli.console import script as shell
+from twisted_exec.cli.console.options import scripted_outcome
 from twisted_exec.cli.console.script import (
     FAILED_CODE,
+    GOES_ON,
     NO_SHELL_CODE,
     OCCUPIED_CODE,
     PROBE_SECONDS,
@@ -28,7 +30,7 @@ from twisted_exec.cli.console.script import (
     ShellRun,
     typed_command,
 )
-from twisted_exec.cli.console.session import Outcome
+from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
 from twisted_exec.console.floor import HINT, WAITS, Floor
 from twisted_exec.wire.escape_sequences import strip
 from twisted_exec.wire.resume import Notice, not_sent
@@ -197,7 +199,7 @@ class ShellTests(TestCase):
         outcome = yield machine.done
         yield machine.over
         self.assertEqual(outcome.exit_code, NO_SHELL_CODE)
-        self.assertIn("no shell answered within", outcome.line)
+        self.assertIn("no shell answered within 0 s; a program may be running there;", outcome.line)
 
 
 class Terminal:
@@ -234,6 +236,19 @@ class PromptTests(SynchronousTestCase):
             run.noticed(noticed)
         clock.pump([0.1] * 4)
         return clock, run, terminal
+
+    def test_goes_on(self) -> None:
+        """
+        A user whose ``--timeout`` is over reads that the command goes on, but only if it was typed.
+        """
+        clock, run, terminal = self.begin(b"$ ")
+        clock.pump([0.1] * 20)
+        timed_out = Outcome(TIMED_OUT_CODE, TIMED_OUT)
+        line = f"{TIMED_OUT}: no shell answered"
+        self.assertEqual(scripted_outcome(run, timed_out).line, line)
+        run.received(b"\x1b]28747;R%s\x1b\\$ " % nonce_of(terminal.sent))
+        clock.pump([0.1] * 20)
+        self.assertEqual(scripted_outcome(run, timed_out).line, f"{TIMED_OUT}: {GOES_ON}")
 
     def test_login_prompts(self) -> None:
         """

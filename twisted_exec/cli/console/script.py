@@ -351,6 +351,8 @@ def _last_line(text: bytes) -> bytes:
 NO_SHELL_CODE = 122
 """The machine is at the prompt of a login or a boot loader, or no shell answers."""
 
+GOES_ON = "the command has not ended and goes on in the console; --send '\\x03' sends it Ctrl-C"
+
 PROBE_SECONDS = 10.0
 """Time for a shell to answer the probe."""
 MOST_COMMAND_BYTES = 16 << 10
@@ -448,8 +450,8 @@ class ShellRun(Script):
 
     def _unanswered(self) -> None:
         if not self._cannot_answer():
-            line = f'no shell answered within {PROBE_SECONDS:.0f} s; the last line is "{self.last_line}"'
-            self._fail(NO_SHELL_CODE, line)
+            line = f"no shell answered within {PROBE_SECONDS:.0f} s; a program may be running there"
+            self._fail(NO_SHELL_CODE, f'{line}; the last line is "{self.last_line}"')
 
     def _cannot_answer(self) -> bool:
         """Fail if the machine asks for a user's name, a password, or commands of its boot loader."""
@@ -472,7 +474,7 @@ class ShellRun(Script):
         else:
             self._buffer = b""
             self._receive = self._await_start
-            self.waiting = "the command has not ended"
+            self.waiting = GOES_ON
         self._type(line)
 
     def _await_start(self, data: bytes) -> bytes:
