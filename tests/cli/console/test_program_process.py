@@ -327,6 +327,21 @@ class PipeTests(ProcessCase):
         attachment.transport.end(Ending(MACHINE_DELETED, 'machine "vm" was deleted'))
         await self.ends_with(process, 1, 'session ended: MachineDeleted: machine "vm" was deleted')
 
+    async def test_one_file(self) -> None:
+        """In a file with both outputs the last message has a line of its own; none is added without a message."""
+        command = f"import os; os.dup2(1, 2); {COMMAND}"
+        attachment = self.serve(RecordingAttachment(b"=> "))
+        process = self.start(command=command)
+        await process.until(b"=> ")
+        attachment.transport.end(Ending(MACHINE_DELETED, "bye"))
+        await process.ended
+        self.assertEqual(process.stdout, b"=> \nsession ended: MachineDeleted: bye\n")
+        process = self.start("--linger", "0.1", command=command)
+        await process.until(b"=> ")
+        process.transport.closeStdin()
+        await process.ended
+        self.assertEqual(process.stdout, b"=> ")
+
     async def test_refusals(self) -> None:
         """A refusal by the server is printed as one line."""
         await self.ends_with(self.start(), 1, 'machine "vm" not found in namespace "default"')

@@ -195,7 +195,7 @@ def _fleet_task(
 
 def conclude(outcome: Outcome, mid_line: bool) -> int:
     """Print the final message and return the exit code."""
-    if mid_line and os.isatty(2) and os.isatty(1):
+    if mid_line and os.path.sameopenfile(1, 2) and (outcome.line or os.isatty(1)):
         say("")
     if outcome.line:
         say(outcome.line)
