@@ -671,7 +671,7 @@ class _Console(ConsoleProgram):
                     not_ready_since = not_ready_since or now
                     if error.code not in _NOT_READY or now - not_ready_since > NOT_READY_SECONDS:
                         raise
-                self._session.problem = one_line(error.message).removeprefix("cannot reach ")
+                self._session.problem = one_line(explain(error)).removeprefix("cannot reach ")
             else:
                 self._stopped = ""
                 return stream
