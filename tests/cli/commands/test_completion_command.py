@@ -141,6 +141,7 @@ class BashTests(ShellCase):
             self.assertEqual(await bash.ended, 0)
             self.assertTrue(bash.stdout.endswith(output * 2), bash.stdout)
             self.assertEqual(bash.stdout.count(b"the package bash-completion is missing"), says)
+            self.assertLess(max(map(len, bash.stdout.splitlines())), 80, bash.stdout)
 
 
 class ZshTests(ShellCase):

@@ -451,8 +451,8 @@ if declare -F __kubectl_init_completion >/dev/null && ! declare -F _get_comp_wor
         compopt +o default 2>/dev/null
         [[ -n ${_twisted_exec_has_told-} ]] && return 1
         _twisted_exec_has_told=1
-        printf '\\n%s\\n' "kubectl completes nothing: the package bash-completion is missing. Install it, and open a \
-new shell; kubectl-console NAME completes without it." >&2
+        printf '\\n%s\\n%s\\n' "kubectl completes nothing: the package bash-completion is missing." \\
+            "Install it, and open a new shell; kubectl-console NAME completes without it." >&2
         return 1
     }
 fi
