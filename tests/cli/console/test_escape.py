@@ -196,9 +196,10 @@ class MenuTests(SynchronousTestCase):
         self.assertEqual(self.typed(b"~b\r~\r~."), [b"~b\r~\r", EscapeCommand.LEAVE])
 
     def test_sysrq(self) -> None:
-        """The SysRq command takes the next key; any key but a letter or digit cancels it."""
-        self.assertEqual(self.typed(b"~Sh"), [SysRq(b"h")])
-        self.assertEqual(self.typed(b"~S9~S\x1bls"), [SysRq(b"9"), b"ls"])
+        """The SysRq command waits for the next key; any key but a letter or digit cancels it."""
+        waits = SysRq(b"")
+        self.assertEqual(self.typed(b"~Sh"), [waits, SysRq(b"h")])
+        self.assertEqual(self.typed(b"~S9~S\x1bls"), [waits, SysRq(b"9"), waits, b"ls"])
 
     def test_nothing_is_held_back_but_the_mark(self) -> None:
         """Every key is sent at once, except the mark, which waits for the next key."""

@@ -58,7 +58,7 @@ class SysRq:
     """
     Magic SysRq: BREAK, then a key.
 
-    :param key: one byte, such as ``h`` for the kernel's help.
+    :param key: one byte, such as ``h`` for the kernel's help; empty before the user has typed it.
     """
 
     key: bytes
@@ -252,6 +252,7 @@ class Menu:
             typed.append(_COMMANDS[key])
         elif key == b"S":
             self._state = _State.SYSRQ
+            typed.append(SysRq(b""))
         else:
             typed.append(self.mark if key == self.mark else self.mark + key)
             self._state = _State.START if key in b"\r\n" else _State.LINE

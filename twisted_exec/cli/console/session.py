@@ -115,6 +115,7 @@ NOT_SENT = "the input was not sent"
 WHEN_BACK = "open the console again when the server is back"
 
 NO_BREAK = "this console has no BREAK; nothing was sent"
+WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
 _INTERRUPT = b"\x03"
@@ -463,7 +464,9 @@ class ConsoleSession:
             else:
                 self._send(typed)
         elif isinstance(typed, SysRq):
-            if self._wish(Break()):
+            if not typed.key:
+                self._display.tell(WHICH_KEY)
+            elif self._wish(Break()):
                 self._send(typed.key)
                 self._tell_sent(f"BREAK and {typed.key.decode()} sent")
         elif typed is EscapeCommand.LEAVE:
