@@ -366,6 +366,12 @@ def missing_class(name: str, existing: Iterable[str] | None) -> str:
     return f"{message}; there are: {', '.join(names[:_MOST_NAMED]) or 'none'}{more}"
 
 
+def pool_labels(dialect: Dialect, machine: Mapping[str, Any]) -> str:
+    """Return at most ten of the labels that the machine selects pools by, as ``kubectl label`` takes them."""
+    selector = machine.get("spec", {}).get(dialect.pool_selector) or {}
+    return " ".join(f"{key}={value}" for key, value in sorted(selector.items())[:_MOST_NAMED])
+
+
 _MOST_NAMED = 10
 
 

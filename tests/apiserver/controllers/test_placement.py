@@ -117,10 +117,12 @@ class PlanTests(SynchronousTestCase):
         """Only a pool with the labels that the machine selects."""
         pools = [pool("a", 9), pool("b", 1, labels={"zone": "1", "x": "y"})]
         self.assertEqual(self.plan(*pools, machinePoolSelector={"zone": "1"}).pool, "b")
-        told = self.refused(*pools, machinePoolSelector={"zone": "2"})
+        told = self.refused(*pools, machinePoolSelector={"zone": "2", "x": "y"})
+        self.assertEqual(told, f"{FAILED}: no machine pool has the labels x=y zone=2 (there are 2)")
+        told = self.refused(*pools, pool("c", ready="False"), machinePoolSelector={"zone": "2"})
         self.assertEqual(
             told,
-            f"{FAILED}: without the labels that the machine selects: 2 of 2 machinepools",
+            f"{FAILED}: not ready: 1 of 3 machinepools; without the labels zone=2: 2 of 3 machinepools",
         )
 
     def test_taints(self) -> None:

@@ -465,6 +465,17 @@ class MachineTests(ChainTestCase):
             message, 'machine "vm" has no machine pool: FailedScheduling: no pool fits'
         )
 
+    async def test_unlabelled_pools(self) -> None:
+        """Labels that no pool has can be given to a pool, or the machine selects others."""
+        await self.make_class()
+        await self.make_machine(pool="", machinePoolSelector={"zone": "mars"})
+        await self.machine_ready(
+            "FailedScheduling", "no machine pool has the labels zone=mars (there is 1)"
+        )
+        _, remedy = await self.problem("machine")
+        self.assertIn("kubectl label machinepools NAME zone=mars; or change", remedy)
+        self.assertTrue(remedy.endswith("the machine's spec.machinePoolSelector"), remedy)
+
     async def test_missing_pool_condition(self) -> None:
         """A pool that does not exist is named once per check, with the Event of the scheduler."""
         await self.make_class()

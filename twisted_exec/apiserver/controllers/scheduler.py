@@ -44,7 +44,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api import quantity
 from twisted_exec.api.conditions import with_conditions
-from twisted_exec.api.dialects import Dialect, missing_class
+from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.kinds import Object, machine_kind
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
@@ -467,7 +467,7 @@ def plan(
         is_offered = is_offered or room is not None
         problem = _problem(dialect, machine, pool, room)
         if problem:
-            refused[problem.format(name=name)] += 1
+            refused[problem] += 1
             places += _capacity(dialect, pool, name) or 0 if problem == _FULL else 0
         else:
             fitting.append((_unwelcome(machine, pool), -(room or 0), pool["metadata"]["name"]))
@@ -475,17 +475,20 @@ def plan(
         return Placement(min(fitting)[2])
     if not is_offered and classes is not None and name not in classes:
         return Placement("", FAILED, missing_class(name, classes))
-    if set(refused) == {_WITHOUT.format(name=name)}:
+    labels = pool_labels(dialect, machine)
+    lacks = {_WITHOUT: f'offers class "{name}"', _UNLABELLED: f"has the labels {labels}"}
+    if len(refused) == 1 and (lack := lacks.get(*refused)):
         count = f"there {'is' if len(pools) == 1 else 'are'} {len(pools)}"
-        message = f'no {dialect.pool_noun} offers class "{name}" ({count})'
-        return Placement("", FAILED, message)
-    full = _FULL.format(name=name)
-    free = {full: f" (0 of {places} places free)"} if places else {}
+        return Placement("", FAILED, f"no {dialect.pool_noun} {lack} ({count})")
+    free = {_FULL: f" (0 of {places} places free)"} if places else {}
     # The reason first: lists of machines cut the end off.
     among = f"of {len(pools)} {dialect.pool.plural}"
-    reasons = [f"{why}: {n} {among}{free.get(why, '')}" for why, n in sorted(refused.items())]
+    reasons = [
+        f"{why.format(name=name, labels=labels)}: {n} {among}{free.get(why, '')}"
+        for why, n in sorted(refused.items())
+    ]
     message = "; ".join(reasons) or f"there are no {dialect.pool.plural}"
-    return Placement("", OUT_OF_CAPACITY if full in refused else FAILED, message)
+    return Placement("", OUT_OF_CAPACITY if _FULL in refused else FAILED, message)
 
 
 def with_decision(
@@ -522,18 +525,19 @@ def shows(machine: ReadOnlyObject, placement: Placement) -> bool:
 
 
 _FULL, _WITHOUT = "no room for class {name}", "without class {name}"
+_UNLABELLED = "without the labels {labels}"
 
 
 def _problem(
     dialect: Dialect, machine: ReadOnlyObject, pool: ReadOnlyObject, room: int | None
 ) -> str:
-    """Why the pool does not fit; empty when it does."""
+    """Why the pool does not fit, for :meth:`str.format`; empty when it does."""
     spec, labels = machine.get("spec", {}), pool["metadata"].get("labels", {})
     if not is_ready(pool):
         return "not ready"
     selector = spec.get(dialect.pool_selector, {})
     if any(labels.get(key) != value for key, value in selector.items()):
-        return "without the labels that the machine selects"
+        return _UNLABELLED
     if any(each.get("effect") in _HARD for each in _untolerated(machine, pool)):
         return "with a taint that the machine does not tolerate"
     if room is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
 
-from twisted_exec.api.dialects import Dialect, missing_class
+from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
 from twisted_exec.api.kinds.events import written
 from twisted_exec.api.status import APIError, Forbidden, NotFound, TooManyRequests, message_of
@@ -227,10 +227,17 @@ class _MachineCheck:
         why = await self._newest_warning(machine) or why_of(condition_of(machine, "Ready"))
         details = why if problem in why else "; ".join(filter(None, (problem, why)))
         message = f"{self._named} has no {dialect.pool_noun}" + (f": {details}" if details else "")
-        self._report.error("machine", message, remedy or self._placing_remedy())
+        self._report.error("machine", message, remedy or self._placing_remedy(machine, why))
 
-    def _placing_remedy(self) -> str:
+    def _placing_remedy(self, machine: Object, why: str) -> str:
         dialect = self._dialect
+        labels = pool_labels(dialect, machine)
+        if labels and labels in why:
+            kinds = dialect.pool.plural
+            return (
+                f"label a {dialect.pool_noun} (see kubectl get {kinds} --show-labels): kubectl label "
+                f"{kinds} NAME {labels}; or change the {dialect.noun}'s spec.{dialect.pool_selector}"
+            )
         return (
             f"see kubectl describe {dialect.pool.plural}; the scheduler assigns a pool as soon as one "
             f"fits. spec.{dialect.class_reference} is immutable: for another class, delete the "
