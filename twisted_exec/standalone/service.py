@@ -177,7 +177,7 @@ class Settings:
         metadata={
             OPTION: ProgramOption(
                 "port",
-                "Port of the API server on 127.0.0.1; 0: any free port.",
+                "Port of the API server on 127.0.0.1; 0: any free port, another at each start.",
                 _port,
                 group="API server",
             )
