@@ -147,6 +147,7 @@ class ReadyTests(StandaloneCase):
         self.assertIn(b"KUBECONFIG=exec-state/admin.kubeconfig PATH=", program.output)
         self.assertIn(b"\nkubectl console demo-vm\ntwisted-exec web demo-vm\n", program.stdout)
         self.assertRegex(program.output, rb"machines of class pty are shells of .*uid \d+")
+        self.assertEqual(b"#warn] started as root: " in program.output, os.geteuid() == 0)
 
     async def test_probe(self) -> None:
         """``/readyz`` fails until the kubeconfig exists."""

@@ -481,6 +481,11 @@ class Standalone(AsyncService):
         self._write_kubeconfig(url, certificates)
         programs = os.path.dirname(os.path.abspath(sys.argv[0] or sys.executable))
         path = _short_path(self.kubeconfig)
+        if os.geteuid() == 0:
+            self._log.warn(
+                "started as root: whoever holds {path} is root on this host; start it as an ordinary user",
+                path=path,
+            )
         self._log.info("ready; the administrator's kubeconfig is {path}", path=path)
         self.first_commands = (
             f"export KUBECONFIG={shlex.quote(path)} PATH={shlex.quote(programs)}:$PATH",
