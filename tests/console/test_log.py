@@ -277,7 +277,7 @@ class RangeTests(LogCase):
         self.boot(1, b"two\n")
         self.assertEqual(
             self.refusal(boot=7),
-            'boot 7 of machine "vm" not found; there are 2 boots, the newest: 1, 2',
+            'boot 7 of machine "vm" not found; there are 2 boots: 1, 2',
         )
         self.assertIn("boot -2 of", self.refusal(boot=-2))
 

@@ -177,11 +177,15 @@ def _unauthorized(message: str, config: ClientConfig | None) -> str:
         why += "; get new credentials, or check --context and --user"
     if config is None:
         return f"the server does not accept these credentials: {why}"
+    return f"{not_accepted(config)}: {why}"
+
+
+def not_accepted(config: ClientConfig) -> str:
+    """Return which credentials, of which file, a server does not accept."""
     source = config.credentials_source
     if not (kind := config.kind_of_credentials):
-        nothing = f"{source or 'the kubeconfig'} has none"
-        return f"{config.server} needs credentials, and {nothing}: {why}"
-    return f"{config.server} does not accept the {kind}{f' of {source}' if source else ''}: {why}"
+        return f"{config.server} needs credentials, and {source or 'the kubeconfig'} has none"
+    return f"{config.server} does not accept the {kind}{f' of {source}' if source else ''}"
 
 
 _SUBJECT = re.compile(r'^\w+ "[^"]+": ')

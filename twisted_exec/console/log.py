@@ -251,7 +251,7 @@ def _known(boots: Sequence[Boot]) -> str:
     newest = ", ".join(str(each.number) for each in boots[-9:])
     if len(boots) < 2:
         return f"there is 1 boot: {newest}" if boots else "there are no boots"
-    return f"there are {len(boots)} boots, the newest: {newest}"
+    return f"there are {len(boots)} boots{', the newest' * (len(boots) > 9)}: {newest}"
 
 
 class LogStream(PacedResponse):

@@ -162,7 +162,8 @@ class ServerTests(ChainTestCase):
         words = ("--server", self.server.url, "--certificate-authority", path, "--token", "nix")
         self.patch(os, "environ", {**os.environ, "KUBECONFIG": os.devnull})
         message, remedy = await self.failure("user", *words)
-        self.assertIn("Unauthorized", message)
+        refused = "does not accept the bearer token of the command line: Unauthorized"
+        self.assertEqual(message, f"{self.server.url} {refused}")
         self.assertIn("new credentials", remedy)
 
     async def test_clock(self) -> None:

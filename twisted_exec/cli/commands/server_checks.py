@@ -27,7 +27,7 @@ from twisted_exec.api.kinds import SELFSUBJECTREVIEWS, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized, message_of
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.cli.messages import Colour, Paint, one_line, plain
+from twisted_exec.cli.messages import Colour, Paint, not_accepted, one_line, plain
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, expiry_of
 from twisted_exec.kube.kubeconfig.connection import endpoint
@@ -293,8 +293,10 @@ async def check_user(server: ExaminedServer, client: CommandClient) -> str:
                 "user", f"the server does not say which user this is: {message_of(problem)}"
             )
             return ""
-        remedy = "get new credentials, or check --context and --user"
-        raise report.fatal("user", message_of(problem), remedy) from None
+        remedy, why = "get new credentials, or check --context and --user", message_of(problem)
+        if code == Unauthorized.code:
+            why = f"{not_accepted(server.config)}: {why}"
+        raise report.fatal("user", why, remedy) from None
     user = (review.get("status") or {}).get("userInfo") or {}
     groups = ", ".join(user.get("groups") or ()) or "no groups"
     name = str(user.get("username", ""))
