@@ -98,9 +98,11 @@ def machine_name(text: str) -> MachineName:
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:
     """
-    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or
-    ``machines.VERSION.GROUP``.
+    Return whether ``kind`` names the dialect: ``machines``, ``machine.GROUP`` or ``machines.VERSION.GROUP``; or
+    ``pod``, as which kubectl lists machines of every dialect.
     """
+    if kind in ("pod", "pods"):
+        return True
     word, _, group = kind.partition(".")
     if word not in (dialect.noun, dialect.workload.plural):
         return False

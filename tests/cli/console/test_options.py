@@ -59,8 +59,9 @@ class ParseOptionsTests(SynchronousTestCase):
         for text in ("machine/vm", "machines/vm", "machine.compute.ironcore.dev/vm"):
             self.assertEqual(parse_options([text]).name, "vm")
         self.assertEqual(parse_options(["machine"]).name, "machine")
-        self.assertEqual(parse_options(["instances/vm"]).name, "vm")
-        for text in ("pod/vm", "machine/", "machine/a/b", "machine/..", "/vm"):
+        for text in ("instances/vm", "pod/vm"):
+            self.assertEqual(parse_options([text]).name, "vm")
+        for text in ("node/vm", "machine/", "machine/a/b", "machine/..", "/vm"):
             stderr = io.StringIO()
             with redirect_stderr(stderr), self.assertRaises(SystemExit):
                 parse_options([text])
@@ -70,6 +71,7 @@ class ParseOptionsTests(SynchronousTestCase):
         """The kind narrows the possible dialects, and ``--dialect`` selects one."""
         for arguments, names in (
             (["vm"], [each.name for each in DIALECTS]),
+            (["pod/vm"], [each.name for each in DIALECTS]),
             (["machine/vm"], ["ironcore", "onmetal", "spheric-machines"]),
             (["machines.compute.api.onmetal.de/vm"], ["onmetal"]),
             (["machines.v1alpha1.core.spheric.cloud/vm"], ["spheric-machines"]),
