@@ -80,8 +80,10 @@ class ScreenTests(ConsolesCase):
     async def test_empty(self) -> None:
         """A message tells an empty screen from a command that did nothing."""
         self.screens.text = b"\n"
-        message = "twisted-exec screen: the screen is empty\n"
-        self.assertEqual(await self.typed("--at", "30d"), (0, "\n", message))
+        message = "twisted-exec screen: the screen is empty"
+        self.assertEqual(await self.typed("--at", "30d"), (0, "\n", f"{message}\n"))
+        message += "; twisted-exec doctor vm -n default says whether the machine is on\n"
+        self.assertEqual(await self.typed(), (0, "\n", message))
 
     async def test_file(self) -> None:
         """A picture is written to a file."""

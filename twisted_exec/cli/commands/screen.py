@@ -107,7 +107,10 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
             sys.stdout.buffer.write(printable(screen, ScreenForm(options.output)))
             sys.stdout.buffer.flush()
             if not screen.strip():
-                print("twisted-exec screen: the screen is empty", file=sys.stderr)
+                doctor = f"twisted-exec doctor {options.machine.name} -n {config.namespace}"
+                hint = f"; {doctor} says whether the machine is on"
+                note = f"the screen is empty{'' if options.at else hint}"
+                print(f"twisted-exec screen: {note}", file=sys.stderr)
     except (KubeConfigError, TLSConfigError) as problem:
         return runner.failed("screen", str(problem))
     except APIError as refusal:
