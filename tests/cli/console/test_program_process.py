@@ -678,7 +678,7 @@ class TerminalTests(TerminalCase):
         """
         attachment = self.serve(EchoAttachment(b"one$ "))
         path = self.kubeconfig()
-        process = self.start_on_terminal(env={"KUBECONFIG": path})
+        process = self.start_on_terminal(env={"KUBECONFIG": path, "TERM": "xterm"})
         await process.until(rb"one\$ ")
         del self.consoles.machines["default/vm"]
         attachment.transport.end(Ending(SHUTTING_DOWN, "bye"))
