@@ -126,7 +126,8 @@ def role_to_request(message: str) -> str:
     takes_over = lacking["verb"] == "takeover"
     if not takes_over and message[lacking.end() :].startswith(": you may "):
         return ""
-    return "to take over, " * takes_over + ask_for_role(**lacking.groupdict(default=""))
+    remedy = ask_for_role(**lacking.groupdict(default=""))
+    return f"to take over, {remedy}" if takes_over else remedy
 
 
 def ask_for_role(

@@ -195,7 +195,7 @@ def _fleet_task(
 
 def conclude(outcome: Outcome, mid_line: bool) -> int:
     """Print the final message and return the exit code."""
-    if mid_line and os.path.sameopenfile(1, 2) and (outcome.line or os.isatty(1)):
+    if mid_line and _is_one_file() and (outcome.line or os.isatty(1)):
         say("")
     if outcome.line:
         say(outcome.line)
@@ -800,6 +800,14 @@ class _Console(ConsoleProgram):
         looking = hint_after(failure.value, config, self._options.name, reactor)
         # The user reads the refusal in any case.
         return looking.addCallback(found).addBoth(lambda _: failure)
+
+
+def _is_one_file() -> bool:
+    """Return whether standard output and standard error are one file."""
+    try:
+        return os.path.sameopenfile(1, 2)
+    except OSError:  # one of them is closed
+        return False
 
 
 def _is_dumb() -> bool:

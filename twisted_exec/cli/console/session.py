@@ -299,7 +299,7 @@ class ConsoleSession:
         """Tell the user when the server does not answer, and when it answers again."""
         seconds = getattr(self._stream, "overdue_seconds", 0.0)
         if self._dialog is not None:
-            pass  # the line would follow late
+            self._is_silent = False  # nothing is read meanwhile: the count begins again after it
         elif seconds >= NO_ANSWER_SECONDS:
             leaves = f" ({self._how_to_leave})" if self._how_to_leave else ""
             show = self._display.count if self._is_silent else self._display.begin_count
