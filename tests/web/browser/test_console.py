@@ -129,13 +129,25 @@ class ConsoleTests(WebTestCase):
         del waiting["spec"]["machinePoolRef"]
         waiting["spec"]["machinePoolSelector"] = {"gpu": "yes"}
         await self.deployment.client.create(MACHINES, waiting, "default")
+        lost = machine("vm-3", "shell")
+        lost["spec"]["machinePoolRef"] = {"name": "absent"}
+        await self.deployment.client.create(MACHINES, lost, "default")
         ada = await self.user()
         await ada.open("machines/default/vm-2")
         await ada.until_page("not running[^]*Pending[^]*opens as soon as the machine runs")
         await ada.until_page("twisted-exec doctor vm-2 -n default")
         await self.check_layout(ada, "pending", PANEL, f"{PANEL} .button", ".console-head")
-        labels = f"[...document.querySelectorAll('{PANEL} .button:not([hidden])')].map((each) => each.innerText)"
-        await ada.page.until(f"{labels}.join() === 'Events,Copy the command'")
+        buttons = f"[...document.querySelectorAll('{PANEL} .button')].filter((each) => each.checkVisibility())"
+        labels = f"{buttons}.map((each) => each.innerText).join()"
+        await ada.page.until(f"{labels} === 'Events,Copy the command'")
+        await ada.open("machines/default/vm-3")
+        await ada.until_page("not running")
+        await ada.until_page("Pending[^]*opens as soon as the machine runs")
+        self.assertEqual(
+            await ada.page.evaluate("/no such machine/i.test(document.body.innerText)"), False
+        )
+        await ada.page.until(f"{labels} === 'Events'")
+        await ada.open("machines/default/vm-2")
         bound = {"spec": {"machinePoolRef": {"name": POOL}}}
         await self.deployment.client.patch(MACHINES, "vm-2", bound, "default")
         await ada.until_terminal("[#$]$")

@@ -5,7 +5,7 @@ import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
 import { requestApproval } from "./approval.js";
 import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, NO_POOL, attemptText, demands, endText, explained, isForbidden, isMachineMissing, isMachineStopped, mayOpenAgain, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, attemptText, demands, endText, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, mayOpenAgain, stoppedText } from "./texts.js";
 
 const NO_SESSION = "No session";
 const TICK_MILLISECONDS = 1000;
@@ -113,7 +113,7 @@ export class Panel {
       this.#showNoMachine(ending.kind ? missing : text, ending.reason === MACHINE_DELETED);
     } else if (isMachineStopped(ending)) {
       // A machine that has never run has printed nothing.
-      const links = ending.reason === NO_POOL ? [this.#link("events", "Events")] : [this.#link("logs", "Log"), this.#link("screen", "Screen")];
+      const links = isWithoutPool(ending) ? [this.#link("events", "Events")] : [this.#link("logs", "Log"), this.#link("screen", "Screen")];
       this.#showStopped(text, ending.isSeen, links);
     } else if (isForbidden(ending)) {
       this.#showForbidden(text, observe);

@@ -14,6 +14,7 @@ export const POWERED_OFF = "PoweredOff";
 export const SHUTTING_DOWN = "ShuttingDown";
 export const REVOKED = "AuthorizationWithdrawn"; // a token or a permission has ended
 export const NO_POOL = "NoMachinePool"; // of the page alone
+const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
 const BANNER = { lines: 4, columns: 80 };
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
@@ -232,12 +233,17 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
 
 /** Whether the machine of a console does not exist. */
 export function isMachineMissing({ reason, code, kind }) {
-  return reason === MACHINE_DELETED || (code === 404 && kind !== KEPT_SESSION);
+  return reason === MACHINE_DELETED || (code === 404 && kind !== KEPT_SESSION && !POOLS.includes(kind));
 }
 
 /** Whether a session has ended, or could not begin, because its machine does not run. */
-export function isMachineStopped({ reason, code }) {
-  return reason === POWERED_OFF || reason === NO_POOL || code === 409;
+export function isMachineStopped({ reason, code, kind }) {
+  return reason === POWERED_OFF || code === 409 || isWithoutPool({ reason, code, kind });
+}
+
+/** Whether a machine is assigned to no pool, or to a pool that does not exist. */
+export function isWithoutPool({ reason, code, kind }) {
+  return reason === NO_POOL || (code === 404 && POOLS.includes(kind));
 }
 
 /** Return why a machine does not run, as a sentence: `Pending: no such image.` */
