@@ -251,7 +251,8 @@ def _known(boots: Sequence[Boot]) -> str:
     newest = ", ".join(str(each.number) for each in boots[-9:])
     if len(boots) < 2:
         return f"there is 1 boot: {newest}" if boots else "there are no boots"
-    return f"there are {len(boots)} boots{', the newest' * (len(boots) > 9)}: {newest}"
+    shown = "boots, the newest" if len(boots) > 9 else "boots"
+    return f"there are {len(boots)} {shown}: {newest}"
 
 
 class LogStream(PacedResponse):
