@@ -166,6 +166,8 @@ class ReadConfigurationTests(SynchronousTestCase):
         for path, value, why in (
             ("jwt", {}, ""),
             ("jwt", [5], "jwt is not a list of objects"),
+            ("jwt", "", "jwt is not a list of objects"),
+            ("anonymous", [], "anonymous is not an object"),
             ("jwt", SMALLEST["jwt"] * 2, "jwt: two issuers have the same url URL"),
             ("jwt", SMALLEST["jwt"] * 65, "more than 64 issuers"),
             (
@@ -181,6 +183,10 @@ class ReadConfigurationTests(SynchronousTestCase):
             ("jwt.0.issuer.discoveryURL", "http://x", "discoveryURL does not begin with"),
             ("jwt.0.issuer.audiences", None, "jwt[0].issuer.audiences is missing"),
             ("jwt.0.issuer.audiences", "exec", "audiences is not a list of texts"),
+            ("jwt.0.issuer.audiences", 0, "audiences is not a list of texts"),
+            ("jwt.0.issuer.discoveryURL", 0, "discoveryURL is not a text"),
+            ("jwt.0.issuer.audienceMatchPolicy", False, "audienceMatchPolicy is not a text"),
+            ("jwt.0.claimMappings.username.expression", 0, "username.expression is not a text"),
             ("jwt.0.issuer.audiences", ["a", "a"], "audiences has one more than once"),
             ("jwt.0.issuer.audiences", ["a", "b"], "audienceMatchPolicy: it must be MatchAny"),
             ("jwt.0.issuer.audiences", ["a", ""], "audiences is not a list of texts"),

@@ -168,7 +168,7 @@ def _places(issuer: Mapping[str, Any], path: str) -> tuple[str, str]:
     policies = ("audiences", "audienceMatchPolicy")
     _known(issuer, path, ("url", "discoveryURL", "certificateAuthority", *policies))
     url = _url(issuer, "url", path)
-    if not issuer.get("discoveryURL"):
+    if not _text(issuer, "discoveryURL", path):
         return url, ""
     discovery = _url(issuer, "discoveryURL", path)
     if discovery == url:
@@ -184,7 +184,7 @@ def _url(obj: Mapping[str, Any], name: str, path: str) -> str:
 
 
 def _audiences(issuer: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    audiences = issuer.get("audiences") or []
+    audiences = _given(issuer, "audiences", [])
     if not isinstance(audiences, list) or not all(
         isinstance(each, str) and each for each in audiences
     ):
@@ -193,7 +193,7 @@ def _audiences(issuer: Mapping[str, Any], path: str) -> tuple[str, ...]:
         raise _Fault(f"{path}audiences is missing: the audiences that tokens must have")
     if len(set(audiences)) != len(audiences):
         raise _Fault(f"{path}audiences has one more than once")
-    policy = issuer.get("audienceMatchPolicy") or ""
+    policy = _text(issuer, "audienceMatchPolicy", path)
     if policy not in ("", "MatchAny") or (not policy and len(audiences) > 1):
         raise _Fault(f"{path}audienceMatchPolicy: it must be MatchAny")
     return tuple(audiences)
@@ -203,7 +203,7 @@ def _claim(mappings: Mapping[str, Any], name: str, path: str) -> MappedClaim | E
     mapping, here = _object(mappings, name, path), f"{path}{name}."
     _known(mapping, here, ("claim", "prefix", "expression"))
     claim = _text(mapping, "claim", here)
-    if mapping.get("expression"):
+    if _text(mapping, "expression", here):
         if claim or mapping.get("prefix") is not None:
             raise _Fault(
                 f"{here}expression: there is a claim or a prefix as well; give one of them"
@@ -221,7 +221,7 @@ def _uid(mappings: Mapping[str, Any], path: str) -> str | Expression:
     mapping = _object(mappings, "uid", path)
     _known(mapping, f"{path}uid.", ("claim", "expression"))
     claim = _text(mapping, "claim", f"{path}uid.")
-    if not mapping.get("expression"):
+    if not _text(mapping, "expression", f"{path}uid."):
         return claim
     if claim:
         raise _Fault(f"{path}uid.expression: there is a claim as well; give one of them")
@@ -247,7 +247,7 @@ def _rules(obj: Mapping[str, Any], name: str, path: str, about: str) -> tuple[Va
     rules = []
     for index, rule in enumerate(_objects(obj, name, path)):
         here = f"{path}{name}[{index}]."
-        if about == USER or rule.get("expression"):
+        if about == USER or _text(rule, "expression", here):
             _known(rule, here, ("expression", "message"))
             message = _text(rule, "message", here)
             if not message.isprintable():
@@ -283,7 +283,7 @@ def _required(obj: Mapping[str, Any], path: str) -> tuple[tuple[str, str], ...]:
     required: dict[str, str] = {}
     for index, rule in enumerate(_objects(obj, "claimValidationRules", path)):
         here = f"{path}claimValidationRules[{index}]."
-        if rule.get("expression"):
+        if _text(rule, "expression", here):
             continue
         _known(rule, here, ("claim", "requiredValue"))
         claim = _text(rule, "claim", here)
@@ -312,21 +312,27 @@ def _known(obj: Mapping[str, Any], path: str, fields: Collection[str]) -> None:
 
 
 def _object(obj: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
-    value = obj.get(name) or {}
+    value = _given(obj, name, {})
     if not isinstance(value, Mapping):
         raise _Fault(f"{path}{name} is not an object")
     return value
 
 
 def _objects(obj: Mapping[str, Any], name: str, path: str) -> Sequence[Mapping[str, Any]]:
-    value = obj.get(name) or []
+    value = _given(obj, name, [])
     if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
         raise _Fault(f"{path}{name} is not a list of objects")
     return value
 
 
 def _text(obj: Mapping[str, Any], name: str, path: str) -> str:
-    value = obj.get(name)
-    if value is not None and not isinstance(value, str):
+    value = _given(obj, name, "")
+    if not isinstance(value, str):
         raise _Fault(f"{path}{name} is not a text")
-    return value or ""
+    return value
+
+
+def _given(obj: Mapping[str, Any], name: str, default: Any) -> Any:
+    """Return a field, the default if it is missing or ``null``: as kube-apiserver, not for ``0`` or ``false``."""
+    value = obj.get(name)
+    return default if value is None else value
