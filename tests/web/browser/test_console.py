@@ -141,7 +141,7 @@ class ConsoleTests(WebTestCase):
         labels = f"{buttons}.map((each) => each.innerText).join()"
         await ada.page.until(f"{labels} === 'Events,Copy the command'")
         await ada.open("machines/default/vm-3")
-        await ada.until_page("not running")
+        await ada.until_page("not running[^]*pool of this machine does not exist")
         await ada.until_page("Pending[^]*opens as soon as the machine runs")
         self.assertEqual(
             await ada.page.evaluate("/no such machine/i.test(document.body.innerText)"), False

@@ -224,6 +224,7 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
     return `The program at the console has ended with exit code ${exitCode}.`;
   }
   if (!message && !reason) return "The session has ended.";
+  if (code === 404 && POOLS.includes(kind)) return "The pool of this machine does not exist.";
   if (code === 404 && kind === KEPT_SESSION) return `The session could not be kept for so long: ${message}`;
   // The message has commands, too, which the page has as buttons.
   const { reason: needsReason, approval } = demands({ causes });
