@@ -1,8 +1,5 @@
 """
 Assemble the parts of an API server; nothing here listens.
-
-The control plane is passed in: the server's own (:mod:`twisted_exec.apiserver.standalone`), or that
-of its host (:mod:`twisted_exec.apiserver.aggregated`).
 """
 
 from __future__ import annotations
@@ -355,11 +352,7 @@ def assemble(
 
 
 class _Server:
-    """
-    A server that is being assembled.  Methods that begin with ``add_`` add routes.
-
-    :ivar verbs: without admission.
-    """
+    """A server that is being assembled."""
 
     def __init__(
         self,
@@ -559,11 +552,7 @@ class _Server:
         )
 
     def _make_relay(self, locator: IStreamLocator, seconds: float, **more: Any) -> Relay:
-        """
-        Return a relay of texts.
-
-        :param seconds: to connect, and for an answer unless ``more`` has ``answer_seconds``.
-        """
+        """Return a relay of texts."""
         more.setdefault("answer_seconds", seconds)
         return Relay(
             locator,

@@ -6,9 +6,8 @@ matches a request decides on the level of its record; a request without a matchi
 record.  :data:`DEFAULT_POLICY` records changes, but no reviews, and none of Events and Leases.
 Source: ``k8s.io/apiserver/pkg/audit/policy/checker.go``.
 
-A request has at most one record, when its response is complete.  Sessions have records of their
-own (:mod:`twisted_exec.program.audit`), whatever the policy says.  Requests about Secrets and
-tokens are recorded without bodies.
+A request has at most one record, when its response is complete.  Requests about Secrets and tokens
+are recorded without bodies.
 """
 
 from __future__ import annotations
@@ -419,8 +418,7 @@ def attributes_of_request(context: RequestContext) -> Attributes:
     """
     Return the verb and the object of a request, without its body.
 
-    Nearly as ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it: a name in a field selector
-    is not taken, and a POST to a path that is no resource is a ``create``, too.
+    Nearly as ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it.
     """
     user = context.user if context.is_identified else _UNKNOWN_USER
     method, segments = context.request.method, list(context.segments)

@@ -33,7 +33,6 @@ class Change:
     :param subresource: that is written, such as ``status`` or ``approval``; empty for the object itself.
     :param dry_run: nothing will be stored.
     :param options: the client's options, such as ``fieldManager``.
-    :param warnings: warnings for the client; admission may add to them.
     """
 
     user: User
@@ -112,8 +111,7 @@ class Applicant:
     :param session: the id of the session.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param since: when the session began, in seconds since the epoch.
-    :param resumes: the id of the session that this session resumes, if the next hop agrees; its approval for
-        one session counts.
+    :param resumes: the id of the session that this session resumes.
     """
 
     user: User
@@ -148,12 +146,9 @@ class IReservation(Interface):
         """
         Record in the approval that the session uses it: the next hop has opened the session.
 
-        Cancelling gives up waiting, and not the write.
-
         :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the approval does not
-            count any more or a policy refuses the session, and with another
-            :class:`~twisted_exec.api.status.APIError` if it cannot
-            be written.
+            count any more or a policy refuses the session, with another
+            :class:`~twisted_exec.api.status.APIError` if it cannot be written.
         """
 
     def opened() -> None:
@@ -183,14 +178,10 @@ class IConsolePolicies(Interface):
         """
         Decide about a new session.
 
-        A session that needs an approval for one session waits while another session with this
-        approval is being opened.
-
         :param machine: as read from the store for this session.
         :param right: the right that the user has and asks for.
-        :return: fires with the decision.
-            Fails with :class:`~twisted_exec.api.status.Forbidden` if a policy refuses the session;
-            the message names the policies and what the user can do.  Fails with another
+        :return: fires with the decision.  Fails with :class:`~twisted_exec.api.status.Forbidden` if
+            a policy refuses the session.  Fails with another
             :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
         """
 
@@ -207,10 +198,6 @@ class IConsolePolicies(Interface):
     def is_strict(machine: Object) -> bool:
         """
         Return whether only the verbs of ``machines/console`` allow the use of a machine's console.
-
-        It is true while that is unknown.
-
-        :param machine: the decision is about the machine as it is now, as far as that is known.
         """
 
     def demand(machine: Object) -> Demand | None:

@@ -2,15 +2,10 @@
 Machines shown as Pods, so that kubectl's Pod commands work on them.
 
 Stock kubectl, k9s and client libraries open streams of Pods only.  So each Machine is served as a
-Pod with its name (for exceptions see :class:`PodNames`), namespace, UID and labels, on a node
-named after its pool, with one container: the console.  Fields without an equivalent are left out,
-or have the least meaningful value where clients require one (``restartCount``, ``imageID``,
-``exitCode`` of a ``terminated`` state).
+Pod with its name, namespace, UID and labels, on a node named after its pool, with one container:
+the console.
 
 A running Machine on a silent pool has phase Unknown: its workload may still be running.
-
-:class:`PodsAuthorizer` decides requests for a Pod as requests for its machine.  :class:`PodStorage`
-serves the machines of another store as Pods, read-only.
 """
 
 from __future__ import annotations
@@ -67,8 +62,8 @@ class PodNames:
     """
     Maps names of Pods to names of machines.
 
-    Machines of the first dialect are Pods of the same name.  Others append the dialect's name, such
-    as ``vm-1.spheric``: machine names contain no dots, so Pod names are unique and unambiguous.
+    Machines of the first dialect are Pods of the same name; others append the dialect's name, such
+    as ``vm-1.spheric``.
 
     :param dialects: the server's dialects in order; at least one.
     """
@@ -94,9 +89,7 @@ class PodsAuthorizer:
     Decides for Pods as for their machines; passes everything else on.
 
     A Pod has no permissions of its own: reading a Pod is reading its machine, attaching to it is
-    opening the machine's console.  Requests and access reviews for a Pod are therefore decided for
-    its machine; rules for ``pods`` grant nothing.  With machines of several dialects, a request
-    without a Pod's name concerns all of them and must be allowed for each.
+    opening the machine's console.
 
     :param authorizer: decides for machines and everything else.
     :param names: maps Pods to machines.
@@ -164,11 +157,7 @@ def is_pod(attributes: Attributes) -> bool:
 
 
 def machine_attributes(attributes: Attributes, names: PodNames) -> tuple[Attributes, ...]:
-    """
-    Return the requests for machines that a request for a Pod, or for all Pods, stands for.
-
-    :return: all of them must be allowed; empty when nothing can allow the request.
-    """
+    """Return the requests for machines that a request for a Pod, or for all Pods, stands for."""
     if attributes.verb == "create" and not attributes.subresource and attributes.name in _NEEDED:
         # kubectl auth can-i create pods/exec sends the subresource as the name.
         attributes = replace(attributes, subresource=attributes.name, name="")
@@ -211,7 +200,7 @@ def _explained(decision: Decision, attributes: Attributes) -> Decision:
 
 
 def _without_pods(rule: Rule) -> Rule | None:
-    """Remove pods from a rule; ``None`` when nothing is left.  No other group has pods here."""
+    """Remove pods from a rule; ``None`` when nothing is left."""
     if PODS.resource.group not in rule.api_groups and ALL not in rule.api_groups:
         return rule
     pods = PODS.resource.plural
@@ -508,11 +497,7 @@ class _Machines:
             self._hosts.pop(pool, None)
 
     def followed(self, apply: _Apply) -> tuple[tuple[Resource, _Take], ...]:
-        """
-        Return the resources to watch, each with the handler of its events.
-
-        :param apply: called with each resulting change of a Pod.
-        """
+        """Return the resources to watch, each with the handler of its events."""
         return (
             (self._dialect.workload, partial(self._machine_changed, apply)),
             (self._dialect.pool, partial(self._pool_changed, apply)),
@@ -593,14 +578,8 @@ class PodStorage(ReadOnlyStorage):
     """
     A read-only store of Pods.
 
-    It gives Pods the same lists, pages, selectors and watches as any kind.  It follows the machines
-    and pools of the underlying store: a change of one of them changes, under the same
-    resourceVersion, every Pod that looks different by it.  A Pod's resourceVersion is therefore
-    that of its Machine, or of the pool's change that made it look different.
-
-    Following starts with the first request for Pods.  There is no history before, so a watch from
-    an earlier version fails, and its client lists again.  The first Pods are made in short turns
-    of the reactor.
+    It follows the machines and pools of the underlying store; a watch from a version before the
+    first request for Pods fails.
 
     :param storage: store of the machines; started before this service is.
     :param names: names of the Pods, and the dialects.

@@ -4,12 +4,9 @@ Pods of the server's own Nodes: their verbs, and streams, logs and proxies to th
 Streams and logs of stored Pods are proxied to the kubelet of the Pod's Node.  As in kube-apiserver,
 the kubelet learns the command and the container but not the user: this server authorizes the user,
 and the kubelet authorizes this server.  Opening a stream is a ``create`` whatever the HTTP method.
-The stream itself is not decoded; the container is resolved beforehand.
 
 Source: ``pkg/registry/core/pod/strategy.go`` (``streamLocation``, ``LogLocation``,
 ``validateContainer``) of Kubernetes, ``k8s.io/api/core/v1`` for the query parameters of kubelets.
-
-Of ``nodes/NAME/proxy/PATH`` only read-only endpoints are served (:class:`NodeProxyLocator`).
 """
 
 from __future__ import annotations
@@ -61,10 +58,8 @@ class NodePodVerbs(Verbs):
     """
     Verbs on Pods of Nodes.
 
-    Deleting a Pod that is bound to a Node usually marks it, with a deadline; the object goes when its
-    kubelet, or another client, deletes it with a grace period of 0.  A Pod without a Node, or that
-    has completed, goes at once, unless it has finalizers.  A Binding, made once
-    (:class:`Bindings`), sets the Node.
+    Deleting a Pod that is bound to a Node usually marks it, with a deadline; the object goes when
+    its kubelet, or another client, deletes it with a grace period of 0.
 
     Source: ``pkg/registry/core/pod/strategy.go`` (``CheckGracefulDelete``),
     ``pkg/registry/core/pod/storage/storage.go`` (``BindingREST``) and
@@ -193,12 +188,7 @@ class Bindings:
 
 
 def _node(binding: Object, target: RequestTarget) -> str:
-    """
-    Return the Node that a Binding names.
-
-    :raises BadRequest: its namespace differs from the URL's.
-    :raises Invalid: it names another Pod than the URL, or no Node.
-    """
+    """Return the Node that a Binding names."""
     strategy.check_namespace(binding["metadata"], target.namespace)
     strategy.completed(BINDINGS, binding)
     target_reference, causes = binding["target"], []
@@ -313,11 +303,8 @@ class Kubelets:
     """
     Finds kubelets of Nodes.
 
-    A kubelet, or a server that presents itself as one, is dialled as by kube-apiserver: at the
-    first address of a preferred type only and at the reported port or else 10250, with our client
-    certificate,
-    which is all that the kubelet learns about the client.  Unlike there, the kubelet's certificate
-    is always verified, by the name or address that was dialled.
+    A kubelet is dialled at the first address of a preferred type, with our client certificate; its
+    certificate is always verified.
 
     Source: ``pkg/kubelet/client/kubelet_client.go`` and ``pkg/util/node/node.go`` of Kubernetes.
 
@@ -499,9 +486,6 @@ def kubelet_query(command: Sequence[bytes], query: Query) -> bytes:
     """
     Return the query of a kubelet's request for a stream.
 
-    Parameters are sorted by name, as Go encodes them; the parts of a command keep their order and
-    may contain any bytes.
-
     :return: with its question mark; empty without parameters.
     """
     parameters = [("command", part) for part in command]
@@ -566,10 +550,8 @@ class NodeProxyLocator:
     """
     Locates the kubelet for ``.../nodes/NAME/proxy/PATH``.
 
-    It is for ``kubectl get --raw`` and monitoring.  In Kubernetes this subresource proxies every
-    path of a kubelet, so that the right to ``get`` it includes running commands (k8s#136550).
-    This server proxies only the paths in
-    :data:`PROXY_PATHS`, and only reads; streams go through the Pod.
+    Only the paths in :data:`PROXY_PATHS` are proxied, and only reads: otherwise the right to
+    ``get`` would include running commands.
     """
 
     def __init__(

@@ -1,9 +1,6 @@
 """
 Options of an API server, named as those of kube-apiserver and of Kubernetes' aggregated servers
 where they have such options.
-
-There are options for OIDC issuers, for other credentials of users and programs, for Pods on Nodes
-(connections to kubelets), and for an aggregated server.
 """
 
 from __future__ import annotations

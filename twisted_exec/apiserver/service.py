@@ -2,14 +2,11 @@
 The API server as a service: assembled from its parts.
 
 Store, audit sink and settings are passed in.  Nothing is opened before
-:meth:`APIServer.startService`.  Errors at the start fail :meth:`APIServer.when_ready`; they are
-never raised by ``startService``.
+:meth:`APIServer.startService`.
 
-In a hand-over (:mod:`twisted_exec.program.handover`) the server is two processes for some time.  The
-successor has the store, if it is exclusive, the listening socket and the controllers.  The old process
-has its sessions, and everything that watches over them: it follows the store as one of several
-servers on etcd does, an exclusive store through its successor
-(:mod:`twisted_exec.storage.handover`).
+In a hand-over (:mod:`twisted_exec.program.handover`) the server is two processes for some time.
+The successor has the store, if it is exclusive, the listening socket and the controllers; the old
+process has its sessions.
 """
 
 from __future__ import annotations
@@ -139,15 +136,13 @@ class Settings(ServingSettings):
     :param pools_named: poollets' certificates must name their pool.
     :param drain_seconds: how long sessions may continue when the server stops.
     :param shutdown_delay_seconds: time to serve as not ready before the drain.
-    :param pods_view: serve each machine as a Pod too; never behind a host, whose Pods they would be.
+    :param pods_view: serve each machine as a Pod too; never behind a host.
     :param signing: CA of serving certificates of poollets and node servers; ``None`` to sign none.
     :param client_signing: CA of client certificates; ``None`` to sign none.
     :param signing_seconds: longest lifetime of these certificates.
-    :param kubelets: access to kubelets; Pods are then those of Nodes instead of the view of
-        machines.  ``None`` for no Nodes.
+    :param kubelets: access to kubelets; ``None`` for no Nodes.
     :param aggregated: the host; ``None`` for a standalone server.
-    :param web: serve the web console under ``/console/``; never behind a host, which forwards no
-        such path.
+    :param web: serve the web console under ``/console/``; never behind a host.
     :param web_client: the web console as a client of the OIDC issuers; ``None`` to offer no login
         there.
     """

@@ -1,17 +1,10 @@
 """
 Signers of CertificateSigningRequests: which exist, and what each allows.
 
-A signer answers two questions.  For every request: does it have the *shape* that this signer signs?
-Other shapes are never signed, even when approved.  For a pending request: may the server approve it
-without a person?  The rules of each signer are those of its class; the checks before them are
-shared.
-
 A node server is the user ``system:node:NAME`` in the group ``system:nodes``, like a kubelet.
 
-The rules are those of Kubernetes' signers (``pkg/apis/certificates/helpers.go`` with
-``ValidateKubeletServingCSR`` and ``ValidateKubeletClientCSR``, and ``pkg/controller/certificates``;
-approval in its ``approver``), and for poollets those of ironcore's
-``internal/controllers/core/certificate/compute``.
+The rules are those of Kubernetes' signers (``pkg/apis/certificates/helpers.go`` and
+``pkg/controller/certificates``), and for poollets those of ironcore.
 """
 
 from __future__ import annotations
@@ -100,11 +93,7 @@ def subject_of(request: x509.CertificateSigningRequest) -> RequestedSubject:
 
 
 def server_names(certificate: x509.Certificate) -> frozenset[str]:
-    """
-    Return the names of a server by its certificate, in the form of :class:`RequestedSubject`.
-
-    Loopback names are left out: every host has them, and they lead no one else to this server.
-    """
+    """Return the names of a server by its certificate, in the form of :class:`RequestedSubject`."""
     try:
         alternatives = list(_alternatives(certificate))
     except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError, ValueError):
@@ -125,21 +114,13 @@ def _is_loopback(name: str) -> bool:
 
 
 def _as_asked(name: str) -> str:
-    """
-    As :func:`_as_known`, but empty for an IPv4-mapped IPv6 address.  These are never signed: some
-    verifiers take them for the IPv4 address (Go's ``net.IP.Equal``), others do not (OpenSSL).
-    """
+    """As :func:`_as_known`, but empty for an IPv4-mapped IPv6 address."""
     normalized = _as_known(name)
     return "" if ":" in name and ":" not in normalized else normalized
 
 
 def _as_known(name: str) -> str:
-    """
-    Normalize a DNS name, wildcard or IP address; empty if it is none of these.
-
-    The final dot of a DNS name is dropped: verifiers ignore it, so a request must not obtain
-    another host's name by spelling it differently.
-    """
+    """Normalize a DNS name, wildcard or IP address; empty if it is none of these."""
     lowered = name.lower()
     pattern = "*." if lowered.startswith("*.") else ""
     try:
@@ -232,11 +213,9 @@ class Clients:
     """
     Signs client certificates of people and poollets.
 
-    The signer is ``kubernetes.io/kube-apiserver-client``.  The server approves no certificates for
-    people; the approver of a request vouches for the user.  Membership in ``system:masters`` is
-    never granted this way (as Kubernetes' admission plugin ``CertificateSubjectRestriction``): it
-    bypasses RBAC and could not be revoked.  A request with a poollet's name or group must have the
-    shape of a poollet's request.
+    The signer is ``kubernetes.io/kube-apiserver-client``.  Membership in ``system:masters`` is
+    never granted.  A request with a poollet's name or group must have the shape of a poollet's
+    request.
 
     :param authorizer: decides who may obtain a poollet's certificate.
     """
@@ -340,10 +319,8 @@ class NodeServing:
     """
     Signs serving certificates of node servers.
 
-    The signer is ``kubernetes.io/kubelet-serving``.  Kubernetes leaves the approval of requests to
-    people.  This server approves a node server's own request when its Node reports every requested
-    name, and no other Node any of them: a client that can write a Node's addresses receives its
-    connections anyway.  The server itself never approves names of the API server where one CA signs both.
+    The signer is ``kubernetes.io/kubelet-serving``.  The server approves a node server's own
+    request when its Node reports every requested name, and no other Node any of them.
 
     :param storage: holds the Nodes.
     :param own_names: the API server's own names in certificates of the same CA.
@@ -430,9 +407,7 @@ class PoolletServing:
     name) and its addresses (subject alternative names).  The server approves a request of the
     pool's own poollet when its MachinePool reports all of the names.  A pool that has reported none
     yet, as at its poollet's first start, gets names that no other pool of its dialect reports:
-    first come, first served.  The server itself never approves names of the API server where one CA
-    signs both: a poollet with such a certificate could impersonate the API server.  These and all other
-    requests wait for ``kubectl certificate approve``.
+    first come, first served.
 
     :param storage: holds the pools.
     :param own_names: the API server's own names in certificates of the same CA.

@@ -1,7 +1,5 @@
 """
 The control plane of a standalone server: its own RBAC, namespaces, Events and certificates.
-
-Behind a host these are the host's: see :mod:`twisted_exec.apiserver.aggregated`.
 """
 
 from __future__ import annotations

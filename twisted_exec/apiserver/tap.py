@@ -42,11 +42,7 @@ from twisted_exec.tls.files import Expiry
 
 
 def _pair(options: Mapping[str, Any], prefix: str) -> CAPair | None:
-    """
-    Return the CA that two options name.
-
-    :raises UsageError: only one of them is set.
-    """
+    """Return the CA that two options name."""
     certificate, key = f"{prefix}cert-file", f"{prefix}key-file"
     if bool(options[certificate]) != bool(options[key]):
         missing, present = (key, certificate) if options[certificate] else (certificate, key)

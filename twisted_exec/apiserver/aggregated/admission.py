@@ -1,13 +1,11 @@
 """
 Admission by webhooks and policies of the host, for requests that do not pass through it.
 
-kube-apiserver runs no admission for requests that it proxies to aggregated servers: the server that
-stores an object has to.  This server therefore follows the webhooks and policies of the host and
-calls them in the order of kube-apiserver: mutating admission before validation, each step seeing
-the result of the previous; validating admission last, on the object to be stored.  A stream is
-admitted before it opens, as operation CONNECT.
+kube-apiserver runs no admission for requests that it proxies to aggregated servers.  This server
+therefore follows the webhooks and policies of the host and calls them in the order of
+kube-apiserver.
 
-Writes of the server itself, such as a machine's pool, skip admission: no user requested them.
+Writes of the server itself skip admission.
 """
 
 from __future__ import annotations

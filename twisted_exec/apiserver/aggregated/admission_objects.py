@@ -1,9 +1,7 @@
 """
 Copies of the host's objects that admission needs: webhook configurations, policies and namespaces.
 
-Each kind is listed and then watched.  Before the first complete list the server does not know the
-webhooks.  Requests wait for that list and fail after a while: admission is never skipped.
-A kind counts as empty while the host does not serve it.
+Requests wait for the first complete list and fail after a while: admission is never skipped.
 """
 
 from __future__ import annotations
@@ -202,7 +200,7 @@ class HostNamespaces:
 
     async def get(self, name: str) -> Object:
         """
-        Return a namespace.  A namespace that the copy lacks may be new and is requested.
+        Return a namespace.
 
         :raises NotFound: there is no such namespace.
         :raises APIError: the host does not answer, or refuses.

@@ -3,9 +3,8 @@ The host's admission policies: CEL expressions, put to use by bindings.
 
 A ValidatingAdmissionPolicy is evaluated for each of its bindings that matches the request.  A
 failed evaluation counts as a failed validation unless ``failurePolicy`` is ``Ignore``.  Two
-features always fail here: parameters (``paramRef``), and MutatingAdmissionPolicies, whose
-expressions construct objects of the host's types.  So no matching policy is skipped unless it
-allows that itself. Source: ``k8s.io/apiserver/pkg/admission/plugin/policy``.
+features always fail here: parameters (``paramRef``), and MutatingAdmissionPolicies.  Source:
+``k8s.io/apiserver/pkg/admission/plugin/policy``.
 """
 
 from __future__ import annotations
@@ -256,11 +255,7 @@ class Policies:
             await self._annotate(use, annotation, values)
 
     async def _counts(self, use: _Use) -> bool:
-        """
-        Return whether the policy's conditions are true.
-
-        :raises Undecided: an evaluation fails, or the policy needs an unsupported feature.
-        """
+        """Return whether the policy's conditions are true."""
         if use.policy.takes_params and use.binding.has_params:
             raise Unsupported("its paramKind is not read by this server")
         values = await self._values(use)

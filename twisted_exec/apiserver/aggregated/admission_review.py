@@ -1,8 +1,7 @@
 """
 The AdmissionReview: request to a webhook and its response, without I/O.
 
-Source: ``k8s.io/api/admission/v1`` and ``k8s.io/apiserver/pkg/admission/plugin/webhook/request``;
-most messages are those of kube-apiserver, so that users can search for them.
+Source: ``k8s.io/api/admission/v1`` and ``k8s.io/apiserver/pkg/admission/plugin/webhook/request``.
 """
 
 from __future__ import annotations

@@ -1,18 +1,11 @@
 """
 Authentication behind a host: the proxy's headers, client certificates, bearer tokens.
 
-A kube-apiserver publishes the ConfigMap ``kube-system/extension-apiserver-authentication``. It
-contains the CA of users, the CA and names of the server's own proxies, and the headers in which
-these name the user.  Source:
-``k8s.io/apiserver/pkg/server/options/authentication_dynamic_request_header.go`` and
+Source: ``k8s.io/apiserver/pkg/server/options/authentication_dynamic_request_header.go`` and
 ``pkg/controlplane/controller/clusterauthenticationtrust`` of Kubernetes.
 
 Until this server has read the ConfigMap, it cannot identify users, and answers 503.  From then on
-:class:`HostTrust` follows it: CAs and names rotate without a restart.  An unusable ConfigMap
-changes nothing; the last usable one stays in force, with a log line and a metric.
-
-Live sessions keep the identity with which they were opened; they end when their proxy is not
-trusted any more.
+:class:`HostTrust` follows it; an unusable ConfigMap changes nothing.
 """
 
 from __future__ import annotations
@@ -173,11 +166,7 @@ def _headers(data: Mapping[str, Any], key: str, *, needed: bool = False) -> tupl
 def _check_apart(
     clients: list[x509.Certificate], proxies: list[x509.Certificate], names: tuple[str, ...]
 ) -> str:
-    """
-    Return a warning if one CA signs users and proxies and only names tell them apart.
-
-    :raises TrustError: no names tell them apart either.
-    """
+    """Return a warning if one CA signs users and proxies and only names tell them apart."""
     pairs = [(proxy, client) for proxy in proxies for client in clients]
     covered = any(_covers(*pair) for pair in pairs)
     # An intermediate CA below that of users signs users as well, whatever its purpose.
@@ -372,7 +361,7 @@ def _explained(error: APIError) -> str:
 class HostAuthenticator:
     """
     Authenticates as servers behind a kube-apiserver do: by the proxy's headers, then client
-    certificate, then token.  Requests without credentials are refused.
+    certificate, then token.
 
     :param tokens: authenticates bearer tokens.
     """

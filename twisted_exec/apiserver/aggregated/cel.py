@@ -1,14 +1,8 @@
 """
 CEL, the language of ``matchConditions`` and policies.
 
-The evaluator (:mod:`twisted_exec.auth.expressions`) has the core language, and its extensions for
-strings and optional values.  Kubernetes adds its own libraries, such as ``quantity()`` and
-``authorizer``, and two extensions that the library lacks.  An expression that uses one of these fails
-to compile, which is an error of the webhook or policy and handled by its ``failurePolicy``; it is
-never evaluated differently.  Without the package every expression fails that way, and so does an
-evaluation that costs too much.
-
-The host limits the cost of expressions before it stores them, by its own estimate.
+Kubernetes' own libraries, such as ``quantity()`` and ``authorizer``, are missing.  An expression
+that uses one of these fails to compile, which is handled by the ``failurePolicy``.
 """
 
 from __future__ import annotations
@@ -104,7 +98,7 @@ class MatchConditions:
         more: Mapping[str, Any] | None = None,
     ) -> bool:
         """
-        Return whether all conditions are true.  A false one decides, even if others fail.
+        Return whether all conditions are true.
 
         :param more: values besides those of the request.
         :raises Undecided: no condition is false, and this is the first that fails.

@@ -5,7 +5,7 @@ Such a server serves only kinds that the cluster lacks, such as machines of its 
 ConsoleSessions.
 
 :func:`cluster_rules` and :func:`namespaced_rules` are the RBAC rules that the server's user needs
-in the host.  The manifests (``docs/deploy``) contain the same rules; a test compares them.
+in the host.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ class HostAuthorizer:
     """
     Authorizes by the host's SubjectAccessReviews.
 
-    As in Kubernetes' own servers, ``system:masters`` is allowed without a review: the host's own
-    checks have that group, and must work even when the host answers nothing else.
+    As in Kubernetes' own servers, ``system:masters`` is allowed without a review.
 
     :param reviews: sends the reviews.
     """
@@ -147,11 +146,7 @@ class Behind:
     def on_permission_change(
         self, callback: Callable[[], None], users: Callable[[], Iterable[User]]
     ) -> None:
-        """
-        As :meth:`ControlPlane.on_permission_change`.
-
-        The CAs of the host count, and its roles and bindings if they may be watched.
-        """
+        """As :meth:`ControlPlane.on_permission_change`."""
         self._changes = PermissionWatch(self.client, self._reactor, self._metrics, users)
         self._changes.changed = self.trust.changed = callback
         self._changes.forget = self._delegated.forget
@@ -186,8 +181,7 @@ class Behind:
         """
         As :meth:`ControlPlane.add_probes`: the check ``host`` fails until the host has said whom to trust.
 
-        After that it never fails, even while the host is down: all traffic comes through the
-        host anyway.
+        After that it never fails.
         """
         health.add("host", self._probe_host)
 

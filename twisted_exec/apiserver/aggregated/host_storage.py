@@ -1,15 +1,7 @@
 """
 Storage for the host's objects: a client of its API server behind the interface of a store.
 
-Controllers for pools, Events and namespaces use a store; on an aggregated server their objects are
-the host's.  Namespaces are copied by list and watch and read from the copy, as Kubernetes' own
-servers do.  Other watched resources are copied too, but only ``stale`` reads use their copies.
-Requests that need the host while it is down fail with 503; nothing is ended because of it.
-
-Resource versions are the host's and are never compared with our own: these objects are not served
-to clients.
-
-:class:`SplitStorage` combines a server's own store with the host's objects.
+Namespaces are copied by list and watch and read from the copy, as Kubernetes' own servers do.
 """
 
 from __future__ import annotations
@@ -66,8 +58,7 @@ def unavailable(resource: Resource, error: APIError) -> APIError:
     """
     Convert an error of the host for the user whose request needed the host.
 
-    The host's 401 and 403 concern this server, not the user; temporary errors allow a retry.  The
-    result is an error that callers of a store expect.
+    The host's 401 and 403 concern this server, not the user.
     """
     if error.code == 404 and not isinstance(error, NotFound):
         name = str(error.details.get("name", ""))
@@ -302,8 +293,7 @@ class SplitStorage(DelegatingStorage):
     """
     Picks the store by resource.
 
-    Resource versions and readiness are those of the server's own store: only its objects are
-    served to clients, and a host that is down must not take this server out of service.
+    Resource versions and readiness are those of the server's own store.
 
     :param own: started and stopped by the caller.
     :param hosted: likewise.

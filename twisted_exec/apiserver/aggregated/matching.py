@@ -1,18 +1,10 @@
 """
 Webhook configurations of the host, and matching of requests to webhooks and policies, without I/O.
 
-A webhook selects requests by rules (operation, group, version, resource and subresource, scope) and
-by two label selectors, for the object and for its namespace.  A policy does the same and can
-exclude requests by further rules.  One of the rules and both selectors must match.  Source:
+One of the rules and both selectors must match.  Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and ``.../policy/matching``.
 
-``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.  Each of
-our kinds has only one, so this equals ``Exact``.
-
-The host has validated and defaulted the configurations, so parsing is lenient.  A ``clientConfig``
-that cannot be parsed is a failed call of its webhook, handled by the webhook's ``failurePolicy``.  An
-invalid selector of a webhook refuses the requests that match its rules.  Source:
-``k8s.io/api/admissionregistration/v1``.
+``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """
 The host's webhooks: matching, order of calls, HTTP calls, and handling of responses.
 
-Mutating webhooks run one after another, each on the result of the previous; after a change, earlier
-ones with ``reinvocationPolicy: IfNeeded`` run once more.  Validating webhooks run concurrently on
-the object to be stored.  A failed call refuses the request if ``failurePolicy`` is ``Fail``;
-a denial always does. Source:
+Mutating webhooks run one after another, each on the result of the previous; validating webhooks run
+concurrently on the object to be stored.  A failed call refuses the request if ``failurePolicy`` is
+``Fail``; a denial always does.  Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
 
 Each call is one POST over verified TLS, with limits on time and size.  The webhook's certificate is
-verified by its name and the CA in its configuration, or else those of the system.  The request
-carries no credentials. Redirects
-are not followed: they would send objects elsewhere.
+verified; the request carries no credentials, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -236,11 +233,7 @@ class Webhooks:
         *,
         mutating: bool,
     ) -> Answer | None:
-        """
-        Call a webhook; ``None`` after a failure that its policy ignores.
-
-        :raises APIError: the webhook denies the request.
-        """
+        """Call a webhook; ``None`` after a failure that its policy ignores."""
         if attributes.dry_run and not hook.dry_run:
             raise BadRequest(f'admission webhook "{hook.name}" does not support dry run')
         try:

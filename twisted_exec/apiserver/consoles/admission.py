@@ -1,12 +1,5 @@
 """
 Admission of ConsoleRequests and ConsoleRecordings, and of labels that select ConsolePolicies.
-
-The server itself records the user, the machine and the approver of a ConsoleRequest, and the
-user, the machine and the pool of a ConsoleRecording.  A user who creates one needs the right to see
-its machine.
-
-Taking a machine out of a ConsolePolicy by its labels needs the right to update the policy; so does
-changing or deleting a recording that it required.
 """
 
 from __future__ import annotations
@@ -71,14 +64,12 @@ class RequestRights(StoreFollower):
     """
     Admission of ConsoleRequests.
 
-    A request is for its creator, and for the machine that has the name at that moment.
-    An approver is another person: neither the user of the request, nor a user who created it by
-    impersonation, nor a user whom one of these impersonates.  ServiceAccounts neither create nor approve
-    requests, because users who edit a namespace can create tokens for several of them.  An approver
-    needs the right to ``drive`` the console of the machine.
+    A request is for its creator, and for the machine that has the name at that moment.  An approver
+    is neither the user of the request, nor a user who impersonates or is impersonated by its user,
+    nor a ServiceAccount.  An approver needs the right to ``drive`` the console of the machine.
 
-    The name of a deleted request cannot be used for a day (the server remembers 50 000 names,
-    until it restarts): an approver might read one request and approve another.
+    The name of a deleted request cannot be used for a day: an approver might read one request and
+    approve another.
 
     :param authorizer: decides whether an approver may ``drive``.
     :param now: seconds since the epoch.
@@ -275,13 +266,8 @@ class RecordingRules:
     """
     Admission of ConsoleRecordings.
 
-    The server records the machine, its pool and the user.  Only users with the right to update a
-    ConsolePolicy may delete a recording that it required, or change more than its status: the
-    editors and administrators of a namespace are under its policies.
-
-    The newest signed head is in the status, which may be on another host than the recording.  It
-    is proof against a person with control of the runtime's host only if it is never replaced by an
-    earlier one.
+    Only users with the right to update a ConsolePolicy may delete a recording that it required, or
+    change more than its status.
 
     :param authorizer: decides whether a user may see a machine, and update a policy.
     :param now: seconds since the epoch.
@@ -444,8 +430,6 @@ class MachineReferences:
         """
         Return the machine of a new object, and note its resource in the object.
 
-        The user needs a right at the machine, so that others do not learn whether it exists.
-
         :param noun: of the object, for messages.
         """
         spec, namespace = obj["spec"], obj["metadata"]["namespace"]
@@ -472,11 +456,7 @@ class MachineReferences:
     async def _check_visible(
         self, user: User, resource: Resource, namespace: str, name: str, noun: str
     ) -> None:
-        """
-        Check that a user may observe the console of a machine, or read the machine.
-
-        :raises APIError: the user may not, whether or not there is such a machine.
-        """
+        """Check that a user may observe the console of a machine, or read the machine."""
         reading = Attributes(
             user, "get", resource.group, resource.version, resource.plural, "", namespace, name
         )
@@ -496,8 +476,7 @@ class PolicyLabels:
     """
     Refuses changes of labels that take a machine out of a policy.
 
-    A policy selects machines by labels, and users with the role ``edit`` may change labels.  So a
-    change of labels after which a policy no longer selects the machine needs permission to
+    A change of labels after which a policy no longer selects the machine needs permission to
     ``update`` that policy.
     """
 

@@ -1,9 +1,5 @@
 """
 Consoles of machines: their routes, the poollets they lead to, and Events about refused users.
-
-:class:`MachineLocator` finds the poollet of the machine's pool.  The routes are those of consoles,
-and of texts such as logs.  :class:`ConsoleRefusals` records Events about users whom this server
-refused a console: by a ConsolePolicy, or because a take-over was denied.
 """
 
 from __future__ import annotations
@@ -259,11 +255,7 @@ class MachineLocator:
     def _unrecorded(
         self, context: RequestContext, machine: Object, demand: Demand, problem: BaseException
     ) -> None:
-        """
-        Record a refusal whose reason is that the session cannot be recorded.
-
-        The user's message names the policies, too.
-        """
+        """Record a refusal whose reason is that the session cannot be recorded."""
         namespace = machine["metadata"]["namespace"]
         (code, why), rule = outcome(problem), demand.rule(namespace)
         is_unable = code == NotImplementedByBackend.code or CANNOT_BE_RECORDED in why
@@ -298,11 +290,7 @@ class MachineLocator:
             await admission.admit_opening(opening)
 
     async def _machine(self, target: RequestTarget, *, is_open: bool = False) -> Object:
-        """
-        Return the machine.
-
-        :param is_open: for an open session, which may wait until the machine is on.
-        """
+        """Return the machine."""
         machine = await self._parts.storage.get(
             self._dialect.workload, target.namespace, target.name
         )
@@ -354,7 +342,7 @@ def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
     Add the console routes of one dialect's machines.
 
     ``GET`` and ``POST`` open a session; ``DELETE`` ends it and ``PATCH`` changes its terms, for the
-    user who opened it.  ``console`` is the observers' path.
+    user who opened it.
     """
     kind = machine_kind(dialect)
     for subresource, connect in kind.connects.items():

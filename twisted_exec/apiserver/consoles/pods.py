@@ -1,10 +1,7 @@
 """
 Streams and logs of Pods that are machines, and refusals of changes.
 
-``attach`` and ``exec`` open the machine's console with the locator of ``machines/exec``: same
-permission, same record.  They differ in the accepted options; options of kubectl that mean nothing
-to a serial line are refused with a message.  kubectl has no options for read-only or forced
-sessions, so these are options of the only command.  The refusal of a change names the alternative.
+Options of kubectl that mean nothing to a serial line are refused with a message.
 """
 
 from __future__ import annotations

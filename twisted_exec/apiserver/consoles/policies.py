@@ -1,14 +1,8 @@
 """
 ConsolePolicies and ConsoleRequests: conditions for the use of consoles, and other users' approvals.
 
-:class:`ConsolePolicies` is the index of both kinds, which every decision reads.
-:class:`SessionConditions` are the policies of one session, for its reviews.
-
-:class:`Reservations` holds an approval from the decision to open a session until it is open.  A
-session uses its approval once the next hop has opened it, and just before its user is answered.
-Until then nothing is written: a session that the next hop does not open, for whatever reason, has
-used nothing, also if this server crashes.  If an approval is for one session, the store accepts one
-use of it, so of two servers that open a session each, one opens it.
+A session uses its approval once the next hop has opened it, and just before its user is answered.
+If an approval is for one session, the store accepts one use of it.
 """
 
 from __future__ import annotations
@@ -67,10 +61,8 @@ class ConsolePolicies(StoreFollower):
     """
     The policies of one API server.
 
-    The policies and requests are in memory, as the store's watches deliver them.  Every decision
-    reads this index and lists nothing.  Before its lists are complete, the index allows no session.
-    It reports changes that concern machines, and has one timer for the next moment at which hours
-    begin or end, or an approval expires.
+    The index follows the store's watches.  Before its lists are complete, the index allows no
+    session.
 
     :param storage: started before this service.
     :param machines: resources of machines.
@@ -146,11 +138,7 @@ class ConsolePolicies(StoreFollower):
         return demand_of(self.selecting(machine))
 
     def is_strict_for(self, attributes: Attributes) -> bool:
-        """
-        As :meth:`is_strict`, for the machine that a request names.
-
-        A request without a name means all machines of a namespace, or of all namespaces.
-        """
+        """As :meth:`is_strict`, for the machine that a request names."""
         if not attributes.name:
             return self.strictness(attributes.namespace).strict
         name = (attributes.group, attributes.resource, (attributes.namespace, attributes.name))
@@ -236,11 +224,7 @@ class ConsolePolicies(StoreFollower):
     def _check_use(
         self, new_session: Applicant, machine: Object, right: Right, request: Object
     ) -> bool:
-        """
-        Return whether a session still needs the approval that it has reserved.
-
-        :raises Forbidden: the approval does not count any more, or a policy refuses the session.
-        """
+        """Return whether a session still needs the approval that it has reserved."""
         policies, now = self.selecting(machine), self._now()
         if not needs_use(policies):
             return False
@@ -404,9 +388,6 @@ class Reservations:
     """
     The approvals that sessions of this server have reserved.
 
-    Sessions of one server take turns at an approval.  Otherwise all that begin at once would reach
-    the machine, and the one that uses the approval would find the console in use by the others.
-
     :param now: seconds since the epoch.
     :param present: returns a request as it is known now; ``None`` if it was deleted.
     :param remember: is called with a request that was read or written.
@@ -436,8 +417,6 @@ class Reservations:
     ) -> Reservation:
         """
         Reserve an approval, which no other session has.
-
-        That of a session which is resumed remains free: its runtime lets one connection resume it.
 
         :param check: returns whether the session still needs an approval; raises
             :class:`~twisted_exec.api.status.Forbidden` if this approval does not count for it any
@@ -599,9 +578,9 @@ class SessionConditions:
     """
     The policies that apply to one session: :class:`~twisted_exec.auth.console_rights.SessionRequirements`.
 
-    :param machine: as it was when the session was opened; each review uses its present labels.
-    :param recording: that the session requires (:attr:`~twisted_exec.wire.session_terms.Terms.recording`);
-        empty if none was required when it was opened, and ``None`` if it shows nothing that is recorded.
+    :param machine: as it was when the session was opened.
+    :param recording: that the session requires; empty if none was required when it was opened, and
+        ``None`` if it shows nothing that is recorded.
     """
 
     policies: IConsolePolicies

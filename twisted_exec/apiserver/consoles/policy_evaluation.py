@@ -2,9 +2,6 @@
 Evaluation of ConsolePolicies, without I/O.
 
 All policies that select a machine apply together: the session gets the strictest of their terms.
-If a session is refused, the message names policies that refuse it, and what the user can do.
-
-:func:`demand_of` states which recording a session needs by the ConsolePolicies of a machine.
 """
 
 from __future__ import annotations
@@ -53,8 +50,8 @@ class ParsedPolicy:
     """
     A parsed ConsolePolicy.
 
-    :param problem: why this server cannot evaluate it; empty if it can.  Such a policy refuses
-        the sessions that it applies to.
+    :param problem: why this server cannot evaluate it; such a policy refuses the sessions that it
+        applies to.
     """
 
     namespace: str
@@ -145,13 +142,7 @@ def approvals(requests: Iterable[Object], applicant: Applicant, now: float) -> l
 
 @dataclass(frozen=True)
 class _Problem:
-    """
-    A condition that a session does not meet.
-
-    :param text: for the user.
-    :param remedy: the rest of the sentence, with a command; a client with buttons does not show it.
-    :param cause: the reason of the cause in the Status, for clients.
-    """
+    """A condition that a session does not meet."""
 
     text: str
     remedy: str = ""
@@ -235,11 +226,7 @@ def _requested(
     machine: Object,
     now: float,
 ) -> Object | None:
-    """
-    Check the reason of a session, and return its approval; None if it needs none.
-
-    :raises _Refused: with both problems if the session lacks both, so that a client asks its user once.
-    """
+    """Check the reason of a session, and return its approval; None if it needs none."""
     problems: list[_Problem] = []
     request = None
     try:

@@ -1,9 +1,7 @@
 """
 The poollets of an API server: addresses, TLS, and the user's identity in request headers.
 
-The poollet trusts these headers because of our forwarding certificate.  We trust a poollet if its
-certificate names the dialled address and, by default, the machine's pool.  Then no poollet can take the
-place of another poollet, whatever addresses a pool reports.
+We trust a poollet if its certificate names the dialled address and, by default, the machine's pool.
 """
 
 from __future__ import annotations
@@ -53,8 +51,7 @@ class Backend:
     :param address_types: preferred types of addresses, in order.
     :param seconds: time limit to connect to each address, TLS included, and again for the response
         to an opening or for a log.
-    :param pools_named: a poollet's certificate must name its pool; third-party poollets may have
-        certificates for an address only.
+    :param pools_named: a poollet's certificate must name its pool.
     :param spares: connections for the next openings; ``None`` for none.
     """
 

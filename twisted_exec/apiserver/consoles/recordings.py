@@ -2,8 +2,7 @@
 The ConsoleRecordings that sessions need: those that are open, and new ones.
 
 Sessions at one machine that need the same input share a recording.  The server notes in it that
-sessions are opened, and the controller ends recordings without sessions.  Both writes depend on the
-version of the object, so neither undoes the other.
+sessions are opened, and the controller ends recordings without sessions.
 """
 
 from __future__ import annotations
@@ -130,8 +129,8 @@ class OpenRecordings(StoreFollower):
 
         :param machine: bound to a pool.
         :param reason: of the session.
-        :return: fires with the recording, and whether it was created; fails with an :class:`APIError` whose
-            message says who demands it.
+        :return: fires with the recording, and whether it was created; fails with an
+            :class:`APIError`.
         """
         uid, namespace = machine["metadata"]["uid"], machine["metadata"]["namespace"]
         lock = self._locks.setdefault(uid, DeferredLock())
@@ -170,11 +169,7 @@ class OpenRecordings(StoreFollower):
         return max(matches, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
 
     async def _noted(self, recording: Object, user: str, demand: Demand) -> Object | None:
-        """
-        Note a session in a recording, unless another session has done so a short time ago.
-
-        :return: ``None`` if the recording has changed meanwhile, for example because it was ended.
-        """
+        """Note a session in a recording, unless another session has done so a short time ago."""
         spec = _joined(recording, user, demand, self._now())
         if spec is None:
             return recording

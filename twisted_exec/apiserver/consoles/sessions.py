@@ -4,21 +4,10 @@ ConsoleSession objects, which show the sessions at the consoles of this control 
 Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
 whose objects are deleted.
 
-A session begins and ends without waiting for its object, which follows: created a quarter of a
-second after the 101, renewed periodically with byte counts, and deleted at the end.  So opening a
-console does not compete with a write to the store, and the shortest sessions, of scripts, need none
-(the audit log has them all).  When many sessions end at once, their objects are deleted little by
-little.  One record per session compares the stored object with the desired state and performs one
-write at a time; so a session that ends while its object is being created leaves no object behind.
+A session begins and ends without waiting for its object, which is created shortly after, renewed
+periodically with byte counts, and deleted at the end.
 
-A session that its user can resume keeps its object for some time when the connection is lost; see
-:meth:`~twisted_exec.streaming.splice.Splice.machine_closed` for what counts as a loss.  When the
-user is back at this server, the object goes on under its name; another server creates an object of
-its own and deletes this object (:class:`ForeignObjects`).
-
-A deletion first writes the deleting user into the object, since another server may carry the
-session and learns of the deletion only from the store.  An object that is deleted without a user
-while its session is connected (another server took this server for dead) is created again.
+A session that its user can resume keeps its object for some time when the connection is lost.
 """
 
 from __future__ import annotations
@@ -66,8 +55,6 @@ _Counts = tuple[int, int]
 class SessionRecord:
     """
     One session, and its object.
-
-    A session that is resumed over another connection keeps its record.
 
     :ivar session: at present, or before its connection was lost.
     :ivar stored: the object in the store, as far as known.
@@ -155,10 +142,7 @@ class SessionRecord:
         return role, self.id, self.away_since
 
     def new_object(self, replica: str, status: Object, now: float) -> Object:
-        """
-        Return the object as the verbs would create it, without their checks: many sessions are
-        short, and only this server writes them.
-        """
+        """Return the object as the verbs would create it, without their checks."""
         return {
             "apiVersion": _RESOURCE.api_version,
             "kind": _RESOURCE.kind,
@@ -234,8 +218,7 @@ class WritePace:
     """
     Pace of one server's writes to objects of sessions that have ended, or whose users are absent.
 
-    A few are written at once.  When many sessions end together, their objects follow little by
-    little.
+    A few are written at once.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -270,10 +253,6 @@ class ForeignObjects:
 
     Clocks of servers need not agree: each server notes each object's last change by its own clock.
     It deletes other servers' objects that are not renewed in the time that they state.
-    The only server of a store deletes what an earlier process left when it starts, except
-    for the objects of predecessors that may still have sessions
-    (:mod:`twisted_exec.storage.handover`).  Predecessors are servers of the same store: they renew
-    their objects, which otherwise expire, and learn of deletions.
 
     :param failed: called when an object cannot be deleted.
     """
@@ -674,7 +653,7 @@ class SessionObjects(StoreFollower):
     # Periodic work
 
     def look(self) -> Deferred[None]:
-        """Renew our objects, and delete expired ones of others.  Never fails."""
+        """Renew our objects, and delete expired ones of others."""
         return Deferred.fromCoroutine(self._look()).addErrback(self._failed)
 
     async def _look(self) -> None:
@@ -695,12 +674,7 @@ class SessionObjects(StoreFollower):
     # Errors
 
     def _trouble(self, failure: Failure | None) -> None:
-        """
-        Log a failure once: sessions go on without objects.
-
-        A service that has stopped leaves what its store no longer takes to other servers, or to the next
-        start.
-        """
+        """Log a failure once: sessions go on without objects."""
         if failure is not None and not failure.check(APIError):
             self._log.failure("cannot write console sessions", failure)
         elif failure is not None and not self._troubled and self.running:
@@ -732,7 +706,7 @@ class SessionVerbs(Verbs):
     """
     The verbs on console sessions: a deletion writes the user into the object.
 
-    Clients read and delete these objects, and write nothing else; see :attr:`~twisted_exec.api.kinds.Kind.server_made`.
+    Clients only read and delete these objects.
     """
 
     def __init__(

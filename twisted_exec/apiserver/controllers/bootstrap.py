@@ -1,17 +1,10 @@
 """
 Create the system objects, which a server needs, and keep aggregated ClusterRoles complete.
 
-The system objects are namespaces, roles and bindings.  As in kube-apiserver, missing rules and
-subjects are added to an existing object with the annotation
-``rbac.authorization.kubernetes.io/autoupdate: "true"``, which the server sets on creation;
-additions of users stay.
+As in kube-apiserver, missing rules and subjects are added to an existing object with the annotation
+``rbac.authorization.kubernetes.io/autoupdate: "true"``; additions of users stay.
 
-Servers that share a store may do this at the same moment: the later one finds the objects of the
-first.
-
-The server creates the system objects before it serves, and again when the store may have lost them:
-another program can empty etcd, delete keys there or restore an earlier state.  Without the
-namespace of the Lease no server leads.
+The server creates the system objects before it serves, and again when the store may have lost them.
 """
 
 from __future__ import annotations
@@ -66,10 +59,6 @@ async def bootstrap(
 class SystemObjects(Service):
     """
     Creates the system objects again when the store may have lost them.
-
-    A role that an administrator deletes through the API stays deleted until the system objects are
-    created again, such as at the next start.  The permanent namespaces cannot be deleted through
-    the API, so a permanent namespace that disappears shows that another program changes the store.
 
     :param storage: started before this service is.
     :param verbs: without admission.
@@ -197,9 +186,7 @@ class RoleAggregation(StoreFollower):
     """
     Writes ``rules`` of ClusterRoles that have an ``aggregationRule``.
 
-    Authorization does not depend on this: the authorizer aggregates by itself
-    (:mod:`twisted_exec.auth.rbac`).  It is for people who read ``rules``; in Kubernetes the
-    controller manager writes them.
+    It is for people who read ``rules``; in Kubernetes the controller manager writes them.
 
     :param storage: started before this service is.
     """

@@ -1,9 +1,5 @@
 """
 Controllers of console objects: ConsoleRequests, ConsoleRecordings and DeletedConsoles.
-
-Requests and recordings are deleted here some time after their end, and recordings without sessions
-or machine end here.  A
-DeletedConsole is created for a deleted machine, and deleted after some days.
 """
 
 from __future__ import annotations
@@ -170,8 +166,7 @@ class ConsoleRecordingsController(ExpiryController):
     It ends recordings whose sessions or machine are gone, and deletes them after their retention.
 
     A recording that the server made for sessions ends a while after the last session at its
-    machine. A user who comes back earlier continues it.  Which policy or user
-    needs it is not known here, and does not matter.
+    machine.
 
     :param storage: started before this service is.
     :param now: seconds since the epoch.
@@ -339,11 +334,7 @@ class DeletedConsoles(ExpiryController):
     """
     Creates and expires DeletedConsoles; runs on the leader only.
 
-    An object is created when the deletion of the machine begins, because a machine without
-    finalizers is gone with the next event. A missing object is created again when the machine is
-    gone.
-    A server that was down meanwhile finds the machines that still wait for their poollet.  The output of
-    other machines is not found.
+    An object is created when the deletion of the machine begins.
 
     :param storage: started before this service is.
     :param verbs: without admissions.
@@ -439,7 +430,7 @@ class DeletedConsoles(ExpiryController):
             await self._look()
 
     def look(self) -> Deferred[None]:
-        """Create what could not be created, and delete expired objects.  Never fails."""
+        """Create what could not be created, and delete expired objects."""
         if self._missing:
             self._runs.ask()
         return super().look()

@@ -1,7 +1,5 @@
 """
 Delete old Events, and expired bootstrap tokens.
-
-:class:`ExpiryController` is the base of controllers that look for expired objects once a minute.
 """
 
 from __future__ import annotations
@@ -81,7 +79,7 @@ class ExpiryCandidates(Generic[K]):
     Objects that look expired.
 
     They are due an hour later, by the monotonic clock: everything looks expired while the time of
-    day is wrong, and a deleted object does not come back.
+    day is wrong.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -126,8 +124,6 @@ class TokenExpiry(ExpiryController):
     """
     Deletes expired bootstrap tokens, which are already refused.
 
-    It keeps the list short, as the ``tokencleaner`` of Kubernetes' controller manager does.
-
     :param storage: started before this service is.
     :param now: seconds since the epoch.
     """
@@ -158,11 +154,9 @@ class EventExpiry(ExpiryController):
     """
     Deletes Events about an hour after their last write.
 
-    Kubernetes uses etcd leases for this.  Here the server notes the arrival of each Event by its own
-    clock and checks once a minute.  Events of an earlier process expire by their own timestamps.
+    The server notes the arrival of each Event by its own clock and checks once a minute.
 
-    Poollets may write Events and could fill the store, so all Events together have a size limit;
-    beyond it the oldest are deleted early.
+    All Events together have a size limit; beyond it the oldest are deleted early.
 
     :param storage: started before this service is.
     :param now: seconds since the epoch.

@@ -1,13 +1,8 @@
 """
 Mark pools whose poollet has gone silent.
 
-A poollet that crashed leaves its pool's status as last written: ready.  The server therefore notes
-by its own clock when it last saw a heartbeat of each poollet.  After a while it sets the conditions
-of the pool's machines to Unknown, and the pool's Ready condition if it is True.  The poollet
-corrects them when it is back.  Machines without conditions are left alone, and so are pools without a
-Ready condition and their machines: poollets of other projects would correct nothing.
-
-As in ironcore's pool controller: 50 s without a change of the pool's Ready condition or of its Lease.
+After 50 s without a heartbeat the server sets the conditions of the pool's machines to Unknown, and
+the pool's Ready condition if it is True.
 """
 
 from __future__ import annotations

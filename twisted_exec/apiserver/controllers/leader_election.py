@@ -1,20 +1,10 @@
 """
 Controllers that run on one of the servers that share a store.
 
-Each server follows the store for its own state, such as RBAC rules, restrictions and the objects of
-its sessions.  Controllers that write on their own, such as the scheduler, the signer and the
-expiry of Events, would repeat each other's work.  So they run only on the leader, which
-:mod:`twisted_exec.kube.leases` elects with a Lease in the store itself.
+They run only on the leader, which :mod:`twisted_exec.kube.leases` elects with a Lease in the store
+itself.
 
-None of the controllers needs to run without a pause or depends on an earlier run: each starts from
-the current state.  A crashed leader therefore costs the duration of a lease, in which machines wait
-for a pool and requests for their certificate.  The next leader starts to count the silence of pools
-anew, so a silent pool may be marked that much later, never too early.
-
-Each term creates new controllers: what a server knew in its last term is out of date.
-
-A store with an exclusive lock has one server by construction.  It needs no election, which would
-only make a restarted server wait for its own lease.
+A store with an exclusive lock needs no election.
 """
 
 from __future__ import annotations
@@ -108,8 +98,7 @@ class LeaderElectedServices(StoreFollower):
 
     def probe(self) -> None:
         """
-        As :meth:`Election.probe`, except that an unavailable store is the check of the store's: a
-        host that is down must not take a server behind it out of service.
+        As :meth:`Election.probe`, except that an unavailable store is the check of the store's.
         """
         if not isinstance(self.election.failure, ServiceUnavailable):
             self.election.probe()

@@ -50,9 +50,7 @@ class NamespaceLifecycle(StoreFollower):
     """
     Empties namespaces that are being deleted, then removes them.
 
-    Level-triggered: after any event in such a namespace the controller looks at the whole
-    namespace.  It watches the content of no other namespace.  Objects with finalizers stay until
-    the finalizers are removed.
+    Objects with finalizers stay until the finalizers are removed.
 
     :param storage: started before this service is.
     :param verbs: without admission: permission to delete a namespace includes its content.

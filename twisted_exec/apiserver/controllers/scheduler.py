@@ -1,29 +1,14 @@
 """
 The scheduler: assign Machines without a pool to a pool.
 
-The scheduler follows the store for machines without a pool, machine counts per pool, the pools, and
-the names of the classes.  A changed machine is looked at alone; after a change of a pool, when room
-becomes free, or when a class comes or goes, all waiting machines are, oldest first.  :func:`plan`
-decides, without I/O.
-
-Users choose how many machines wait, so the scheduler works in short turns of the reactor.
-
-The update that binds a machine carries the resourceVersion on which the decision was based, so
-several servers over one store, or a user, can bind machines at the same time and no machine is
-bound twice.  Two servers can still give the last place of a pool to two machines at once; the
-pool's runtime then refuses the second and reports it.
+:func:`plan` decides, without I/O.
 
 A pool fits when it is ready, the machine tolerates its taints and selects its labels, and it has
 room for the machine's class.  Among several, pools with an untolerated ``PreferNoSchedule`` taint
 come last; then the pool with the most room wins.
 
-Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool: a
-poollet's report lags behind, and without the cap a hundred machines created at once would all get
-the same last place.  Poollets of onmetal-api v0.1 report only class names; among their pools the
-pool with the fewest machines of the class wins.
-
-Follows ironcore's ``internal/controllers/compute/scheduler`` and ``api/common/v1alpha1``; honouring
-``PreferNoSchedule`` is an addition.
+Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool,
+since a poollet's report lags behind.
 """
 
 from __future__ import annotations
@@ -255,11 +240,7 @@ class Scheduler(StoreFollower):
         return [*map(key_of, waiting), *(key for key in due if key in self._stray)]
 
     async def _place(self, keys: Sequence[Key]) -> bool:
-        """
-        Decide for each machine, and carry the decisions out.
-
-        :return: false if a write failed and must be repeated.
-        """
+        """Decide for each machine, and carry the decisions out."""
         turns, urgent = ShortTurns(self._clock), ShortTurns(self._clock, is_urgent=True)
         self._turns = turns, urgent
         is_urgent = False
@@ -355,11 +336,7 @@ class Scheduler(StoreFollower):
         await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", message)
 
     async def _leave(self, machine: Object, placement: Placement) -> None:
-        """
-        Report why the machine waits, at most twice per ``TELL_SECONDS``.
-
-        Twice, because after a start the first reason is often that a pool is not ready, for a few seconds.
-        """
+        """Report why the machine waits, at most twice per ``TELL_SECONDS``."""
         key, now = key_of(machine), self._clock.seconds()
         before, last, reported = self._reported.get(key, (-inf, -inf, None))
         if reported == placement:
@@ -389,11 +366,7 @@ class Scheduler(StoreFollower):
             await self._set_condition(machine, placement)
 
     async def _set_condition(self, machine: Object, placement: Placement) -> bool:
-        """
-        Show the decision in the machine's condition Ready.
-
-        :return: false if the machine changed meanwhile; that change triggers the next run.
-        """
+        """Show the decision in the machine's condition Ready."""
         changed = with_decision(self._dialect, machine, placement, timestamp(self._now()))
         if changed is None:
             return True

@@ -1,15 +1,7 @@
 """
 The controller that approves, signs and removes CertificateSigningRequests.
 
-Level-triggered: after any change of a request, or of the addresses of a pool or node, the
-controller looks at all requests.  The signer named in a request
-(:mod:`twisted_exec.apiserver.signers`) decides; this controller acts.  Several servers
-over one store may run it at once: the slower one fails on the resourceVersion and looks again.
-
 Requests are deleted an hour after their certificate or refusal, all others after a day.
-
-:class:`SigningRights` is the admission of such requests: it checks permissions to approve and to
-sign.
 """
 
 from __future__ import annotations
@@ -289,11 +281,7 @@ class Signer(Service):
             await self._approve(csr)
 
     def _shape(self, csr: Object) -> tuple[str, RequestedSubject]:
-        """
-        Return the problem of a request's shape, and the subject if there is none.
-
-        Cached: a request's spec is immutable, and verifying its signature is expensive.
-        """
+        """Return the problem of a request's shape, and the subject if there is none."""
         uid = csr["metadata"]["uid"]
         if uid not in self._shapes:
             subject = NOBODY

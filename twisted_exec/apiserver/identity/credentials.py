@@ -1,9 +1,6 @@
 """
 Authentication of an API server's users: client certificates always, the configured tokens, and
 what an application adds.
-
-Each kind of token has an :class:`~twisted_exec.auth.tokens.ITokenAuthenticator` in
-:mod:`twisted_exec.auth`; this module puts them in order.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """
 The review kinds: TokenReview, SubjectAccessReview and their relatives.
 
-Poollets and node servers create reviews for their clients' requests; kubectl for ``auth can-i`` and
-``auth whoami``.
-
-The rules about consoles in a SelfSubjectRulesReview (:class:`ConsoleRules`) tell what sessions
-allow, not only what roles say.  Unless the verbs are strict, ``create`` on ``machines/exec``
-includes the verbs of ``machines/console``.  Users who may drive may open the console of the
-machine's Pod.
+Unless the verbs are strict, ``create`` on ``machines/exec`` includes the verbs of
+``machines/console``.
 """
 
 from __future__ import annotations
@@ -199,9 +194,6 @@ class ConsoleRules:
         """
         Return a user's rules in a namespace, and why the list is incomplete (empty if it is
         complete).
-
-        If the verbs are strict for some machines only, rules that do not apply to these are left
-        out: rules cannot select machines by labels.
         """
         rules = await self._authorizer.rules_for(user, namespace)
         strictness = self._strictness(namespace)

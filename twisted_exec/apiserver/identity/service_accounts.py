@@ -1,16 +1,10 @@
 """
 Tokens of ServiceAccounts: TokenRequest API, issuer discovery, detection of deleted credentials.
 
-``serviceaccounts/token`` returns a token to users with ``create`` on that subresource.  Programs
-that accept such tokens and cannot send TokenReviews to this server find the issuer and its keys by
-OpenID Connect Discovery 1.0.
+Programs that accept such tokens find the issuer and its keys by OpenID Connect Discovery 1.0.
 
 Sources: ``pkg/registry/core/serviceaccount/storage/token.go`` and
 ``pkg/serviceaccount/openidmetadata.go`` of Kubernetes.
-
-:class:`TokenInvalidation` detects changed bootstrap tokens and deleted credentials:
-ServiceAccounts, tokens, and the objects that tokens are bound to.  Then sessions are
-reviewed at once instead of in the next round.
 """
 
 from __future__ import annotations
@@ -149,13 +143,7 @@ class TokenRequests:
         return self._issuer, key
 
     async def _bound(self, reference: Object | None, namespace: str) -> tuple[str, Object] | None:
-        """
-        Return the object to bind the token to, as :meth:`TokenIssuer.issue` takes it.
-
-        :raises BadRequest: tokens cannot be bound to this kind.
-        :raises NotFound: there is no such object.
-        :raises Conflict: the UID is that of another object.
-        """
+        """Return the object to bind the token to, as :meth:`TokenIssuer.issue` takes it."""
         if reference is None:
             return None
         version, kind = reference.get("apiVersion", ""), reference.get("kind", "")
@@ -188,11 +176,7 @@ def _check_names(token_request: Object, target: RequestTarget) -> None:
 
 
 def _completed(token_request: Object, issuer: TokenIssuer) -> Object:
-    """
-    Return the ``spec`` with defaults.
-
-    :raises Invalid: it is not valid.
-    """
+    """Return the ``spec`` with defaults."""
     token_request.setdefault("spec", {})  # every field has a default
     spec: Object = strategy.completed(TOKENREQUESTS, token_request)["spec"]
     if not spec.get("audiences"):
@@ -205,10 +189,6 @@ def _completed(token_request: Object, issuer: TokenIssuer) -> Object:
 class IssuerDocuments:
     """
     Serves the issuer's configuration and keys.
-
-    Clients need the right to get these paths, as the role
-    ``system:service-account-issuer-discovery`` has it.  Without ``jwks_uri`` or an https URL as
-    issuer nothing is served: clients could not discover it.
 
     :param jwks_uri: external URL of the keys; by default a path on the issuer's host.
     """

@@ -1,9 +1,7 @@
 """
 NodeRestriction and PoolRestriction: limit each agent to its own Node or pool.
 
-Node servers and poollets see and create only their own CertificateSigningRequests.  Neither opens
-streams, which would show it what tenants type, and neither may become another user, to whom no
-restriction applies.
+Node servers and poollets see and create only their own CertificateSigningRequests.
 """
 
 from __future__ import annotations
@@ -80,7 +78,7 @@ def asks_for(csr: Object, user: str, signers: Collection[str]) -> bool:
 
 async def check_limit(storage: IStorage, user: User, label: str) -> None:
     """
-    Bound what a client can store that keeps asking, because its clock or its addresses are wrong.
+    Limit the number of certificate signing requests of a client.
 
     :param label: of the client, for the message.
     :raises TooManyRequests: the user has :data:`LIMIT_REQUESTS` already.
@@ -117,19 +115,16 @@ class NodeRestriction:
     """
     Limits each node server to its own Node.
 
-    A node server may read and write its own Node, its Lease in ``kube-node-lease`` and Events about
-    its Node, but it may not delete the Node or Events.  It reads and creates its own certificate
-    signing requests.  It may not set ``configSource`` and most labels of ``kubernetes.io`` and ``k8s.io``, and of an
-    existing Node it may not change taints and ownerReferences: others decide on these.
+    A node server may read and write only its own Node, its Lease, Events about its Node and its own
+    certificate signing requests.
 
     A user is a node server if its name is ``system:node:NAME`` and it is in the group
-    ``system:nodes``.  A member of that group with another name may read and write no objects.
+    ``system:nodes``.
 
     Source: ``plugin/pkg/admission/noderestriction`` and ``plugin/pkg/auth/authorizer/node`` of
     Kubernetes, and ``k8s.io/kubelet/pkg/apis/well_known_labels.go``.
 
     :param storage: for the number of certificate signing requests.
-    :param pods_view: machines are shown as Pods, which are no business of node servers.
     """
 
     groups: Collection[str] = (NODE_SERVERS,)
@@ -312,27 +307,15 @@ class PoolRestriction:
     """
     Limits each poollet of one dialect to its own pool.
 
-    A poollet may read pools, and the Machines that are bound to its own.  It may write its pool, the
-    pool's Lease, and of a Machine only status, finalizers and annotations.  It may create and update
-    Events about the pool, these Machines, and their alerts and recordings.  Of objects such as Secrets, Volumes and
-    Networks it sees what these Machines need
-    (:mod:`twisted_exec.apiserver.restriction.pool_graph`).  It may claim Volumes and
-    NetworkInterfaces for them and release them, and report the status of NetworkInterfaces.  It
-    reads single DeletedConsoles of Machines that were bound to it.  It sees and creates its own
-    CertificateSigningRequests.  It sees the ConsoleAlerts of its Machines' namespaces, and writes
-    its own entry of their status.  It sees the ConsoleRecordings of its pool, and writes their
-    status.  It opens no consoles.
-
-    Kubernetes' Node authorizer allows kubelets to get such objects by name and refuses lists of all
-    of them.  The poollets of ironcore list, so here a list contains the objects that they may see.
+    A poollet may read pools, and only the Machines that are bound to its own and what these need;
+    it may report about them and about its pool.  It opens no consoles.
 
     A user is a poollet if its name begins with the dialect's prefix or if it is in the dialect's
-    group.  If only one of these is true, it may read and write no objects.
+    group.
 
     :param storage: for the Machines that Events are about, and the number of certificate signing
         requests.
     :param graph: knows what the Machines of each pool need.
-    :param pods_view: machines are shown as Pods, which are no business of poollets.
     """
 
     def __init__(

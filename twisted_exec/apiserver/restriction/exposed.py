@@ -1,18 +1,12 @@
 """
 Machines that are exposed to another cluster, and the users who may see them.
 
-A node server of another cluster shows our machines there as Pods.  It forwards no identities: all
-users of that cluster are one user here.  That user may access only machines whose owner agrees, by
-the label :data:`~twisted_exec.api.kinds.machine_pods.EXPOSED_LABEL`.  RBAC cannot say that, as
-its rules know names but no labels.
+Users of another cluster are one user here, who may access only machines whose owner agrees, by the
+label :data:`~twisted_exec.api.kinds.machine_pods.EXPOSED_LABEL`.
 
 Members of the group :data:`~twisted_exec.api.users.EXPOSED` may read the machines with the label,
-use their consoles and read their logs, without any role (:class:`ExposedAuthorizer`).  They may do
-nothing else with any machine, whatever their roles allow (:class:`ExposedRestriction`).  Other
-machines look to them as if they did not exist.
-
-The label counts whenever it is read.  When it is removed, the authorizer has
-sessions reviewed at once.
+use their consoles and read their logs, without any role.  They may do nothing else with any
+machine, whatever their roles allow.
 """
 
 from __future__ import annotations
@@ -57,8 +51,7 @@ class ExposedRestriction:
     """
     Limits members of the group to exposed machines.
 
-    :param pods_view: machines are shown as Pods as well.  The rules of the machine decide about a
-        member's requests for a Pod's subresources.
+    :param pods_view: machines are shown as Pods as well.
     """
 
     groups: Collection[str] = (EXPOSED,)
@@ -165,11 +158,7 @@ class ExposedAuthorizer(StoreFollower):
         return is_exposed(machine)
 
     def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
-        """
-        As :meth:`IRulesAuthorizer.rules_for`.
-
-        No rule can express what a member may do, so rules about machines are left out.
-        """
+        """As :meth:`IRulesAuthorizer.rules_for`."""
         rules: Deferred[tuple[Rule, ...]] = self._authorizer.rules_for(user, namespace)
         if EXPOSED not in user.groups:
             return rules

@@ -3,14 +3,7 @@ The pool graph: which Secrets, Volumes, NetworkInterfaces and so on the machines
 
 A machine refers to Secrets, Volumes and interfaces.  A Volume refers to the Secrets that it is
 attached and decrypted with.  An interface refers to its Network, and its addresses are Prefixes
-named after it.  In a dialect with routings it may refer to a VirtualIP, and the routings of its
-Network, with the objects that they route, are visible as well.  A Volume or an interface
-that is claimed for one of the pool's machines counts as well, because its poollet has to release it.  Kubernetes' Node authorizer follows a graph of the
-same kind (``plugin/pkg/auth/authorizer/node/graph.go``).  A machine needs all ConsoleAlerts of its
-namespace, because an alert names no machines.
-
-The graph follows the store, so that a decision needs no reads.  Watches that are filtered by it
-(:mod:`twisted_exec.apiserver.restriction.visibility`) listen for its changes.
+named after it.
 """
 
 from __future__ import annotations
@@ -45,12 +38,7 @@ Named = tuple[Resource, str, str]
 
 @dataclass(frozen=True)
 class _Change:
-    """
-    A change of what is visible to a poollet.
-
-    :param version: of the store.
-    :param number: counts all changes.
-    """
+    """A change of what is visible to a poollet."""
 
     version: int
     number: int

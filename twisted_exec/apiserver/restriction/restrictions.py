@@ -1,14 +1,11 @@
 """
 The restrictions of poollets, node servers and members of the exposed group, beyond their roles.
 
-RBAC gives all poollets one role, which cannot say "the pool that your certificate names".
 Without a restriction, one poollet could report its own address as that of another pool and receive
 the consoles of that pool's Machines.
 
-The restrictions come in two steps, as Kubernetes' Node authorizer and its admission plugin
-NodeRestriction do: :class:`RestrictedAuthorizer` decides by the request alone, and tells for which
-objects it is allowed; :class:`Restrictions` as an admission decides on writes, when both states of
-the object are known.
+:class:`RestrictedAuthorizer` decides by the request alone; :class:`Restrictions` as an admission
+decides on writes, when both states of the object are known.
 """
 
 from __future__ import annotations
@@ -41,8 +38,6 @@ class Restriction(Protocol):
     """
     The restriction of one group of users.
 
-    It applies only to members of its groups, and to users whose name has one of its prefixes.
-
     :ivar groups: names of groups.
     :ivar prefixes: beginnings of user names.
     """
@@ -65,9 +60,6 @@ class Restriction(Protocol):
 class Restrictions:
     """
     The restrictions of one API server.
-
-    A poollet of one dialect is an ordinary user to the restrictions of the other dialects; its own
-    refuses every write that it does not expressly allow.
 
     :param kinds: that the server serves.
     :ivar graphs: services to start after the store.
@@ -100,11 +92,7 @@ class Restrictions:
         self._prefixes = tuple({name for each in self._restrictions for name in each.prefixes})
 
     def decide(self, attributes: Attributes) -> Decision:
-        """
-        Combine the decisions of all restrictions: the first refusal, or every visibility.
-
-        A decision that allows a request is no permission: roles must allow it as well.
-        """
+        """Combine the decisions of all restrictions: the first refusal, or every visibility."""
         combined = Decision(True)
         if not self._is_restricted(attributes.user):
             return combined
@@ -177,12 +165,7 @@ class RestrictedAuthorizer:
     async def _decide_stream(
         self, attributes: Attributes, visibility: IVisibility, decision: Decision
     ) -> Decision:
-        """
-        Decide about a stream by its object now.
-
-        The answer of a stream contains no object that a visibility could apply to, and neither
-        does a review of its session, nor a SubjectAccessReview by a poollet.
-        """
+        """Decide about a stream by its object now."""
         resource = self._restrictions.resource(attributes)
         hidden = Decision(False, hidden=True)
         if resource is None:

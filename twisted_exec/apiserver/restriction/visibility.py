@@ -1,8 +1,5 @@
 """
 Visibilities: which objects of a resource a user may see, and a store with only those.
-
-A visibility tells which objects of one resource a user may see.  :class:`FilteredStorage` applies
-it to lists, gets and watches.
 """
 
 from __future__ import annotations
@@ -99,11 +96,8 @@ class FilteredStorage(ReadOnlyStorage):
     """
     A store filtered by a visibility: the objects of one resource that a user may see, read-only.
 
-    Lists and watches leave out the other objects, and a get of one of them fails.  An object may
-    become visible although it has not changed: a Secret does when a Machine that refers to it is
-    bound to the poollet's pool.  Watches then send ``ADDED``, and ``DELETED`` when it is visible no
-    longer, so that a client knows what a list would show.  A client that was not connected
-    at that moment has to list again.
+    An object may become visible although it has not changed; watches then send ``ADDED``, and
+    ``DELETED`` when it is visible no longer.
 
     :param store: a running one; stopped by its owner.
     """
@@ -161,11 +155,7 @@ class FilteredStorage(ReadOnlyStorage):
 
 @implementer(IWatch)
 class _Watch:
-    """
-    One watch.
-
-    :ivar _in_client: the objects that the client knows; ``None`` until the first look at the store.
-    """
+    """One watch."""
 
     _log = Logger()
 
@@ -185,11 +175,7 @@ class _Watch:
         self._ends: list[Callable[[], None]] = []
 
     def start(self, since: int) -> None:
-        """
-        Start the watch.
-
-        :raises Expired: as :meth:`IStorage.watch`.
-        """
+        """Start the watch."""
         lost = self._lost if self._on_lost is not None else None
         watch = self._storage.watch(self._resource, since, self._changed, self._namespace, lost)
         self._ends = [watch.stop, self._visibility.follow(self._compare)]

@@ -1,13 +1,8 @@
 """
 The bodies of requests and responses.
 
-Bodies of requests are objects, patches and the options of a delete.  Bodies of responses have
-objects complete, as rows of a Table, or as metadata only.
-
 Stored objects are not encoded again: their bytes are inserted between others
-(:mod:`twisted_exec.api.encoded`).  Long lists are generated in pieces on demand, so that encoding
-and sending does not block the reactor for long, and a slow client costs one piece of memory, not a
-list.
+(:mod:`twisted_exec.api.encoded`).  Long lists are generated in pieces on demand.
 """
 
 from __future__ import annotations
@@ -327,12 +322,7 @@ class SharedEvent:
 
 
 class SharedEvents:
-    """
-    The changes that watches are sending, each once.
-
-    A store delivers a change to all watches before the next one, so the last few are kept, besides
-    those that wait for a watch's turn.
-    """
+    """The changes that watches are sending, each once."""
 
     def __init__(self) -> None:
         self._events: WeakValueDictionary[int, SharedEvent] = WeakValueDictionary()

@@ -1,15 +1,9 @@
 """
 Fair turns for expensive requests.
 
-Requests and consoles share one reactor thread, so an object of ten thousand labels would stall
-every console while it is decoded, validated and compared.  Work on such objects is pure: objects
-in, an object out.  Cheap work runs at once; expensive work runs in one other thread, one call at a
-time, and users take turns.  Source of the
-idea: API Priority and Fairness of kube-apiserver.
-
-The thread shares the interpreter with the reactor, which gets it back within
-:data:`SWITCH_SECONDS`.  Only a call into C keeps it longer; the limits of
-:mod:`twisted_exec.api.bodies` bound the longest of them, the JSON encoder, to a few milliseconds.
+Requests and consoles share one reactor thread, which work on a large object would stall.  Cheap
+work runs at once; expensive work runs in one other thread, one call at a time, and users take
+turns.
 """
 
 from __future__ import annotations
@@ -118,13 +112,7 @@ class WorkerThread(Service):
 
 
 def _outcome(function: Callable[[], Any]) -> Any:
-    """
-    Return a function's result, or its API error as :class:`_Refused`, without traceback.
-
-    Twisted keeps an exception of a thread in the frame that caught it, and the traceback refers to
-    that frame.  In this cycle the body of a refused request would wait for the garbage collector,
-    which then frees many megabytes in one turn.
-    """
+    """Return a function's result, or its API error as :class:`_Refused`, without traceback."""
     try:
         return function()
     except APIError as refusal:
@@ -155,7 +143,7 @@ class FairQueue:
     Calls of expensive functions, of which one runs at a time; users take turns.
 
     :param execute: runs a function; by default at once, for servers that do nothing else.
-    :param per_user: a user with so many waiting calls gets no further request admitted.
+    :param per_user: a user's limit of waiting calls.
     :param total: the same for all users together.
     """
 

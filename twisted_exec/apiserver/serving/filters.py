@@ -136,15 +136,13 @@ class RequestLimits:
     """
     Limits on concurrent requests.
 
-    Short requests are counted apart from watches, so that watches cannot delay quick answers.  A
-    short request takes long when the host's reviews or admission do; therefore each user has a
-    limit of their own.  Users behind one proxy are counted as themselves.
+    Short requests are counted apart from watches, so that watches cannot delay quick answers.
 
     :param short: short requests of all users.
     :param long: watches of all users.
     :param long_per_user: watches of one user.
     :param short_per_user: short requests of one user.
-    :param terms: terms in the selectors of all watches: each change is compared with all of them.
+    :param terms: terms in the selectors of all watches.
     :param terms_per_user: terms in the selectors of one user's watches.
     """
 

@@ -1,13 +1,7 @@
 """
 OpenAPI documents: for ``kubectl explain``, validation by clients, and generated clients.
 
-Version 3 is served per group and version, generated from the kinds' schemas.  kubectl before 1.29
-and a kube-apiserver in front request version 2 (:mod:`twisted_exec.apiserver.serving.openapi_v2`),
-kubectl in a binary form.
-
-Names of schemas, operations, parameters and responses are those of kube-apiserver's documents,
-because generators of clients know these: ``k8s.io/apiserver/pkg/endpoints/installer.go`` and
-``openapi/openapi.go``.
+Names of schemas, operations, parameters and responses are those of kube-apiserver's documents.
 """
 
 from __future__ import annotations
@@ -27,11 +21,7 @@ from twisted_exec.apiserver.serving.registry import KindRegistry
 
 
 class OpenAPI:
-    """
-    The documents of one server, rendered when a client first requests them.
-
-    Version 2 takes longer than the rest of the start, so no start waits for it.
-    """
+    """The documents of one server, rendered when a client first requests them."""
 
     def __init__(self, registry: KindRegistry) -> None:
         self._registry = registry
@@ -226,10 +216,7 @@ def _collection(kind: Kind) -> Object:
 def _operation(
     kind: Kind, action: str, subresource: str = "", *, everywhere: bool = False
 ) -> Object:
-    """
-    :param action: ``x-kubernetes-action``.
-    :param everywhere: in all namespaces.
-    """
+    """:param action: ``x-kubernetes-action``."""
     taken = kind.requests.get(subresource, kind)
     operation: Object = {
         **_head(kind, action, subresource, everywhere=everywhere),
@@ -325,11 +312,7 @@ def _query_parameter(name: str, schema: Schema) -> Object:
 def _head(
     kind: Kind, action: str, subresource: str = "", method: str = "", *, everywhere: bool = False
 ) -> Object:
-    """
-    Return ``tags``, ``operationId`` and ``description`` of an operation.
-
-    :param method: of a stream.
-    """
+    """Return ``tags``, ``operationId`` and ``description`` of an operation."""
     group = kind.resource.group.removesuffix(".k8s.io") or "core"
     version = kind.resource.version
     scope = "Namespaced" if kind.resource.namespaced and not everywhere else ""

@@ -1,15 +1,11 @@
 """
 OpenAPI version 2, for a kube-apiserver in front, which merges it into its own, and for kubectl.
 
-The document is converted from those of version 3: components become definitions, request bodies
-become parameters, quantities become strings, and the first of several schemas the only one, as
-version 2 has neither ``oneOf`` nor ``anyOf``.  A kube-apiserver requests JSON
-(``k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator``), kubectl before 1.29 and
-``kubectl explain --output=plaintext-openapiv2`` request protobuf.
+The document is converted from those of version 3.
 
-kubectl and client-go read version 2 only as protobuf (:func:`encoded`).  The messages are those of
-``openapiv2/OpenAPIv2.proto`` of github.com/google/gnostic-models; their fields have the names of
-JSON.  Fields that the proto does not have, such as ``oneOf``, are left out.
+The messages are those of ``openapiv2/OpenAPIv2.proto`` of github.com/google/gnostic-models; their
+fields have the names of JSON.  Fields that the proto does not have, such as ``oneOf``, are left
+out.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Query:
 
 @dataclass(frozen=True)
 class ResponseForm:
-    """Form of a response.  ``shape``: ``""``, ``Table`` or ``Partial``."""
+    """Form of a response."""
 
     shape: str = ""
     include: str = "Metadata"
@@ -155,8 +155,6 @@ def _included(include: str) -> str:
 def media_ranges(accept: str) -> list[tuple[str, dict[str, str]]]:
     """
     Parse the media ranges of an ``Accept`` header with their parameters, the preferred ones first.
-
-    The order is that of Go's ``goautoneg``: by weight (``q``), and types before wildcards.
     """
     ranges = []
     for item in (accept or "application/json").split(",")[:64]:
@@ -309,9 +307,7 @@ def list_options(query: Query) -> ListOptions:
     """
     Parse the options of a list.
 
-    The meaning of resourceVersion is that of ``k8s.io/apiserver/pkg/storage/interfaces.go``
-    (``ValidateListOptions``), the rules for combinations are those of
-    ``k8s.io/apimachinery/pkg/apis/meta/internalversion/validation``.
+    The rules are those of ``k8s.io/apimachinery/pkg/apis/meta/internalversion/validation``.
 
     :raises BadRequest: an option is malformed, or ``continue`` is given with a version.
     :raises Invalid: other options contradict each other, or one has an unknown value.
@@ -441,7 +437,8 @@ class ContinueExpired(Expired):
     """
     A paged list was continued too late: its version is compacted.
 
-    The Status contains a token to continue at the current version.
+    A paged list was continued too late; the Status contains a token to continue at the current
+    version.
     """
 
     def __init__(self, after: tuple[str, str]) -> None:

@@ -1,7 +1,6 @@
 """
 Serve one stored resource under another API, with translated fields.
 
-Kubernetes serves the same Events in two API groups.  Here the objects of one group are stored.
 This storage serves them as those of the other group, for reads and writes, and passes all other
 resources through.
 """

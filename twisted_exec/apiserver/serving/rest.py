@@ -170,12 +170,7 @@ class REST:
     async def _visibility(
         self, user: User, verb: str, target: RequestTarget, chosen: ListOptions
     ) -> IVisibility | None:
-        """
-        Authorize a verb on a collection.
-
-        :return: the objects that the verb is allowed for; ``None`` for all.
-        :raises Forbidden: the verb is not allowed.
-        """
+        """Authorize a verb on a collection."""
         # A selector for one name asks for no more than that object, and needs no other right.
         name = chosen.fields.required("metadata.name") or ""
         named = RequestTarget(target.kind, target.namespace, name)
@@ -183,12 +178,7 @@ class REST:
         return await self._gate.authorize_visible(attributes)
 
     async def _authorized(self, user: User, verb: str, target: RequestTarget) -> Verbs:
-        """
-        Authorize a verb on one object.
-
-        :return: the verbs, limited to the objects that this verb is allowed for.
-        :raises Forbidden: the verb is not allowed.
-        """
+        """Authorize a verb on one object."""
         visibility = await self._gate.authorize_visible(attributes_of(user, verb, target))
         return self._verbs.through(visibility)
 
@@ -261,12 +251,7 @@ class REST:
         options: WriteOptions,
         work: Work,
     ) -> tuple[Object, bool]:
-        """
-        Server-side apply creates a missing object, which also needs ``create``.
-
-        An existing object that is deleted meanwhile is not created again: the user was not
-        authorized to create it.
-        """
+        """Server-side apply creates a missing object, which also needs ``create``."""
         content = context.request.content.getvalue()
         config = await work.run(patch.configuration, content, options.duplicates)
         try:
@@ -422,8 +407,6 @@ def warning_headers(warnings: Iterable[str]) -> Iterator[bytes]:
     """
     Format warnings for the ``Warning`` header: they quote the client, so size and characters are
     limited.
-
-    The limits are those of ``k8s.io/apiserver/pkg/endpoints/filters/warning.go``.
     """
     room = _WARNINGS_CHARACTERS
     for warning in warnings:

@@ -2,11 +2,8 @@
 Documents about the server itself: discovery, versions, OpenAPI, metrics and health.
 
 The health endpoints (``/healthz``, ``/livez`` and ``/readyz``) are open to anyone, and say in a few
-words whether the checks passed, without those that the client excludes (``?exclude=NAME``).  For
-authenticated users they list the checks (``?verbose``), and users with the permission get the result
-of a single check (``/readyz/NAME``), in the form of kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
-
-``/readyz`` fails as soon as the server stops, so that load balancers move on; ``/livez`` passes to the end.
+words whether the checks passed.  They have the form of kube-apiserver:
+``k8s.io/apiserver/pkg/server/healthz``.
 """
 
 from __future__ import annotations
@@ -83,11 +80,7 @@ class Documents:
         routes.add(["GET"], path, handle)
 
     def _add_both(self, routes: GatedRoutes, path: str, document: Callable[[], Object]) -> None:
-        """
-        Add a document of discovery, whose path may end with a slash.
-
-        kubectl requests it without; clients that are generated from kube-apiserver's OpenAPI with.
-        """
+        """Add a document of discovery, whose path may end with a slash."""
         for each in (path, f"{path}/"):
             self._add(routes, each, document)
 

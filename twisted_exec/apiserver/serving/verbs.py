@@ -1,14 +1,12 @@
 """
 The verbs, on objects: the layer between requests and the store.
 
-No HTTP here.  A change reads the object, makes the new one, runs admission and stores it with
-optimistic concurrency.  On a conflict with another writer it starts again a few times, unless the
-client named a version.
+A change reads the object, makes the new one, runs admission and stores it with optimistic
+concurrency.  On a conflict with another writer it starts again a few times, unless the client named
+a version.
 
-Admission of a write (:class:`AdmissionChain`) runs mutating admission before validation, and
-validating admission last.  ``fieldValidation`` is about unknown and duplicate
-fields in a request body: ``Ignore`` accepts them, ``Warn`` sends warnings, ``Strict`` refuses the
-request, in the words of ``k8s.io/apiserver/pkg/endpoints/handlers``.
+``fieldValidation`` is about unknown and duplicate fields in a request body: ``Ignore`` accepts
+them, ``Warn`` sends warnings, ``Strict`` refuses the request.
 """
 
 from __future__ import annotations
@@ -102,8 +100,7 @@ class Verbs:
 
     :param admissions: called in order before each write.
     :param now: seconds since the epoch.
-    :param garbage_collection: a garbage collector handles dependents of deleted objects, controlled
-        by finalizers.
+    :param garbage_collection: a garbage collector handles dependents of deleted objects.
     """
 
     def __init__(
@@ -122,12 +119,7 @@ class Verbs:
         self._now = now
 
     def through(self, visibility: IVisibility | None) -> Self:
-        """
-        Return the verbs of a user who may see only some of the objects.
-
-        Changes and deletions read the object first, so the others can neither be changed nor
-        deleted.
-        """
+        """Return the verbs of a user who may see only some of the objects."""
         if visibility is None:
             return self
         verbs = copy.copy(self)
@@ -180,8 +172,6 @@ class Verbs:
         """
         Return the objects that match, but at most one more than the limit; in short turns of the
         reactor.
-
-        :raises BadRequest: there are too many objects for so many terms.
         """
         if options.terms * len(objects) > MOST_COMPARISONS:
             raise BadRequest(
@@ -226,9 +216,6 @@ class Verbs:
         """
         :param work: of this request; by default everything is done at once.
         :raises AlreadyExists: the name exists.
-        :raises Invalid: validation failed.
-        :raises NotFound: the namespace does not exist.
-        :raises APIError: another refusal, such as that of admission.
         """
         work = work or Work()
         await work.run(check_body, target.kind, body, options)
@@ -268,9 +255,6 @@ class Verbs:
 
         :param work: as for :meth:`create`.
         :raises Conflict: it has changed since the client read it, or changes again and again.
-        :raises Invalid: validation failed.
-        :raises NotFound: it does not exist.
-        :raises APIError: another refusal, such as that of admission.
         """
         kind, work = target.kind, work or Work()
         strategy.check_type(kind, body)
@@ -328,7 +312,6 @@ class Verbs:
         :param work: as for :meth:`create`.
         :return: the object as stored, and whether it was created.
         :raises Conflict: other managers have different values for some fields.
-        :raises APIError: another refusal, such as that of admission.
         """
 
         def applied(old: Object | None) -> Draft:
@@ -378,12 +361,7 @@ class Verbs:
     async def delete_collection(
         self, user: User, target: RequestTarget, chosen: ListOptions, options: WriteOptions
     ) -> ObjectPage:
-        """
-        Delete the objects that a list would return, in short turns of the reactor: a
-        dry run waits for no store.
-
-        Objects that are deleted meanwhile are no error.
-        """
+        """Delete the objects that a list would return."""
         page, began = await self.list(target, chosen, user.name), -math.inf
         for number, obj in enumerate(page.items):
             if self._turns is not None and number >= _SMALL:
@@ -404,13 +382,7 @@ class Verbs:
         options: WriteOptions,
         work: Work,
     ) -> Object:
-        """
-        Read, change and store an object, and retry on conflicts.
-
-        With other writers on the store the first attempt uses a cached object, as kube-apiserver
-        does.  It is nearly always current, and if not, the store refuses the write.  Any other
-        error of that attempt may come from the outdated object, so it is retried.
-        """
+        """Read, change and store an object, and retry on conflicts."""
         first = 0 if is_exclusive(self._storage) else -1
         for attempt in range(first, _ATTEMPTS):
             guessing = attempt < 0
@@ -543,8 +515,7 @@ def _sized(obj: Object, draft: Draft, options: WriteOptions) -> Object:
 
 def check_size(obj: Object, *, applied: bool = False) -> None:
     """
-    Check the size of an object.  An object that is too large loses its ``managedFields`` if it
-    then fits: without apply they can be dropped.
+    Check the size of an object.
 
     :param applied: this is an apply, which needs them.
     :raises RequestEntityTooLarge: more than 1 MiB as JSON, or more values than a body may have.
@@ -598,11 +569,7 @@ class AdmissionChain:
         options: WriteOptions,
         work: Work,
     ) -> Draft:
-        """
-        Run mutating admission on a draft.
-
-        As in Kubernetes this precedes validation, which checks the result.
-        """
+        """Run mutating admission on a draft."""
         if not self._mutating:
             return draft
         operation = CREATE if old is None else UPDATE
@@ -675,11 +642,7 @@ async def check_namespace(storage: IStorage, namespace: str) -> None:
 
 
 async def _takes_more(storage: IStorage, namespace: str) -> bool:
-    """
-    Return whether a cached namespace exists and is not being deleted.
-
-    An object created just while another server deletes the namespace is deleted with it.
-    """
+    """Return whether a cached namespace exists and is not being deleted."""
     try:
         obj = await storage.get(NAMESPACES.resource, "", namespace, stale=True)
     except NotFound:
@@ -703,11 +666,7 @@ def check_body(kind: Kind, body: Object, options: WriteOptions) -> None:
 
 
 def check_patched(kind: Kind, body: Object, options: WriteOptions) -> None:
-    """
-    Check an object that results from a patch.
-
-    :raises Invalid: as :func:`check_body`.
-    """
+    """Check an object that results from a patch."""
     problems = _noted(kind, body, options)
     if problems and options.field_validation == "Strict":
         raise strategy.refused_patch(kind, body, f"strict decoding error: {problems}")
@@ -716,8 +675,6 @@ def check_patched(kind: Kind, body: Object, options: WriteOptions) -> None:
 def check_applied(options: WriteOptions) -> None:
     """
     Check an apply configuration.
-
-    Unknown fields were refused before: without a schema they have no owner.
 
     :raises BadRequest: ``Strict``, and it has duplicate fields.
     """
@@ -744,13 +701,10 @@ def with_collector_finalizer(obj: Object, options: Mapping[str, Any]) -> Object:
     """
     Return the object to delete, with the finalizer that the garbage collector waits for.
 
-    A standalone server has no garbage collector.  Behind a host cluster, the host's collector
-    follows our objects as it follows all others; a finalizer tells it that dependents must be
-    handled before the object goes.  Source: ``deletionFinalizersForGarbageCollection`` of
+    Source: ``deletionFinalizersForGarbageCollection`` of
     ``k8s.io/apiserver/pkg/registry/generic/registry/store.go``.
 
     :param options: the ``DeleteOptions``.
-    :return: the same object if the policy needs no finalizer.
     """
     policy = "Orphan" if options.get("orphanDependents") else options.get("propagationPolicy")
     finalizer, held = _FINALIZERS.get(str(policy)), obj["metadata"].get("finalizers", [])

@@ -3,20 +3,8 @@ Watches: changes as a stream of JSON lines, or of messages on a WebSocket.
 
 Each event is ``{"type": ..., "object": ...}``.  A change is seen through the watch's selectors: an
 object that no longer matches is ``DELETED`` for this watcher, one that begins to match is
-``ADDED``. Initial objects are sent at the client's pace.  For changes a client that does not read
-has a limited buffer; beyond it the connection is closed, and the client lists again.
-
-A change may concern thousands of watches, each with a long selector.  So watches work in short
-turns of the reactor, by user (:class:`WatchTurns`).  Equal selectors are compared once with each
-change, and its lines are encoded once
-(:class:`~twisted_exec.apiserver.serving.bodies.SharedEvent`).  A watch usually
-sends a change at once; in a burst one write has many changes.
-
-Start and errors are those of ``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList,
-except that a future version is refused at once: in this store waiting would not help.
-
-The output stream of a watch is a long-lived response or a WebSocket.  All clients that do not read
-share the server's memory budget.
+``ADDED``.  A client that does not read has a limited buffer; beyond it the connection is closed,
+and the client lists again.
 """
 
 from __future__ import annotations
@@ -78,9 +66,8 @@ class WatchTurns:
     """
     Turns of all watches of a server together; half of the time is left to the server's other work.
 
-    A watch goes on at once if none waits and the turn has time left.  The users of those
-    that wait do one step each in rotation.  So a user with long selectors delays another user's step
-    by one step at most.
+    The users of those that wait do one step each in rotation.  So a user with long selectors delays
+    another user's step by one step at most.
     """
 
     _log = Logger()
@@ -235,12 +222,8 @@ class WatchChanges:
     """
     Sends the changes of one watch: past ones at the client's pace, later ones as they happen.
 
-    Past changes are in the store's memory and cost a watch little.  Changes that happen meanwhile
-    count against the client's limit, as do later ones that wait for the watch's turn.  Waiting
-    changes are sent together with the bookmarks between them, in few writes.
-
-    :ivar waiting: changes and versions of bookmarks that wait for the watch's turn, with the bytes
-        that they count; ``None`` while there are none, to save memory.
+    :ivar waiting: changes and versions of bookmarks that wait for the watch's turn, with their
+        bytes.
     """
 
     def __init__(
@@ -334,12 +317,7 @@ class WatchChanges:
             self._stream.send(line)
 
     async def tell(self) -> bool:
-        """
-        Send all past changes.
-
-        :return: true when done, and changes are sent as they happen; false if the stream ended
-            before, or changes were missed.
-        """
+        """Send all past changes."""
         self._since = deque()
         while (event := self._next()) is not None:
             await self._turns.breathe(self._user)
