@@ -31,9 +31,6 @@ class RequestContext:
     """
     The user, the target and the options of one request.
 
-    The dispatcher creates it when it has matched the path.  The gate adds the user.  Handlers and
-    locators read it; the path and the stream options are not parsed again.
-
     :param target: the object that the request is about, as the program's route names it.
     :param values: the variable segments of the path, by name.
     :param segments: all segments of the path, decoded.
@@ -74,7 +71,7 @@ class RequestContext:
 
     @cached_property
     def options(self) -> StreamOptions:
-        """The stream options of the query.  A locator may replace them."""
+        """The stream options of the query."""
         return StreamOptions.of(self.request.args)
 
     @cached_property
@@ -107,11 +104,7 @@ class RequestContext:
         self.request.subject = subject
 
     def learn(self, **facts: str) -> None:
-        """
-        Add facts to the subject.
-
-        At once, not when everything is known: the record of a refusal has what is known by then.
-        """
+        """Add facts to the subject."""
         self.subject = replace(self.subject, **facts)
 
     def learn_reason(self) -> None:
@@ -160,8 +153,7 @@ def on_record(
     """
     Audit a request for a session: record its refusal, and name its object in the message.
 
-    A refusal is on record from the start of authentication until there is a session; a session
-    records its own end.
+    A session records its own end.
 
     :param names_unknown: also name it to users who are not known.
     """

@@ -1,21 +1,15 @@
 """
 A stream at the machine's end that outlives its connection to the previous hop.
 
-Clients of Kubernetes cannot resume a session.  But the hop that they are connected to can go on
-with the raw bytes behind their back when a hop between it and the machine dies: it *rejoins* the
-stream over a new connection (:mod:`twisted_exec.wire.resume`), and both ends send again what the
-other end has not received.
+The hop that a client is connected to can *rejoin* the stream over a new connection
+(:mod:`twisted_exec.wire.resume`) when a hop between it and the machine dies, and both ends send
+again what the other end has not received.
 
 :class:`EnduringStream` is the transport of the protocol that decodes the stream, which does not
-notice the change.  It keeps what it has sent until the client's answer to a ping shows that
-everything before the ping has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is further
-behind when its connection is lost cannot go on.
+notice the change.  It keeps what it has sent until the client's answer to a ping shows that it has
+arrived, up to :data:`MOST_KEPT_BYTES`.
 
-A connection that ends after the protocol has closed it is the end of the stream. After other losses
-it waits for a limited time.
-
-:class:`EnduringStreams` has the streams of one server that outlive their connections, by the keys
-with which the hop before rejoins them.
+After a loss it waits for a limited time.
 """
 
 from __future__ import annotations
@@ -68,9 +62,7 @@ class EnduringStream:
     :param has_head: the protocol first writes the head of a response, which is no part of the stream.
     :param on_end: called when the stream is over.
     :ivar received: bytes that the protocol got.
-    :ivar ping: sends a ping over the stream, and returns whether it did.  Set by the protocol's
-        user, which calls :meth:`keep_alive` instead of sending pings, and :meth:`answered` at each
-        answer.
+    :ivar ping: sends a ping over the stream, and returns whether it did.
     :ivar on_wait: called when the stream has lost its connection and waits for the next one.
     """
 
@@ -406,7 +398,7 @@ class EnduringStreams:
         Return the stream that a request rejoins.
 
         :raises NotFound: there is none with this key, or it has another owner.
-        :raises Conflict: it cannot be continued, for example because the lost bytes are no longer kept.
+        :raises Conflict: it cannot be continued.
         """
         owner_of_stream, stream = self._streams.get(_digest(rejoin.key), (None, None))
         if stream is None or owner_of_stream != owner:
@@ -460,11 +452,7 @@ class KeptBytes:
     """
     Sent bytes, by their offsets in the stream.
 
-    An end of the stream keeps them until the other end has received them, so that it can send them
-    again over another connection.
-
-    :param limit_bytes: the last bytes that are kept.  Older ones are dropped by whole pieces: to cut
-        a piece would copy it again and again.
+    :param limit_bytes: the last bytes that are kept.  Older ones are dropped by whole pieces.
     :ivar first: the offset of the first byte that is kept.
     :ivar end: the offset behind the last byte.
     """

@@ -27,12 +27,7 @@ def is_tls(transport: ITransport) -> bool:
 
 
 def can_half_close(transport: ITransport) -> bool:
-    """
-    Return whether ``loseWriteConnection`` works.
-
-    TLS transports have the method from their socket, but calling it breaks the TLS session: the end
-    of a stream is signalled in-band instead.
-    """
+    """Return whether ``loseWriteConnection`` works."""
     return IHalfCloseableDescriptor.providedBy(transport) and not is_tls(transport)
 
 
@@ -40,9 +35,7 @@ def close_behind(transport: Any) -> None:
     """
     Close behind everything written, without discarding it.
 
-    Closing a socket that holds unread input sends a reset, which overtakes what was sent.  So where
-    there is a half-close only our direction is closed; the caller discards further input, and
-    limits the time.  TLS waits for its peer by itself.
+    TLS waits for its peer by itself.
     """
     if can_half_close(transport):
         transport.loseWriteConnection()
@@ -54,8 +47,7 @@ def swap_protocol(transport: Any, protocol: IProtocol) -> None:
     """
     Make a connected transport deliver to ``protocol`` from now on.
 
-    The caller calls ``protocol.makeConnection``.  This replaces the protocol rather than relaying,
-    so ``IHalfCloseableProtocol`` works and reads cost no extra call.
+    The caller calls ``protocol.makeConnection``.
     """
     if isinstance(transport, ProtocolWrapper):
         transport.wrappedProtocol = protocol
@@ -66,8 +58,6 @@ def swap_protocol(transport: Any, protocol: IProtocol) -> None:
 def unread(transport: Any, protocol: IProtocol, data: bytes, *, later: bool = False) -> None:
     """
     Deliver bytes to the transport's protocol again, before all others that were received.
-
-    Our transports do so in turns of the reactor, and not while they are paused; others at once.
 
     :param protocol: the transport's protocol.
     :param later: not in this turn of the reactor.
@@ -87,8 +77,6 @@ _LONGEST_BYTES = 72
 def tcp_info(transport: object) -> bytes:
     """
     Return the beginning of a ``struct tcp_info``; empty if the kernel has none for this transport.
-
-    Linux has it for TCP connections: see tcp(7), ``TCP_INFO``.
     """
     plug = getattr(socket_transport(transport), "socket", None)
     if sys.platform != "linux" or not isinstance(plug, socket.socket):

@@ -2,8 +2,7 @@
 gRPC calls as Deferreds.
 
 grpcio has its own threads; their results come to the reactor's thread by ``callFromThread``.
-Channels open with the first call: services are created before the daemon forks.  Import this module
-before ``grpc``.
+Import this module before ``grpc``.
 """
 
 from __future__ import annotations
@@ -87,8 +86,8 @@ def call(
     Wrap a running call in a Deferred.
 
     :param future: from a stub, with a deadline.
-    :param read: called with the completed future in one of grpcio's threads, so that a long
-        response does not block the reactor (at once, if it is complete already); must not raise.
+    :param read: called with the completed future in one of grpcio's threads, or at once if it is
+        complete already; must not raise.
     :param outcome: called in the reactor's thread with the future and the result of ``read``.
     :return: fires with the result of ``outcome``, or fails with it if it is an exception.
         Cancelling it ends the call.
@@ -113,10 +112,6 @@ def call(
 class Callers:
     """
     A few threads that make blocking calls.
-
-    grpcio wakes a waiting thread a fifth of a millisecond sooner than it runs a future's callback,
-    but a thread waits for one call only.  This is for frequent calls that others wait for: use it
-    while a thread is free.
 
     :param reactor: where results are delivered.
     """

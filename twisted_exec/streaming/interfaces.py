@@ -155,31 +155,28 @@ class Location:
         identity and hop-by-hop headers have been removed.
     :param streams: the channels that the backend waits for, whatever the request says;
         ``None`` for those of the request.
-    :param again: makes a new location for a second request of the same session, for a backend
-        whose path is valid for one request; ``None`` if the path may be used twice.
-    :param ends_here: the backend has no request that ends a session (a cluster of another make), so
-        this hop writes the reason to the user, between two frames of a stream that it does not
-        read.
-    :param later: makes the location anew, with current credentials, for a request about a stream
-        that has been open for long; ``None`` if the endpoints follow new credentials by themselves.
-    :param anew: locates the same object again, which may be elsewhere by now, for a stream that is
-        rejoined; ``None``: ``again`` or ``later`` does that, if there is one.
+    :param again: makes a new location for a second request of the same session; ``None`` if the
+        path may be used twice.
+    :param ends_here: the backend has no request that ends a session, so this hop writes the reason
+        to the user.
+    :param later: makes the location anew, with current credentials, for a request about an open
+        stream; ``None`` if the endpoints follow new credentials by themselves.
+    :param anew: locates the same object again, for a stream that is rejoined; ``None``: ``again``
+        or ``later`` does that, if there is one.
     :param whole: the path has the complete query; otherwise the stream options of the user's
         request are added to it.
-    :param refusal: converts a refusal by the backend, also 401, into the user's error.
-        ``None`` passes it on, except that 401 becomes 502: the backend does not know this server.
+    :param refusal: converts a refusal by the backend, also 401, into the user's error.  ``None``
+        passes it on, except that 401 becomes 502.
     :param terms: what the session is held to here; the next hop must confirm it.
     :param resumes: the next hop may resume sessions and rejoin streams (:mod:`twisted_exec.wire.resume`).
-    :param log: the options of the log at this location; the relay adds them to the path as its query.
-        ``None`` if the path is complete.
-    :param unknown_path: the user's error if the backend does not serve the path of a text at all: it
-        answers 404 without a Status, or with that of an unknown path.  ``None`` passes that on, too.
+    :param log: the options of the log at this location; ``None`` if the path is complete.
+    :param unknown_path: the user's error if the backend does not serve the path of a text at all;
+        ``None`` passes that on, too.
     :param answer_headers: headers of the user's response, if it is a text or the next hop's 101.
-    :param recorder: records the stream (:class:`IStreamRecorder`), which then is decoded here and never
-        passes unread.
-    :param confirm: called once the next hop has opened the session, and before the user is answered;
-        fails with an :class:`~twisted_exec.api.status.APIError` if the session must not be opened.
-        ``None`` if nothing is left to decide.
+    :param recorder: records the stream (:class:`IStreamRecorder`), which then is decoded here.
+    :param confirm: called once the next hop has opened the session, and before the user is
+        answered; fails with an :class:`~twisted_exec.api.status.APIError` if the session must not
+        be opened; ``None`` if nothing is left to decide.
     """
 
     subject: Subject
@@ -210,11 +207,7 @@ class Location:
 
 
 class IStreamRecorder(Interface):
-    """
-    Records one stream of remote commands.
-
-    It sees data before the data passes, and may end the session instead.
-    """
+    """Records one stream of remote commands."""
 
     def begin() -> None:
         """
@@ -248,10 +241,6 @@ class IStreamLocator(Interface):
         """
         Find the next hop of a request whose user is known.
 
-        Authorization is part of locating.  The locator adds what it learns about the object to the
-        context's subject, with :meth:`RequestContext.learn`, so that the record of a refusal has
-        it.  It changes nothing of the request.
-
         :return: fires with a :class:`Location`, or fails with an
             :class:`~twisted_exec.api.status.APIError` that names the object.
         """
@@ -265,16 +254,14 @@ class ISessionReviewer(Interface):
         Authenticate and authorize a session again.
 
         :param subject: user and object of the session.
-        :param evidence: what the hop's own gate put into ``context.evidence``.  Only this method
-            reads it, except for two attributes, if it has them.  ``expires`` is the end of the
-            credentials in seconds since 1970, at which the session ends without a review.
-            ``began`` is when the gate began to decide, by :func:`time.monotonic`: a session that
-            opens after a hint needs no review if its gate began after the hint, too.
+        :param evidence: what the hop's own gate put into ``context.evidence``; only this method
+            reads it, except for ``expires`` (end of the credentials, seconds since 1970) and
+            ``began`` (when the gate began to decide, by :func:`time.monotonic`), if it has them.
         :return: fires with the present terms when the session may go on.  Fails with
             :class:`~twisted_exec.api.status.Unauthorized` or
-            :class:`~twisted_exec.api.status.Forbidden` when it may not: the session ends, and its
-            user reads that message.  Any other :class:`~twisted_exec.api.status.APIError` means
-            that no decision was possible: the session goes on until the next review.
+            :class:`~twisted_exec.api.status.Forbidden` when it may not, and with any other
+            :class:`~twisted_exec.api.status.APIError` when no decision was possible: the session
+            then goes on until the next review.
         """
 
 
@@ -282,12 +269,7 @@ class IRoundReviewer(ISessionReviewer):
     """A reviewer for which many sessions raise the same few questions."""
 
     def for_round() -> ISessionReviewer:
-        """
-        Return a reviewer for one round of reviews.
-
-        It may answer a question as it has answered the same question in this round.  A change during
-        the round is a hint, which leads to another round.
-        """
+        """Return a reviewer for one round of reviews."""
 
 
 class IAttachment(Interface):
@@ -312,10 +294,7 @@ class IAttachment(Interface):
 
     def detached(reason: str) -> None:
         """
-        The stream is gone; called exactly once, also after ``end``, and also when
-        it never came up and nothing else was called.
-
-        :param reason: for audit, such as ``client closed`` or ``connection lost``.
+        The stream is gone; called exactly once, also after ``end``, and also when it never came up.
         """
 
 
@@ -327,23 +306,13 @@ class IOperable(IAttachment):
     """
 
     def wished(wish: Break | Role) -> None:
-        """
-        The user asks for a BREAK, or for another role; in order with what is typed.
-
-        Not called for an observer (``options.takes_input`` is false).
-        """
+        """The user asks for a BREAK, or for another role; in order with what is typed."""
 
 
 class ITermsAttachment(IAttachment):
     """
-    An attachment that enforces the terms that concern all sessions of a console: who may take over,
-    how many sessions there may be, how many people input needs.
-
-    The stream enforces all other terms.  It refuses a session with terms that concern all sessions if
-    the attachment lacks this interface.
-
-    Its :meth:`~IOperable.wished` also gets the requests of users without the right to drive, and
-    answers them.
+    An attachment that enforces the terms that concern all sessions of a console; the stream
+    enforces all other terms.
     """
 
     bytes_to_machine = Attribute("Input that the machine got so far (int), for audit.")
@@ -359,7 +328,7 @@ class ITermsAttachment(IAttachment):
         """
         The user typed without the right to drive; the stream has dropped the input.
 
-        The attachment tells the user.  It may be called often.
+        The attachment tells the user.
         """
 
     def terms_changed(terms: Terms) -> None:
@@ -374,8 +343,7 @@ class IResumableAttachment(ITermsAttachment):
     """
     An attachment that can outlive its stream: its user may come back over another stream.
 
-    Its streams provide :class:`IMarkTransport`.  It sends the mark At before the first output of
-    each stream and behind each gap, and all notices as marks.
+    Its streams provide :class:`IMarkTransport`.
     """
 
     oldest = Attribute(
@@ -392,8 +360,8 @@ class IResumableAttachment(ITermsAttachment):
         """
         Check before the stream is up whether output can continue at a position.
 
-        A position that is no longer retained, or of another epoch, is possible: output then
-        continues at the oldest retained byte behind it.
+        Output continues at the oldest retained byte behind a position that is no longer retained,
+        or of another epoch.
 
         :raises BadRequest: it is beyond the end of the output.
         """
@@ -418,9 +386,7 @@ class IResumableAttachment(ITermsAttachment):
     def answered() -> None:
         """
         The client has sent what its user typed before :meth:`resumed`, or before the stream's last
-        :meth:`IMarkTransport.ask`; called once for the last of them.
-
-        If that is more than a connection takes at once, the rest comes later.
+        :meth:`IMarkTransport.ask`.
         """
 
 
@@ -429,8 +395,7 @@ class IAttachmentTransport(Interface):
     The stream, as an attachment sees it.
 
     It pauses and resumes the producer that the attachment registers (an
-    :class:`~twisted.internet.interfaces.IPushProducer`), from its own socket's
-    back-pressure.  ``pauseProducing`` and ``resumeProducing`` may repeat.
+    :class:`~twisted.internet.interfaces.IPushProducer`); both calls may repeat.
     """
 
     session = Attribute("The session's id (str).")
@@ -480,7 +445,7 @@ class IMarkTransport(IAttachmentTransport):
     )
 
     def send_mark(mark: At | Attendance | Notice) -> None:
-        """Send a mark, in order with the output.  The stream itself sends the marks Ack."""
+        """Send a mark, in order with the output."""
 
     def hold_acks(held: bool) -> None:
         """Send no Ack until this is called with false, even if more input is settled."""
@@ -488,8 +453,6 @@ class IMarkTransport(IAttachmentTransport):
     def ask() -> None:
         """
         Ask the client for an answer; :meth:`IResumableAttachment.answered` follows when it arrives.
-
-        Everything that the client sent before its answer has arrived by then.
         """
 
 
@@ -524,22 +487,17 @@ class IConsole(IStreamClientEndpoint):
     )
 
     def window_changed(size: TerminalSize) -> None:
-        """Give the open line a new size.  Lines without a size ignore it."""
+        """Give the open line a new size."""
 
 
 class IBreakable(Interface):
-    """
-    A console that can send BREAK; provided by an :class:`IConsole` besides that.
-
-    SysRq over a serial line is BREAK, and then the key as an ordinary character.
-    """
+    """A console that can send BREAK; provided by an :class:`IConsole` besides that."""
 
     def send_break(milliseconds: int) -> None:
         """
         Send BREAK on the line; nothing while it is not open.
 
         The caller neither writes into the line nor calls this again until that time has passed.
-        A line whose BREAK has a fixed length sends that.
 
         :param milliseconds: 1 to 5000.
         """

@@ -82,8 +82,6 @@ def require_upgrade(request: IRequest) -> bytes:
     """
     Return the protocol of an upgrade request: ``websocket`` or ``SPDY/3.1``.
 
-    Locators that create something for a session, such as a token, check this first.
-
     :raises BadRequest: the request is no upgrade, or to another protocol, or has a body.
     """
     upgrade = is_upgrade(request)
@@ -175,13 +173,7 @@ class Passage:
             raise
 
     def _passable_resumption(self) -> RequestedResumption | None:
-        """
-        Return what the next hop learns about resuming.
-
-        Only a stream that passes unread can be resumed: the marks are in it.
-
-        :raises Conflict: the request resumes a session, which is not possible here.
-        """
+        """Return what the next hop learns about resuming."""
         resumption = self._context.resumption
         if resumption is None:
             return None
@@ -226,11 +218,7 @@ class Passage:
             raise BadGateway("the next hop answered with a protocol that was not offered")
 
     async def _reach(self, head: UpgradeRequest) -> Upgraded:
-        """
-        Send the request to the next hop.
-
-        :raises UpgradeRefused: it refuses, other than for our credentials.
-        """
+        """Send the request to the next hop."""
         proxy = self._proxy
         upgraded: Upgraded
         try:
@@ -443,11 +431,7 @@ class Passage:
         carried.carry()
 
     def _carried(self, accepted: Rejoinable | None, upgrade: bytes, protocol: str) -> SplicedStream:
-        """
-        Create the stream and its splice.
-
-        :param accepted: the answer to this hop's offer to rejoin the stream, if it made one.
-        """
+        """Create the stream and its splice."""
         proxy, location = self._proxy, self._location
         commands = location.subject.subresource in _COMMANDS
         boundaries = partial(frame_boundaries, upgrade, protocol, commands=commands)
@@ -470,13 +454,7 @@ class Passage:
         return carried
 
     def _confirmed_resumption(self, upgraded: Upgraded) -> Resumable | None:
-        """
-        Return the next hop's answer to a client that can resume.
-
-        :raises Conflict: the next hop has opened a session instead of resuming one: it is of an older
-            release or of another make.
-        :raises BadGateway: the answer is not valid.
-        """
+        """Return the next hop's answer to a client that can resume."""
         if self._resumption is None:
             return None
         try:

@@ -1,14 +1,7 @@
 """
 The proxy for streams: locate, connect, splice.
 
-Each program has its own locator, which finds the next hop and authorizes the user.  The proxy does
-the rest: it checks the upgrade, forwards and removes headers, passes on the backend's refusal, and
-keeps the session's record.
-
-Checks come in the order of kube-apiserver.  Refusals of a machine name it, because their reader
-may have asked for many.
-
-:class:`Paths` finds connections to the next hop on which packets are lost without an error.
+The locator finds the next hop and authorizes the user; the proxy does the rest.
 """
 
 from __future__ import annotations
@@ -54,26 +47,20 @@ class Proxy:
     Forwards upgrade requests to the locations of a locator.
 
     :param hop: the name of this hop, for the log.
-    :param caller_of: authenticates the caller of a request that ends sessions
-        or changes their terms; fires with the caller's name, which must be the session's
-        ``subject.caller``, or its ``subject.user`` without a caller.
-        ``None``: the previous hop can do neither.
-    :param connect_seconds: for each address, TLS included.  This limit and the next two count from
-        the last sign of life of the next hop, so they are for silent hops, not for slow ones.
+    :param caller_of: authenticates the caller of a request that ends sessions or changes their
+        terms; ``None``: the previous hop can do neither.
+    :param connect_seconds: for each address, TLS included.
     :param answer_seconds: from the request to the 101.
-    :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
-        previous hop waits for its answer.
+    :param wait_seconds: longest wait for a turn while many streams are being opened.
     :param continue_seconds: instead of the limits of connections and answers for requests that
-        continue an open session.  The hop before waits longer at each attempt and leaves first, so a
-        shorter limit would fail all of them while the next hop is busy.  ``None``: no other limits.
-    :param end_seconds: from the decision to end a session until the session is cut; longer if this hop
-        stops, or if the machine is off, or it or its pool is deleted, see
-        :mod:`~twisted_exec.streaming.carried`.
+        continue an open session.  ``None``: no other limits.
+    :param end_seconds: from the decision to end a session until the session is cut; longer in the
+        cases of :mod:`~twisted_exec.streaming.carried`.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
     :param credential_headers: returns the headers that never reach the next hop.
-    :param cuts_when_refused: cut a session at once if the next hop refuses to end it; otherwise
-        at its time limit, because its user may get the reason in another way.
+    :param cuts_when_refused: cut a session at once if the next hop refuses to end it; otherwise at
+        its time limit.
     """
 
     _log = Logger()
@@ -113,8 +100,6 @@ class Proxy:
         """
         Answer a request for a stream; returns once it is open.
 
-        The caller has it on record (:func:`~twisted_exec.streaming.context.on_record`).
-
         :raises APIError: it was refused, here or by the next hop; the caller
             answers with it.  Cancelling (the client left) closes everything.
         """
@@ -125,8 +110,6 @@ class Proxy:
     async def end(self, context: RequestContext) -> None:
         """
         Answer a ``DELETE``: end a session that the hop before ours opened.
-
-        Only the user or proxy that opened a session may end it, so this authenticates by itself.
 
         :raises APIError: there is no such session of theirs, the caller is not known, or the request is
             not valid.
@@ -147,11 +130,7 @@ class Proxy:
         parse: Callable[[Mapping[bytes, list[bytes]]], tuple[str, Change]],
         apply: Callable[[Session, Change], None],
     ) -> None:
-        """
-        Apply a change to a session that the hop before ours opened, and answer.
-
-        :param parse: returns the session's id and the change from a query.
-        """
+        """Apply a change to a session that the hop before ours opened, and answer."""
         if self.caller_of is None:
             raise MethodNotAllowed("the previous hop neither ends nor changes sessions here")
         caller = await self.caller_of(context.request)
@@ -234,13 +213,7 @@ class Paths:
     """
     The connections to the next hop of streams that can go on over another connection.
 
-    A kernel sends unacknowledged data again for a quarter of an hour before it gives the connection
-    up.  A stream that can go on over another connection need not wait so long: its user would
-    sooner give it up, kubectl after a minute.  So this class checks the connections of such streams
-    now and then (tcp(7), ``TCP_INFO``).
-
-    ``TCP_USER_TIMEOUT`` is not for this: it also ends the connection of a peer that answers, but
-    takes no more for a while.
+    This class checks the connections now and then (tcp(7), ``TCP_INFO``).
 
     :param unanswered_seconds: see :func:`unanswered_seconds`.
     """

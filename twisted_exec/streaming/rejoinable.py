@@ -1,8 +1,8 @@
 """
 A stream of a proxy, which rejoins it when a hop behind the proxy is lost.
 
-Only the hop that the client is connected to does this.  It offers this to the machine's end, which must
-accept (:mod:`twisted_exec.wire.resume`); hops in between pass both on.
+It offers this to the machine's end, which must accept (:mod:`twisted_exec.wire.resume`); hops in
+between pass both on.
 """
 
 from __future__ import annotations
@@ -105,11 +105,7 @@ class RejoinableStream(SplicedStream):
         self._rejoiner.start(self.stream)
 
     async def _reach(self, text: str) -> Upgraded:
-        """
-        Send the request that rejoins the stream, in turn.
-
-        A hop that all its streams rejoin at once would answer each so late that none is rejoined in time.
-        """
+        """Send the request that rejoins the stream, in turn."""
         subject, turns = self._location.subject, self._proxy.sessions.rejoinings
         await turns.begin(subject.pool, subject.user, self._proxy.clock, self._answer.seconds)
         try:
@@ -118,11 +114,7 @@ class RejoinableStream(SplicedStream):
             turns.end(subject.pool, subject.user)
 
     async def _ask(self, text: str) -> Upgraded:
-        """
-        Send the request.
-
-        It has the present terms: they may have changed since, or while there was no connection.
-        """
+        """Send the request."""
         location = self._location
         if renew := location.anew or location.again or location.later:
             location = self._location = replace(await renew(), anew=location.anew)

@@ -1,14 +1,11 @@
 """
 A splice that outlives the loss of its connection to the machine.
 
-The hop that the client is connected to rejoins the stream (:mod:`twisted_exec.wire.resume`) when a hop
-behind it dies.  Meanwhile it does not read the client, which sees a pause.  It keeps the last bytes of
-the user, and the machine's end keeps its own (:mod:`.enduring`), so each side can send what the
-other side lacks.
+The hop that the client is connected to rejoins the stream (:mod:`twisted_exec.wire.resume`) when a
+hop behind it dies.  Meanwhile it does not read the client.  It keeps the last bytes of the user,
+and the machine's end keeps its own (:mod:`.enduring`).
 
-A connection that is lost after the machine's end has reported how the session ended is not
-replaced.  If the stream cannot be rejoined in time, the user gets a status with the reason, unless
-the last message is incomplete.
+If the stream cannot be rejoined in time, the user gets a status with the reason.
 """
 
 from __future__ import annotations
@@ -49,10 +46,10 @@ class EnduringSplice(Splice):
     See the module.
 
     :param on_end: as for :class:`Splice`.
-    :param on_loss: called when the machine's connection has to be replaced.  :meth:`rejoined` or
+    :param on_loss: called when the machine's connection has to be replaced; :meth:`rejoined` or
         :meth:`give_up` must follow, unless the splice ends before.
-    :param on_leave: called when the user's connection is lost and the machine's end does not know yet
-        that the session is over: it would wait for this hop.  :meth:`left` must follow.
+    :param on_leave: called when the user's connection is lost and the machine's end does not know
+        yet that the session is over; :meth:`left` must follow.
     :param boundaries: of the frames of both directions.
     """
 
@@ -97,12 +94,7 @@ class EnduringSplice(Splice):
             self._drain()
 
     def tell_user(self, ending: Ending) -> None:
-        """
-        End the user's part of the session with the reason, at the end of the current message.
-
-        The machine's connection stays until its end closes it, or until :meth:`sever`: a hop that
-        has been asked to end the session would otherwise not find it any more.
-        """
+        """End the user's part of the session with the reason, at the end of the current message."""
         self._is_told = True
         self.say(ending)
 

@@ -1,15 +1,11 @@
 """
 Splice two connections: the work of a middle hop after the 101.
 
-Bytes read from one transport are written to the other.  Each transport pauses the *other's*
-reading while its own buffer is full, so a direction holds at most one read and one write buffer.  Only what arrives before both are connected, or while one is paused, is buffered
-here.
+Bytes read from one transport are written to the other.  Each transport pauses the *other's* reading
+while its own buffer is full, so a direction holds at most one read and one write buffer.
 
-TCP and UNIX sockets pass a half-close on.  With TLS, which has none, the end of a stream is signalled
-inside it.  When one end is gone, the other receives what was sent to it, within a time limit.
-
-A hop that must send the last message itself gives the splice
-:class:`~twisted_exec.wire.frame_boundaries.FrameBoundaries`, which track frame heads as they pass.
+TCP and UNIX sockets pass a half-close on.  When one end is gone, the other receives what was sent
+to it, within a time limit.
 """
 
 from __future__ import annotations
@@ -192,7 +188,7 @@ class SpliceEnd(Protocol):
         self.transport.loseWriteConnection()
 
     def shut(self) -> None:
-        """Shut down for writing.  A repeated call closes the connection if its peer sends no more."""
+        """Shut down for writing."""
         # To close a socket that may hold unread input sends a reset, which discards the tail of
         # what was sent.  So only writing ends here, further input is discarded, and a time limit
         # closes the socket. TLS has no half-close.
@@ -247,10 +243,7 @@ class SpliceEnd(Protocol):
         self.let_go()
 
     def let_go(self) -> None:
-        """
-        Break reference cycles after both connections are lost: OpenSSL's memory does not count
-        towards the garbage collector's thresholds, and would pile up.
-        """
+        """Break reference cycles after both connections are lost."""
         self.joined = False
         self.transport = self.passing = None
         del self._splice, self.peer
@@ -262,8 +255,7 @@ class Splice:
 
     Give :attr:`user` and :attr:`machine` to their transports, in any order.
 
-    :param on_end: called once, when both connections are lost, with the reason for audit, such
-        as ``client closed`` or ``backend lost``, or why a hop has ended the session.
+    :param on_end: called once, when both connections are lost, with the reason for audit.
     :param drain_seconds: time limit for the surviving connection to receive what was sent to it.
     :param leave_seconds: the same for the machine's connection after the user has left; ``None`` for
         ``drain_seconds``.
@@ -302,13 +294,7 @@ class Splice:
 
     @property
     def machine_closed(self) -> bool:
-        """
-        Return whether the machine's side has ended the session in the protocol's order.
-
-        The machine's end sends a Close last, when the user has left, or when the console or a hop
-        has ended the session.  It sends none when a connection was lost, or a hop was killed or
-        stopped.
-        """
+        """Return whether the machine's side has ended the session in the protocol's order."""
         return self.machine.last is not None and ends_with_close(self.machine.last)
 
     @property
@@ -325,9 +311,7 @@ class Splice:
         """
         Pass no more bytes from the user to the machine, from this moment on.
 
-        The user's connection is not read meanwhile, so an end of it stays unnoticed. The caller soon
-        resumes the user or cuts the session. Bytes that arrive all the same are buffered; if the
-        session ends first, they are dropped.
+        The caller soon resumes the user or cuts the session.
         """
         self.user.withhold()
 
@@ -358,12 +342,7 @@ class Splice:
             self.machine.transport.abortConnection()
 
     def say(self, ending: Ending) -> None:
-        """
-        End the session with a last message, behind the message that is being passed.
-
-        The caller limits the time for a message that never ends; a long one is cut here, see
-        :data:`MAX_REMAINDER_BYTES`.
-        """
+        """End the session with a last message, behind the message that is being passed."""
         boundaries = self._boundaries
         if boundaries is None or self._words is not None or self.machine.gone or self.user.gone:
             return

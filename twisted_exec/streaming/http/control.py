@@ -1,14 +1,11 @@
 """
 Short requests about open streams, such as those that end sessions, over few connections.
 
-A thousand sessions that end at once would cost each hop a thousand TLS handshakes, which take
-longer than the sessions may.  Here the requests to one hop with the same credentials share at most
-:data:`AT_ONCE` connections.
+The requests to one hop with the same credentials share at most :data:`AT_ONCE` connections.
 
 Requests that wait travel together: the body of the first one lists up to :data:`TOGETHER` others
-with its method, as ``{"requests": [{"target": ..., "headers": {...}}]}``.  The answer to it says in
-``details.done`` which of these succeeded, by their index.  A hop that does not know such bodies says
-nothing, and gets the others one by one.
+with its method, as ``{"requests": [{"target": ..., "headers": {...}}]}``.  The answer says in
+``details.done`` which of these succeeded, by their index.
 """
 
 from __future__ import annotations
@@ -134,12 +131,7 @@ _FACTORY = _Connections()
 
 @dataclass(eq=False)
 class _Request:
-    """
-    :ivar awaits_silence: it also waits for a silent hop.
-    :ivar answered: fires or fails with the answer; has been called if the sender has given up.
-    :ivar is_second: the first connection was closed.
-    :ivar is_alone: the hop has not handled it together with others.
-    """
+    """:ivar awaits_silence: it also waits for a silent hop."""
 
     endpoints: Endpoints
     head: UpgradeRequest
@@ -180,8 +172,7 @@ class ControlRequests:
         :param awaits_silence: wait as long for a silent hop; otherwise fail with :class:`Silent`.
         :return: fires when the hop has answered with 2xx.  Fails with :class:`UpgradeRefused` for
             any other answer, and with an :class:`~twisted_exec.api.status.APIError` without one.
-            Cancelling gives up the answer; a request that waits for a connection may then not be
-            sent.
+            Cancelling gives up the answer.
         """
         self._recent.append(self.clock.seconds())
         # Requests with other credentials must not meet: the hop compares them with the sessions'.
@@ -221,11 +212,7 @@ class ControlRequests:
 
 
 class _Hop:
-    """
-    The connections to one hop, and the requests that wait for one.
-
-    :param key: of the hop among those of the proxy.
-    """
+    """The connections to one hop, and the requests that wait for one."""
 
     def __init__(self, control: ControlRequests, key: object) -> None:
         self._control, self._key = control, key

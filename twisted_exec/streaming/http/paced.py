@@ -1,10 +1,8 @@
 """
 Long responses, written in pieces at the client's pace.
 
-The writer waits for room before each piece.  There is no room while the client's buffers are full,
-so a slow client costs the memory of a piece rather than of the response.  After a burst there is no
-room until the reactor has served others, or one fast client would occupy the server.  For pieces
-that take long to make, responses take turns, user by user.
+After a burst there is no room until the reactor has served others.  For pieces that take long to
+make, responses take turns, user by user.
 """
 
 from __future__ import annotations
@@ -187,11 +185,7 @@ class PacedAnswer(Paced):
 
 
 class _Long(PacedAnswer):
-    """
-    A long response, of which the client must read something now and then.
-
-    :param held: bytes that the response holds besides its current piece.
-    """
+    """A long response, of which the client must read something now and then."""
 
     def __init__(self, request: Request, held: int = 0) -> None:
         super().__init__(request)

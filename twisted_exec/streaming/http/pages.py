@@ -1,12 +1,9 @@
 """
 WebSockets for pages in browsers, and WebSockets over which only the server sends.
 
-A page can neither send nor read the headers of a WebSocket's handshake.  It sends the value of
-``X-Twisted-Exec-Resume`` as a subprotocol, in the way in which Kubernetes takes bearer tokens.  It
-reads the answer in the first message on channel 4, and a refusal in a Status on channel 3: a
-browser tells its pages about a refused handshake that it has failed, and nothing else.
-
-Over a WebSocket for a watch or a text only the server sends (:func:`output_socket`).
+It sends the value of ``X-Twisted-Exec-Resume`` as a subprotocol, in the way in which Kubernetes
+takes bearer tokens.  It reads the answer in the first message on channel 4, and a refusal in a
+Status on channel 3.
 """
 
 from __future__ import annotations
@@ -80,8 +77,7 @@ def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) ->
     """
     Refuse a page's request from now on so that the page can read the reason.
 
-    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`.  Pages of other sites
-        get an ordinary refusal, which they cannot read.
+    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`.
     """
     headers = header_pairs(request.requestHeaders)
     if not offers_resume(headers) or is_upgrade(request) != WEBSOCKET:
@@ -97,7 +93,7 @@ class PageHandshake:
     """
     The answers to a page's handshake.
 
-    :ivar reads_refusals: :meth:`refuse` may be used; other pages learn only that the handshake has failed.
+    :ivar reads_refusals: :meth:`refuse` may be used.
     """
 
     def __init__(self, *, reads_refusals: bool) -> None:

@@ -1,9 +1,5 @@
 """
 HTTP responses: a dispatcher, the forms of a response, and outcomes for clients and audit.
-
-:func:`respond_status` renders a refusal as a JSON ``Status``.
-
-:func:`outcome` returns the result of a request that never became a stream.
 """
 
 from __future__ import annotations
@@ -64,11 +60,7 @@ class Dispatcher(resource.Resource):
 
 
 def _forget_frames(error: BaseException) -> None:
-    """
-    Break the cycles of an error, its tracebacks and their frames, which hold the request.
-
-    Otherwise each refused request, and its connection, would wait for the garbage collector.
-    """
+    """Break the cycles of an error, its tracebacks and their frames, which hold the request."""
     each: BaseException | None = error
     while each is not None:
         context = each.__context__
@@ -111,7 +103,7 @@ def respond_status(request: Request, error: APIError) -> None:
     """
     Send the error's ``Status``.
 
-    If the response has begun (a watch), the connection is closed: nothing else can tell the client.
+    If the response has begun, the connection is closed.
     """
     if request.gone or request.finished:
         return

@@ -70,7 +70,7 @@ def split_path(path: bytes) -> list[str]:
     """
     The decoded segments of a request's path (without its query).
 
-    ``/`` has none.  A trailing slash is an empty segment, which matches no ``{name}``.
+    A trailing slash is an empty segment.
 
     :raises BadRequest: no slash at the beginning, an encoded slash, a backslash, a dot segment, a NUL,
         or not UTF-8.
@@ -204,7 +204,7 @@ def _walk(
 def is_local(request: Request) -> bool:
     """
     Return whether a client on this host sent a request: by a UNIX socket or a loopback address, and
-    not through a proxy, which may have forwarded the request of another host.
+    not through a proxy.
     """
     headers = request.requestHeaders
     if headers.hasHeader(b"via") or any(
@@ -234,10 +234,8 @@ class ProbeRoutes(Dispatcher):
     """
     ``/healthz``, ``/livez`` and ``/readyz``.
 
-    The probes have a port of their own, without TLS, credentials and secrets: the streaming ports
-    require credentials, which a kubelet's probes do not have, and some programs have no other port.
-    While a program stops it reports not ready, so that traffic moves elsewhere, and continues to
-    serve.
+    The probes have a port of their own, without TLS, credentials and secrets.  A program that stops
+    reports not ready.
 
     :param registry: metrics to serve at ``/metrics``; ``None`` if another port serves them.
     """

@@ -1,16 +1,8 @@
 """
 The HTTP server of the programs, with limits for its connections, requests and buffers.
 
-:class:`Site` limits the number of connections, and the memory that slow clients take together.
-
-An upgraded connection (:mod:`twisted_exec.streaming.http.upgrade_server`) no longer counts here. The
-sessions of streams are limited by :mod:`twisted_exec.streaming.sessions.registry`.
-
-twisted.web trusts its clients too much.  Its timeout restarts with every byte, so a client that sends
-one byte a minute keeps its connection for ever; it reads bodies of any size; and it answers bad
-requests with text that kubectl cannot display.  :class:`HTTPChannel` gives each stage of a request an
-*absolute* deadline, refuses a body as soon as it is too large, and answers with JSON ``Status``
-documents.  It handles one pipelined request in a turn of the reactor.
+:class:`HTTPChannel` gives each stage of a request an *absolute* deadline, refuses a body as soon as
+it is too large, and answers with JSON ``Status`` documents.
 """
 
 from __future__ import annotations
@@ -94,17 +86,14 @@ class HTTPChannel(http.HTTPChannel):
     """
     One connection, with one deadline at a time.
 
-    :ivar refused: the last response was written, maybe before the request was complete; further input
-        is discarded.
+    :ivar refused: the last response was written; further input is discarded.
     :ivar stalled: a long response waits for the client.
 
     Deadlines, none of which counts while a handler works on a request:
 
     * ``idle_seconds`` for the first byte of a further request.
-    * ``header_seconds`` from the connection to the first byte, and from the first byte of each request
-      to the end of its headers. If the TLS handshake is still under way then, the deadline begins
-      anew; the handshake has a limit of its own.  Before the first byte, clients that may keep spare
-      connections have longer.
+    * ``header_seconds`` from the connection to the first byte, and from the first byte of each
+      request to the end of its headers.
     * ``body_seconds`` from there to the end of the body.
     * ``linger_seconds`` for the client to read the last response.
     """
@@ -140,11 +129,7 @@ class HTTPChannel(http.HTTPChannel):
             self._respondToBadRequestAndDisconnect()
 
     def _has_bare_line_feed(self) -> bool:
-        """
-        Return whether a line that has arrived is not ended by CR LF.
-
-        Twisted waits for CR LF, so such a client would wait for its deadline without an answer.
-        """
+        """Return whether a line that has arrived is not ended by CR LF."""
         is_elsewhere = self._busyReceiving or self.paused or self.refused or not self.line_mode
         return not is_elsewhere and not self.transport.disconnecting and b"\n" in self._buffer
 
@@ -292,11 +277,7 @@ class HTTPChannel(http.HTTPChannel):
         self.answer_last(head.encode() + body)
 
     def answer_last(self, response: bytes) -> None:
-        """
-        Write a whole response, and hang up; further input is discarded.
-
-        Unlike an upgraded connection this connection still counts, and may be evicted.
-        """
+        """Write a whole response, and hang up; further input is discarded."""
         self.refused = True
         self.site.receiving.release(self)
         for request in self.requests:
@@ -389,12 +370,7 @@ class HTTPChannel(http.HTTPChannel):
         return 0.0 if spare_seconds is None else spare_seconds(self.transport)
 
     def end_idle(self) -> None:
-        """
-        Close a connection between two requests, or before the first one.
-
-        On an unused one a client may have sent a request in this very moment.  So it gets an answer that
-        says that none was handled.
-        """
+        """Close a connection between two requests, or before the first one."""
         is_shaking = getattr(self.transport, "is_shaking", False)
         if self._is_unused and self.site.spare_seconds is not None and not is_shaking:
             why = "the connection was closed without a request: repeat yours over another one"
@@ -438,8 +414,6 @@ _CHUNK_BYTES = 16
 class Request(server.Request):
     """
     One request.
-
-    The request adds to twisted.web's a limit for bodies, and the subject of audit records.
 
     :ivar gone: no response can be sent: the client left, or the connection was upgraded.
     :ivar subject: user and target, as far as known; locators refine it.
@@ -545,15 +519,13 @@ class Site(server.Site):
         headers.
     :param body_seconds: from there to the end of the body.
     :param idle_seconds: between two requests of one connection.
-    :param spare_seconds: returns how much longer than ``header_seconds`` the client of a transport may
-        keep a connection without a byte; 0 for clients that are not known.  ``None``: the clients
-        keep no spare connections; otherwise an unused connection is closed with the answer
-        :data:`~twisted_exec.wire.upgrade.MISDIRECTED`.
+    :param spare_seconds: returns how much longer than ``header_seconds`` the client of a transport
+        may keep a connection without a byte; 0 for clients that are not known.  ``None``: the
+        clients keep no spare connections.
     :param linger_seconds: for a client to read the last response.
     :param max_body_bytes: larger bodies are refused with 413.
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
-        the oldest for which no handler works, so that silent clients cannot lock others out.
-        ``None``: as many as ``fitting`` returns.
+        the oldest for which no handler works.  ``None``: as many as ``fitting`` returns.
     :param fitting: returns how many connections fit into the process's file descriptors now; by default
         at most half of them.
     :param receiving_bytes: total of all incomplete request bodies.
@@ -611,7 +583,7 @@ class Site(server.Site):
         return self._fitting() if self._max_connections is None else self._max_connections
 
     def startFactory(self) -> None:
-        """No access log: it would contain query strings.  The audit log is the record."""
+        """No access log: it would contain query strings."""
 
     def stopFactory(self) -> None:
         """Nothing to stop."""
@@ -635,8 +607,7 @@ class Site(server.Site):
         """
         Close each connection after the response to its next request, and leave idle ones open.
 
-        Unlike :meth:`drain` this loses no request: a client may be sending one on a connection that
-        it believes to be kept open, and does not repeat a write whose connection is lost.
+        Unlike :meth:`drain` this loses no request.
         """
         self.closing = True
 
@@ -663,10 +634,8 @@ class Budget(Generic[Holder]):
     """
     Bytes buffered per holder, with a common limit.
 
-    A limit per connection is not enough: thousands of connections, each with an incomplete body or
-    an unread response, take thousands of times that limit, and sending a body needs no credentials.
-    So the buffers for all slow peers share one budget.  Beyond it the peer whose buffer is oldest
-    is evicted: a well-behaved peer is done in a moment, so this hardly ever hits one.
+    A limit per connection is not enough against thousands of connections.  Beyond it the peer whose
+    buffer is oldest is evicted.
 
     :param limit_bytes: total of all holders.
     :param evict: called with the holder to evict, which no longer counts.

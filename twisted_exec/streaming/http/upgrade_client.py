@@ -1,9 +1,7 @@
 """
 Client of an HTTP upgrade, for the next hop.
 
-twisted.web's ``Agent`` drops a 101.  So the request is sent on any endpoint, and after the 101 the
-connection goes to the caller's protocol, with every byte that followed the head.  h11 encodes and reads
-what is not in the plain form (:mod:`twisted_exec.wire.plain_http`).
+After the 101 the connection goes to the caller's protocol, with every byte that followed the head.
 
 Any final response but the requested upgrade closes the connection.
 """
@@ -72,8 +70,6 @@ class HopSigns:
     """
     Signs of life of one next hop, which all requests to it share.
 
-    A hop that accepts connections does not thereby answer requests, so each limit has its own.
-
     :ivar life: connections whose TLS handshake is complete, and answers.
     :ivar answers: answers alone.
     """
@@ -121,8 +117,7 @@ class UpgradeRefused(Exception):
         """
         Convert the refusal to an error for our client.
 
-        The error has the code of the response; text is wrapped into a Status. Responses that are no
-        errors (redirects, 200) become 502, with their code in the message.
+        The error has the code of the response; text is wrapped into a Status.
         """
         # To follow a redirect would send credentials elsewhere (CVE-2020-8559).
         if self.code < 400:
@@ -168,8 +163,7 @@ class Upgraded:
         """
         Give the connection to ``protocol`` and resume it.
 
-        Bytes that followed the 101 are delivered after ``makeConnection``, before all others, and the
-        loss of the connection if it was lost meanwhile.
+        Bytes that followed the 101 are delivered after ``makeConnection``, before all others.
         """
         self._asking.hand_over(protocol)
 
@@ -181,8 +175,6 @@ class Upgraded:
 class Asking(Protocol):
     """
     Sends the request, waits for the response, and afterwards buffers early bytes.
-
-    This class requests an upgrade; subclasses ask for something else.
 
     :cvar request_noun: the request's name in messages.
     """
@@ -496,7 +488,7 @@ async def ask_first(
     :param answer_seconds: for the answer, as for :func:`ask`.
     :param spares: take a spare connection first, and make another connection behind the answer.
     :raises UpgradeRefused: as :func:`ask`; it has the label.
-    :raises APIError: as :func:`connect_first`, and as :func:`ask` with the label before the message.
+    :raises APIError: as :func:`connect_first` and :func:`ask`.
     """
     places = list(endpoints)
 
@@ -543,8 +535,6 @@ def upgrade(
 ) -> Deferred[Upgraded]:
     """
     Connect and request an upgrade.
-
-    Cancelling closes the connection.
 
     :param timeout_seconds: for connecting, and again for the response.
     :param meanwhile: called once the request is sent: the time until the response is free.

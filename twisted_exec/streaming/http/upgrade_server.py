@@ -1,18 +1,15 @@
 """
 Take a connection over from twisted.web after an upgrade.
 
-The most delicate code of this package.  Invariants:
+Invariants:
 
-* No early bytes are lost: a client may send its first frames right behind the request.  They are in
-  the channel's line buffer if the request is answered at once, and in its ``_dataBuffer`` if it is
-  answered later.
+* No early bytes are lost: a client may send its first frames right behind the request.
 * The channel has been the transport's producer since ``connectionMade``; it must unregister, or the
   new protocol cannot register its own and has no back-pressure.
 * The channel's deadlines end, and it no longer counts as a connection.
 * twisted.web pauses the socket beyond 16 KiB of early bytes; it has to be resumed.
 
-This uses one private name of twisted.web, ``HTTPChannel._dataBuffer``;
-``tests/streaming/http/test_upgrade_server.py`` fails if it changes.
+This uses one private name of twisted.web, ``HTTPChannel._dataBuffer``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
 autobahn's WebSocket, adapted to both ends of a console.
 
-autobahn handles no HTTP here: the head has been parsed and checked before, and a client's mistakes in it
-were answered with a JSON Status.  So autobahn gets a minimal head that it cannot refuse.
+autobahn handles no HTTP here: the head has been parsed and checked before.
 
 Other differences to plain autobahn:
 
@@ -71,7 +70,7 @@ class SocketUser(Typing):
         """The peer broke the protocol; a message sent now still precedes the Close."""
 
     def close_received(self, code: int | None) -> None:
-        """The peer sent a Close, or answered ours.  It sends no more messages."""
+        """The peer sent a Close, or answered ours."""
 
     def lost(self, reason: str) -> None:
         """The connection is lost; called once, as the last call."""
@@ -314,11 +313,7 @@ def start(
 
 
 def check_nvx() -> bool:
-    """
-    Return whether autobahn's compiled parts are available; logs a warning if not.
-
-    Without them unmasking costs a thousand times as much per byte.
-    """
+    """Return whether autobahn's compiled parts are available; logs a warning if not."""
     masker = type(create_xor_masker(b"abcd", 999)).__module__
     if masker != "autobahn.nvx._xormasker":
         _log.warn(

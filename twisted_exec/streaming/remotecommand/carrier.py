@@ -1,10 +1,8 @@
 """
 Carriers: a console's channels over WebSocket messages or SPDY streams.
 
-Both ends of a console (:mod:`~twisted_exec.streaming.remotecommand.server`,
-:mod:`~twisted_exec.streaming.remotecommand.client`) deal with channels, sizes and endings.  A
-carrier knows how its protocol encodes these, and the order in which a session begins and ends.  So
-consoles behave alike over every protocol.
+A carrier knows how its protocol encodes channels, sizes and endings, and the order in which a
+session begins and ends.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class CarrierUser(Typing):
 
     def close_received(self, code: int | None = None) -> None:
         """
-        The peer leaves, on its own or after us.  It sends nothing more.
+        The peer leaves, on its own or after us.
 
         :param code: of a WebSocket's Close, if it has one.
         """
@@ -172,8 +170,7 @@ class PacedConnection:
         """
         Answer a ping of the peer.
 
-        While output is blocked only the latest is answered, afterwards: a peer that sends pings
-        and reads nothing would fill our memory.
+        While output is blocked only the latest is answered, afterwards.
         """
         if self.blocked:
             self._question = question

@@ -1,14 +1,8 @@
 """
 Carriers over WebSocket messages and SPDY: the negotiation of the protocol, and their creation.
 
-Both ends of a console, and bridges between protocols, create their carriers here: for an accepted
-request (:func:`accept`) or for an established connection (:func:`over`).
-
-The server and the client negotiate the protocol.  The server (:func:`choose_protocol`) picks the
-first of the client's protocols that is on *our* list.  Refusals are a JSON Status: kubectl shows its
-message, and cannot show plain text.
-
-The client (:class:`Attempt`) makes one offer per request, and checks the response to that offer.
+The server (:func:`choose_protocol`) picks the first of the client's protocols that is on *our*
+list.
 """
 
 from __future__ import annotations
@@ -84,8 +78,7 @@ class StreamLimits:
     :param open_seconds: time limit for a SPDY client to open its streams.
     :param close_seconds: time limit for the client to leave, from the last progress of the output.
     :param ping_seconds: interval of pings to the client, which keep connections through load
-        balancers alive.  No pong is required: a user whose terminal is stopped must not lose the
-        session.
+        balancers alive.
     """
 
     message_bytes: int = 1 << 20
@@ -121,9 +114,6 @@ def accept(
 ) -> None:
     """
     Answer an upgrade request with a 101, and start its carrier.
-
-    ``user.connected`` is called before this returns; over a WebSocket perhaps also the callbacks for
-    what the client sent right behind its request.
 
     :param protocol: as chosen by :func:`choose_protocol`.
     :param options: the stream options of the request.
@@ -283,8 +273,6 @@ def choose_protocol(request: Request) -> str:
     """
     Check that a request is a complete handshake for a console.
 
-    Call this before consuming a one-time token for the session.
-
     :return: the version of WebSocket or SPDY, depending on the request; empty for a WebSocket
         without subprotocol.
     :raises APIError: 400, 403 or 405, with the reason.
@@ -378,13 +366,7 @@ class Attempt:
 
 
 def of_the_protocol(answer: UpgradeRefused) -> bool:
-    """
-    Return whether a refusal may concern only this offer, so that another may succeed.
-
-    Go's WebSocket server sends a bare 403; a SPDY-only server sends 400 with text.  A Status
-    concerns the request itself, except one that reports a missing upgrade: a proxy that knows only
-    WebSockets has removed the SPDY headers.
-    """
+    """Return whether a refusal may concern only this offer, so that another may succeed."""
     if answer.code == BadRequest.code:
         status = answer.status()
         return status is None or status.message.endswith(UPGRADE_REQUIRED)
@@ -510,11 +492,9 @@ class ServerMessages(MessageCarrier):
 
     The server starts with an empty message, and ends with a Close behind the status.
 
-    Go's client library, which kubectl uses, has a fault before Kubernetes 1.35: it reads messages
-    before it has anywhere to put them, and drops them ("Unknown stream id 1, discarding message"). So
-    on a busy host the first output of a session is lost.  For such a client output is held back by flow
-    control until it sends something, the session ends, or a moment has passed. Clients with a terminal
-    send its size at once, so they hardly wait.
+    Before Kubernetes 1.35, kubectl drops messages that it reads before it has anywhere to put them.
+    For a client without a terminal's size output is held back until it sends something, the session
+    ends, or a moment has passed.
 
     :param hold_seconds: how long output is held back for a silent client.
     """

@@ -4,17 +4,11 @@ The user's end of a console, over WebSocket or SPDY.
 A session is over when the server ends the stream; the status before that says how.  A session without
 a status counts as a lost connection, however politely it closed.
 
-A server without version 5 (it picks another subprotocol, or refuses, such as Go's WebSocket server with
-an empty 403) is tried again with version 4, which cannot signal the end of input, and then with SPDY,
-which can.
+A server without version 5 is tried again with version 4, which cannot signal the end of input, and
+then with SPDY.
 
 Over a WebSocket the client can ask for a session that it can resume, see
-:mod:`twisted_exec.wire.resume`.  If the server agrees, the stream has marks beside the output, and
-silence of the server counts as a lost connection much sooner.
-:mod:`~twisted_exec.streaming.remotecommand.resuming_client` opens the next connection.
-
-:class:`ConsoleStream` is a session's stream as its user sees it, and :class:`ConsoleUser` the user
-as the stream sees it.  :class:`Pings` notices the silence of the server.
+:mod:`twisted_exec.wire.resume`.
 """
 
 from __future__ import annotations
@@ -98,7 +92,7 @@ class ConsoleUser(Protocol):
         The stream is closed; called once after :meth:`attached`, last of all.
 
         Without :meth:`ended` before, and unless this side left, the connection was lost before the
-        session's status; ``reason`` then says so, or why.
+        session's status.
         """
 
 
@@ -133,7 +127,6 @@ class Pings:
     """
     Pings a server, and notices when it is silent for too long.
 
-    :param silence_seconds: for a session that can be resumed; ``None`` for another session.
     :param silent: called with the reason when the server has been silent for too long.
     :ivar round_trip_seconds: time of the last ping to the machine's end and back; ``None`` if unknown.
     """
@@ -267,10 +260,9 @@ class FirstUser:
     """
     The user of a connection whose server has not yet said whether it can resume sessions.
 
-    If it can, the user gets a stream that resumes; otherwise that connection.
+    If it can, the user gets a stream that resumes.
 
     :param reopen: opens the next connection.
-    :param give_up_seconds: time to resume a session; ``None`` for no limit.
     :ivar stream: the user's stream, once it is attached.
     """
 
@@ -337,15 +329,14 @@ def connect(
         :data:`~twisted_exec.wire.channel.PROTOCOLS`, or
         :data:`~twisted_exec.streaming.remotecommand.carriers.OVER_SPDY`.
     :param resume: the value of the header with which the client asks for a session that can be
-        resumed, or resumes one; empty for neither.  The user is then a :class:`MarkUser`.
+        resumed, or resumes one (the user is then a :class:`MarkUser`); empty for neither.
     :param silence_seconds: silence of the server after which a session that can be resumed counts as
         lost.
     :param must_record: open no console that is not recorded.
     :return: fires with the attached stream; fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's; 400 for a request that HTTP cannot
         encode; 502 and 504 if the server cannot be reached, breaks the protocol or speaks none of
-        ``protocols``; 501 with ``must_record`` if it does not record the session.  Cancelling closes
-        the connection.
+        ``protocols``; 501 if a recording is required and the server does not record.
     """
 
     async def open_console() -> ConsoleClient:
@@ -405,11 +396,7 @@ def _recorded(headers: Headers) -> str:
 
 
 def _answer(upgraded: Upgraded) -> Resumable | None:
-    """
-    Return the server's answer to a client that can resume; ``None`` if there is none.
-
-    :raises BadGateway: the answer is not valid; the connection is closed.
-    """
+    """Return the server's answer to a client that can resume; ``None`` if there is none."""
     answers = values(upgraded.headers, RESUME_HEADER.encode("ascii"))
     if not answers:
         return None
@@ -533,11 +520,7 @@ class ConsoleClient:
         self.carrier.send(Channel.RESIZE, encode_size(size))
 
     def wish(self, wish: Break | Role) -> None:
-        """
-        Request a BREAK or another role, in order with the input.
-
-        A machine's end of ours that lacks it prints a notice; others ignore the request.
-        """
+        """Request a BREAK or another role, in order with the input."""
         self.carrier.send(Channel.RESIZE, encode_wish(wish, self._size))
 
     def pause_output(self) -> None:

@@ -1,8 +1,7 @@
 """
 The input of a session that can be resumed, until the server has settled it.
 
-The server counts input in pieces (see :mod:`twisted_exec.wire.resume`), and so does this log: a byte
-is one piece; a BREAK, a role request and the end of input are one piece each.
+Input counts in pieces (see :mod:`twisted_exec.wire.resume`).
 """
 
 from __future__ import annotations
@@ -114,8 +113,8 @@ class InputLog:
         """
         Count anew, because the number of settled pieces is unknown.
 
-        If anything is uncertain, all input is dropped, also what was not sent: behind a hole it may
-        mean something else to the machine.  The end of the input is kept.
+        If anything is uncertain, all input is dropped, also what was not sent.  The end of the
+        input is kept.
 
         :return: as :meth:`drop`.
         """

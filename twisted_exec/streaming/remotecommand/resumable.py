@@ -1,12 +1,10 @@
 """
 The machine's end of a console whose client can come back after a loss of the connection.
 
-Beside the output it sends marks (:mod:`twisted_exec.wire.resume`).  The first mark says how much
-input is settled, so that the client of a resumed session knows what to send again.
+Beside the output it sends marks (:mod:`twisted_exec.wire.resume`).
 
 A connection is *lost* when it ends before the client's Close, unless another reason than the
-console's ended the session.  So the status of a console that has ended may be lost, too, and
-the user may come back for it.
+console's ended the session.
 """
 
 from __future__ import annotations
@@ -81,9 +79,7 @@ class Acknowledgements:
     """
     Tells a client how much of its input is settled.
 
-    It sends a mark after 4 KiB of input, and otherwise at most one mark a second.  After a pause a
-    mark waits for a moment, so that it covers a burst of input.  No mark is sent while output is
-    blocked.
+    It sends a mark after 4 KiB of input, and otherwise at most one mark a second.
 
     :param send: sends a mark.
     :param settled: pieces that the client knows to be settled.
@@ -281,16 +277,8 @@ class PageServer(ResumableServer):
     A session's stream to a page, made by
     :func:`~twisted_exec.streaming.remotecommand.server.serve`.
 
-    An attachment writes at most 32 KiB at once and nothing while it is paused.  It is paused as soon
-    as the rest of the credit is smaller than that.
-
-    A page cannot stop reading its WebSocket, and what it has not shown yet waits in its memory.  So
-    it names a credit with its request, and reports what it has taken
-    (:mod:`twisted_exec.wire.resume`).
-
-    A browser answers the pings of a WebSocket before the page has seen what came before them, and
-    hides them from the page.  So a question to the client is a mark here, which the page answers
-    with a report.
+    A page cannot stop reading its WebSocket.  So it names a credit with its request, and reports
+    what it has taken (:mod:`twisted_exec.wire.resume`).
     """
 
     def __init__(self, resumption: Resumption, *arguments: Any, **more: Any) -> None:
@@ -366,9 +354,8 @@ class PageServer(ResumableServer):
         """
         Treat the end of the page, and of a connection that the page gives up, as a loss.
 
-        Browsers close each WebSocket of a page that is loaded again with 1001 (RFC 6455, section 7.4.1),
-        and no page can prevent it; a page that leaves its session says 1000.  Without an answer all hops
-        see a loss as well.
+        Browsers close each WebSocket of a page that is loaded again with 1001 (RFC 6455, section
+        7.4.1).
         """
         if code in (GOING_AWAY, GIVEN_UP) and not self._ending:
             self._carrier.abort()

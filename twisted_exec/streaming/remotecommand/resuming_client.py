@@ -2,20 +2,9 @@
 The user's end of a session that outlives its connections.
 
 After a loss this end opens the next connection (:mod:`.reconnecting`) and names the position of the
-next byte of output that its user lacks.  The server answers with an Ack, from which on the input is
-sent again (:mod:`.input_log`).  So as a rule nothing is missing or repeated in either direction.
-The user gets a message about output that the server no longer has, and about input that may or may
-not have reached the machine.
-
-A session ends with a status of the server, or because its user leaves, the server breaks the protocol,
-or it cannot be resumed. A user who leaves while there is no connection leaves at once.  The server does
-not learn of it: it waits for as long as it has said, and others can take over meanwhile.
-
-Only the newest connection counts.  Data from earlier ones is ignored, and an attempt that is given
-up closes its connection.
-
-A user need not know that the session can be resumed: :class:`Messages` writes messages that the user has
-no callback for into the output.
+next byte of output that its user lacks; input that is not settled is sent again
+(:mod:`.input_log`).  The user gets a message about output that the server no longer has, and about
+input that may or may not have reached the machine.
 """
 
 from __future__ import annotations
@@ -77,8 +66,6 @@ class _State(Enum):
 class ResumingClient:
     """
     A session's stream at the user's end, over one connection after another.
-
-    It is a :class:`~twisted_exec.streaming.remotecommand.client.ConsoleStream`.
 
     :param limit_seconds: gives a session up that could not be resumed for this time; ``None`` for
         never.
@@ -251,11 +238,7 @@ class ResumingClient:
         self._producer = None
 
     def leave(self) -> None:
-        """
-        End the session from this side, behind the input so far.
-
-        Without a connection this ends at once.
-        """
+        """End the session from this side, behind the input so far."""
         if self._state is _State.LOST:
             self._finish("left while the connection was lost")
         elif self._state is _State.OPEN:
@@ -543,11 +526,7 @@ class ResumingClient:
 
 
 class ResumableSession(Protocol):
-    """
-    The session, which has one connection after another.
-
-    It is called only by the connection that counts.
-    """
+    """The session, which has one connection after another."""
 
     def adopted(self, stream: ConsoleClient) -> None:
         """The server has accepted the connection."""
@@ -640,8 +619,7 @@ class ResumableUser(ConsoleUser, Typing):
         The session goes on.
 
         :param seconds: since :meth:`outage`.
-        :param uncertain: number of dropped pieces of input: the machine may have received some of them
-            already, and the others, ``unsent_pieces`` of the stream, were never sent.
+        :param uncertain: number of dropped pieces of input that the machine may have received.
         """
 
     def notice(self, notice: Notice) -> None:
@@ -670,7 +648,7 @@ class Messages:
 
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
         """
-        Tell the user; those without the callback only that input is dropped.
+        Tell the user.
 
         :param uncertain: all pieces that are dropped.
         :param unsent: those of them that were never sent.

@@ -1,19 +1,11 @@
 """
 The machine's end of a console, over WebSocket or SPDY.
 
-:func:`serve` connects an upgrade request to an attachment.  At the end it keeps the order of
-Kubernetes' newest servers: all output, the status, the protocol's own end (Close 1000, or the end
-of each stream), then wait for the client to leave.
+At the end it sends all output, the status, and the protocol's own end, then waits for the client to
+leave.
 
 Input is buffered up to a limit while the attachment has paused it.  Beyond the limit the connection
-is no longer read, since neither protocol can pause a single channel: sizes, pings and the client's
-leaving then wait too, until the attachment resumes input.
-
-A client that can come back after a loss gets a
-:class:`~twisted_exec.streaming.remotecommand.resumable.ResumableServer`.
-
-:class:`UserInput` takes a user's input on its way to the attachment: keys, requests and sizes of
-the terminal.  :class:`InputQueue` holds it while the machine accepts none.
+is no longer read, also for sizes and pings.
 """
 
 from __future__ import annotations
@@ -98,14 +90,11 @@ def serve(
     """
     Answer a request with a console.
 
-    Over a WebSocket the attachment is attached before this returns, and may have got
-    input: a client may send right behind its request.  Over SPDY that waits for the
-    client's streams; a client that opens none is never attached, but detached all the same.
+    Over a WebSocket the attachment is attached before this returns, and may have got input.
 
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param record: the session in this hop's
-        :class:`~twisted_exec.streaming.sessions.registry.Sessions`, if there is one: it can end the
-        stream, and learns of the end.
+        :class:`~twisted_exec.streaming.sessions.registry.Sessions`, if there is one.
     :param terms: what the session is held to.
     :param now: returns the time of day.
     :param resumption: for a client that can resume; the attachment is an
@@ -250,11 +239,7 @@ class ConsoleServer:
             self._carrier.send(Channel.STDOUT, data)
 
     def write_error(self, data: bytes) -> None:
-        """
-        Send error output, as for a command without a terminal.
-
-        Over SPDY it is dropped if the client has opened no stream for it.
-        """
+        """Send error output, as for a command without a terminal."""
         if not self._ending:
             self.bytes_to_user += len(data)
             self._carrier.send(Channel.STDERR, data)
@@ -413,12 +398,7 @@ class ConsoleServer:
     # The end
 
     def _end_by_hop(self, ending: Ending) -> None:
-        """
-        End the session for a reason that is not the console's.
-
-        The user leaves the console now: a client that does not leave must neither keep the floor nor
-        count as a person.
-        """
+        """End the session for a reason that is not the console's."""
         self.end(ending)
         self._leave(self._why or ending.reason)
 
@@ -502,9 +482,6 @@ class UserInput:
 
     Keys and requests are *pieces*: each byte of the keys, each BREAK, each role request, and the
     end of input.  A piece is settled when the attachment has it, or when it was discarded for good.
-
-    Of many sizes in one turn of the reactor the attachment gets the first, the last, and those that
-    keys or requests follow directly.
 
     :param takes_input: whether input passes now.
     :param tell: shows a notice to the user.
@@ -599,7 +576,7 @@ class UserInput:
             self._settle(dropped)
 
     def close(self) -> None:
-        """Deliver nothing any more.  Waiting input is not settled."""
+        """Deliver nothing any more."""
         self._is_closed = True
         self._queue.close()
         self.on_settled = None
@@ -616,11 +593,7 @@ class UserInput:
             self.on_settled(self.settled)
 
     def _refuse(self) -> None:
-        """
-        Tell the user that input is dropped.
-
-        As in Kubernetes, a client that did not request stdin and sends some gets no notice.
-        """
+        """Tell the user that input is dropped."""
         if self._options.read_only:
             self._tell_once(READ_ONLY)
         elif self._options.takes_input:
@@ -686,8 +659,7 @@ class InputQueue:
     """
     A queue that delivers at once, unless it is paused.
 
-    Keys and requests keep their order.  The queue is bounded: beyond the limit the client is not
-    read.
+    The queue is bounded: beyond the limit the client is not read.
 
     :param deliver: receives each item; it may pause or close the queue.
     :param set_full: is called with true when the limit is reached, and with false when the queue is

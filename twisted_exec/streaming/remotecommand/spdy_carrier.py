@@ -1,12 +1,7 @@
 """
 Carriers over a SPDY connection, one for each end.
 
-The protocol itself is in :mod:`twisted_exec.wire.spdy_connection`; this module adds the
-transport and the time limits.
-
 Kubernetes' SPDY has no flow control, so a stream is held back by not reading the connection.
-The codec's own answers, to new streams, are sent even while output is blocked; a client that causes
-answers and does not read is disconnected.
 """
 
 from __future__ import annotations
@@ -38,12 +33,7 @@ UNREAD_BYTES = 64 << 10
 
 @implementer(IFramed)
 class _SPDYCarrier(PacedConnection, Protocol):
-    """
-    Common part of both ends.
-
-    :param open_seconds: time limit from the connection to the last stream.
-    :param linger_seconds: time limit to close, from the last byte on.
-    """
+    """Common part of both ends."""
 
     transport: Any
     streams: ServerStreams | ClientStreams

@@ -1,20 +1,10 @@
 """
 Bridge between a frontend and a backend connection, which may speak different protocols.
 
-A middle hop passes a stream on without decoding it, except when it records the stream, or when the
-next hop refuses the client's protocol: for example, a real ironcore runtime knows SPDY and WebSocket
-version 4, kubectl from 1.30 on opens version 5.  Then the hop makes its own offers to the next one,
-and decodes and encodes both streams here, as kube-apiserver's ``StreamTranslator`` does
-(``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``): input and its end, sizes, output, errors,
-and the status.
-
-Improvements over that: the client is answered only when the backend's streams are open, so an
-earlier failure is an HTTP error like any other; a later one is a Status on the error channel.
-Buffers hold at most one read of each side, 256 KiB of input while the machine accepts none, and the
-transports' own: each side paces the other.  And a hop that must end the session sends a Status.
-
-Each of the two connections gets the callbacks of its carrier, keeps the state of its connection,
-and reports to the bridge.  :class:`Translation` decides what passes between them.
+A middle hop decodes a stream only when it records the stream, or when the next hop refuses the
+client's protocol.  Then the hop makes its own offers to the next one, and decodes and encodes both
+streams here, as kube-apiserver's ``StreamTranslator`` does
+(``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``).
 """
 
 from __future__ import annotations
@@ -87,8 +77,8 @@ async def translate(
     :param confirm: decides for the last time before the client is answered.
     :return: whether it succeeded; if not, nothing was answered.
     :raises UpgradeRefused: the next hop refuses the request itself.
-    :raises APIError: it cannot be reached or does not open the streams, the session must not be opened,
-        or the stream cannot be recorded.
+    :raises APIError: it cannot be reached or does not open the streams, or the session must not be
+        opened.
     :raises ConnectionDone: the client has left.
     """
     try:
@@ -129,8 +119,8 @@ class Translation:
     :param session: its id.
     :param terms: returns the terms that the next hop has confirmed.
     :param recorder: see :class:`~twisted_exec.streaming.interfaces.Location`.
-    :param on_end: called once, when both connections are closed, with the reason for audit, as in
-        :class:`~twisted_exec.streaming.splice.Splice`; never if the client was not answered.
+    :param on_end: called once, when both connections are closed, with the reason for audit; never
+        if the client was not answered.
     :ivar bytes_to_machine: input passed on, without framing.
     :ivar bytes_to_user: output passed on, without framing.
     """
@@ -305,11 +295,7 @@ class Translation:
             self.output(Channel.STDOUT, READ_ONLY.output)
 
     def input_over(self) -> None:
-        """
-        Signal the end of input.
-
-        Version 4 over WebSocket has no such signal; there the session goes on.
-        """
+        """Signal the end of input."""
         if self._status_sent or self._machine.over or self._withhold(Channel.STDIN, None):
             return
         if self._machine.carrier.can_half_close:
@@ -369,11 +355,7 @@ class Translation:
     # End
 
     def _tell(self, ending: Ending | bytes, reason: str) -> None:
-        """
-        Send the status to the user; the caller closes.
-
-        :param ending: an ending, or the machine's Status as received.
-        """
+        """Send the status to the user; the caller closes."""
         if self._status_sent or self._user.gone:
             return
         # All output precedes the status, whether the buffer is full or not.

@@ -2,15 +2,9 @@
 SPDY tunnelled in WebSocket messages, for a next hop that knows only SPDY.
 
 kubectl forwards ports, from 1.31 on, over a WebSocket whose binary messages contain the bytes of a
-SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``); message boundaries mean nothing.
-A next hop that knows the tunnel gets it unread.  For one that does not
-(a kubelet before 1.36, an API server before 1.30) this hop requests SPDY and unwraps the messages:
-the bytes inside are not decoded, so the rules of a splice apply to them.
-
-The order is that of kube-apiserver's tunnel (``k8s.io/apiserver/pkg/util/proxy/streamtunnel.go``):
-after the next hop has answered, the client is answered with the prefix and the next hop's choice.
-The end of either side ends the other: the WebSocket with a Close
-behind the last byte, the SPDY connection behind everything sent to it.
+SPDY connection (subprotocol ``SPDY/3.1+portforward.k8s.io``).  For a next hop that does not know
+the tunnel (a kubelet before 1.36, an API server before 1.30) this hop requests SPDY and unwraps the
+messages.
 """
 
 from __future__ import annotations
@@ -59,11 +53,7 @@ _MESSAGE_BYTES = 32 << 10
 
 
 def tunnelled(request: Request) -> list[str]:
-    """
-    Return the SPDY protocols that a request offers inside a tunnel; empty without a tunnel.
-
-    As in Kubernetes, their names end with ``.k8s.io``.
-    """
+    """Return the SPDY protocols that a request offers inside a tunnel; empty without a tunnel."""
     headers = header_pairs(request.requestHeaders)
     if is_upgrade(request) != WEBSOCKET:
         return []
@@ -170,7 +160,7 @@ class Tunnel:
     # Called by the hop
 
     def end(self, ending: Ending) -> None:
-        """End the session.  Port forwarding has no place for a reason."""
+        """End the session."""
         self._over(ending.reason, GOING_AWAY)
 
     def pause_user(self) -> None:

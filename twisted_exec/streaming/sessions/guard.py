@@ -1,25 +1,15 @@
 """
 How long sessions last: the session guard, idle timeouts, and the time after a hand-over.
 
-A hop decides once whether to open a session, and the session may then last for days.  Meanwhile a
-token expires, a role binding is deleted, or the machine goes away.  The guard ends such sessions:
+The guard ends sessions that are no longer allowed, or whose object is gone:
 
-* The gate puts what allowed the session (credentials, user, permission) into ``context.evidence``,
-  and the session keeps that until it is over.
+* The gate puts what allowed the session (credentials, user, permission) into ``context.evidence``.
 * The guard passes sessions and their evidence to the hop's :class:`ISessionReviewer`, periodically
   (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
-* At the end of a session's credentials, as far as the evidence knows it, the guard ends the
-  session.
-* While there are sessions, the guard looks at the files of users (tokens, CAs) and takes a replaced
-  one as a hint (:data:`LOOK_SECONDS`).
-* Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone,
-  or of a machine that is off.
+* The guard takes a replaced file of users (tokens, CAs) as a hint (:data:`LOOK_SECONDS`).
+* Whatever follows objects calls :meth:`SessionGuard.end`.
 
-A review that cannot get an answer ends nothing.  Each hop decides for itself, so no hop trusts another's
-guard.
-
-Two other rules of this module end sessions: :class:`Idleness` ends those without traffic, and :func:`linger` those
-of a process whose place a successor has taken.
+A review that cannot get an answer ends nothing.
 """
 
 from __future__ import annotations
@@ -91,12 +81,7 @@ _EXPIRED = (
 
 
 class _Reviews:
-    """
-    The reviews of one round that run concurrently.
-
-    :param at_once: their largest number.
-    :ivar problem: why the last review without an answer got none; empty if all got one.
-    """
+    """The reviews of one round that run concurrently."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
@@ -107,11 +92,7 @@ class _Reviews:
         self.problem = ""
 
     def add(self, review: Deferred[str]) -> None:
-        """
-        Add a review that has begun.
-
-        :param review: fires with the reason why it got no answer; empty when it got one.
-        """
+        """Add a review that has begun."""
         ended: Deferred[None] = review.addCallbacks(self._answered, self._failed)
         if not ended.called:
             self._running[ended] = None
@@ -131,11 +112,7 @@ class _Reviews:
             waiter.callback(None)
 
     async def has_room(self) -> bool:
-        """
-        Wait until a review may begin.
-
-        :return: whether it should: not if as many in succession got no answer as run concurrently.
-        """
+        """Wait until a review may begin."""
         # After a review without an answer none begins: it would wait as long.
         while self._running and len(self._running) + self._unanswered >= self._at_once:
             await self._wait()
@@ -262,9 +239,6 @@ class SessionGuard(Service):
         """
         End the sessions that depend on an object.
 
-        A machine that is switched off may be switched on again, so the runtime ends those that it
-        lets wait.
-
         :return: their number.
         """
         is_power = ending.reason == POWERED_OFF
@@ -278,12 +252,7 @@ class SessionGuard(Service):
         return len(chosen)
 
     def _withdraw(self, session: Session, ending: Ending, cause: str, since: float | None) -> None:
-        """
-        End a session, and measure how long that takes.
-
-        :param cause: one of :data:`~twisted_exec.program.metrics.REVOCATION_CAUSES`.
-        :param since: when the change was observed; ``None`` if nobody reported it.
-        """
+        """End a session, and measure how long that takes."""
         if session.ending is None:
             began = self._clock.seconds() if since is None else since
             session.on_over = partial(self._measure, cause, began, since is not None)
@@ -378,9 +347,7 @@ class SessionGuard(Service):
         """
         Review the sessions now.
 
-        A round stops when as many reviews as run concurrently got no answer, one after the other:
-        further reviews would only wait for the same time-out.  The next round begins with the
-        sessions that this round did not reach.
+        A round stops when as many reviews as run concurrently got no answer, one after the other.
         """
         self._since, self._hinted_at = self._hinted_at, None
         turns = ShortTurns(self._clock, is_urgent=self._since is not None)
@@ -451,10 +418,6 @@ _LOOKS = 16
 class Idleness(BackgroundTask):
     """
     Ends idle sessions.
-
-    Traffic is counted where the session's bytes pass; where they are not decoded a client's pings
-    count too, so a quiet session with a live client continues.  A kubelet allows four hours
-    (``streamingConnectionIdleTimeout``).  Logs have no such limit there, nor here.
 
     :param seconds: the limit; 0 for none.
     :param spared: subresources without a limit.

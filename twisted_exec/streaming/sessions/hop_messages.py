@@ -1,17 +1,10 @@
 """
 Sessions between hops: ids, terms, resumption and endings, in headers and queries.
 
-A session that a hop ends has a reason.  As a rule the hop that decodes the stream writes the
-reason into it, so a hop in the middle passes the
-:class:`~twisted_exec.streaming.interfaces.Ending` to the next one *beside* the stream: as the
-query of a ``DELETE`` of the path that opened the stream.
+The reason of a session that a hop ends goes to the next hop *beside* the stream: as the query of a
+``DELETE`` of the path that opened the stream.
 
-Terms are in headers of the request and of its answer, and in the query of a ``PATCH`` that changes
-them: see :mod:`twisted_exec.wire.session_terms`.
-
-Other headers are for resuming a client's session, and for rejoining a stream behind its client's
-back: see :mod:`twisted_exec.wire.resume`.  Their values have keys, so they are neither logged nor
-recorded.
+Values of headers for resuming and rejoining have keys, so they are neither logged nor recorded.
 """
 
 from __future__ import annotations
@@ -156,8 +149,6 @@ def forwarded_terms(values: Sequence[bytes]) -> Terms:
     """
     Return the terms that the previous hop holds the session to.
 
-    Terms only restrict, so they count, whatever sends them.
-
     :param values: see :func:`terms_headers`.
     :raises BadRequest: they are too many or malformed, or this release does not know them.
     """
@@ -282,11 +273,7 @@ def _values(request: IRequest, name: bytes) -> Sequence[bytes]:
 
 
 def _only(header: str, values: Sequence[bytes], parse: Callable[[str], _Parsed]) -> _Parsed:
-    """
-    Parse the header, which a request has once.
-
-    :raises BadRequest: the request has several, or the value is not valid.
-    """
+    """Parse the header, which a request has once."""
     if len(values) > 1:
         raise BadRequest(f"a request has at most one header {header}")
     try:

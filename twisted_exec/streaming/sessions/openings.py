@@ -1,13 +1,9 @@
 """
 Streams that are being opened: a few at once, and the others wait until it is their user's turn.
 
-Opening a stream costs each hop some milliseconds of CPU time, during which no key passes.  So a user
-who opens many opens few of them at once, and the users take turns: each waits for their own streams,
-and for one stream of each other user.
+A user who opens many opens few of them at once, and the users take turns.
 
-A next hop that gets a thousand requests at once works on all of them at once, and answers each so
-late that all time out.  In turns, the first are open soon, and the time limits count from a
-stream's turn.  A stream waits for its turn as long as others make progress.
+Time limits count from a stream's turn.
 """
 
 from __future__ import annotations
@@ -81,7 +77,7 @@ class Openings:
         """
         Wait for a turn; :meth:`end` must follow, unless this raises.
 
-        :param hop: identifies the next hop; slow ones do not delay others.
+        :param hop: identifies the next hop.
         :param user: identifies the user.
         :param seconds: longest time to wait, counted from the last sign of life.
         :param signs: of the next hop.
@@ -121,11 +117,7 @@ class Openings:
 
 
 class _Hop:
-    """
-    The openings to one next hop.
-
-    :ivar under_way: streams that are being opened, by user.
-    """
+    """The openings to one next hop."""
 
     def __init__(self, limits: Openings, clock: IReactorTime) -> None:
         self._limits, self._clock = limits, clock

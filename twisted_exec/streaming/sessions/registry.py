@@ -1,14 +1,5 @@
 """
 Registry of the live sessions of one hop: limits, audit records, metrics, and endings.
-
-A proxy, relay or stream server opens its :class:`Session` here, and reports to the session that it
-is over.  Each session therefore has one audit start and one audit end.
-
-A session that this side ends has a reason, which a hop in the middle passes to the next one
-(:mod:`.hop_messages`).
-
-Changes of objects end sessions as well: :class:`EndingRules` decides which ones, and what their
-users read.
 """
 
 from __future__ import annotations
@@ -70,18 +61,14 @@ class Sessions:
 
     :ivar watcher: is called when streams begin and end.
     :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
-    :ivar locating: the turns of requests for streams, before their next hop is known.
     :ivar openings: the turns of streams that are being opened.
-    :ivar rejoinings: the turns of open streams that lost their next hop; they do not wait behind new
-        ones.
     :ivar when_drained: called at the end of :meth:`drain`.
     :ivar on_opened: is called with each new session.
     :ivar on_asked: is called when the hop before asks to end or change sessions.
-    :ivar on_carried: is called with each session whose stream is up; the stream's owner may still be
-        setting it up.
+    :ivar on_carried: is called with each session whose stream is up.
     :param metrics: ``None`` for metrics that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
-        allow. Sessions without a user name count only in total.
+        allow.
     """
 
     def __init__(
@@ -128,16 +115,12 @@ class Sessions:
         resumes: str = "",
     ) -> Session:
         """
-        Open a session. It counts towards the limits until it is :meth:`~Session.over`; towards its
-        user's only until it is superseded.
+        Open a session.
 
-        :param evidence: the session's ``context.evidence``, for
-            :class:`~twisted_exec.streaming.sessions.guard.SessionGuard`; without it the session is
-            not reviewed.
+        :param evidence: the session's ``context.evidence``; without it the session is not reviewed.
         :param terms: what this hop holds the session to.
         :param ceiling: what the hop before holds it to.
-        :param resumes: the id of the session that the user wants to resume.  The connection that it
-            still has does not count towards the user's limit.
+        :param resumes: the id of the session that the user wants to resume.
         :raises TooManyRequests: the limit of all sessions, or of this user's, is reached.
         :raises Forbidden: the session may not be resumed.
         :raises ServiceUnavailable: this hop is stopping.
@@ -290,8 +273,7 @@ class Sessions:
         """
         End all sessions; cut those that go on elsewhere, or here later.
 
-        :param seconds: after which the remaining sessions are cut; see
-            :class:`~twisted_exec.program.service.DrainLimit`.
+        :param seconds: after which the remaining sessions are cut.
         :return: fires when no session is left, at the latest with the cut; never fails.
         """
         for session in self.live():
@@ -365,19 +347,13 @@ class Session:
     One session; :meth:`Sessions.open` creates it.
 
     :ivar ending: the reason that this side gave for ending the session, if it did.
-    :ivar evidence: the credentials and the decision that allowed the session, for as long as it
-        lives; ``None`` when the session is not reviewed.
+    :ivar evidence: what allowed the session; ``None`` when the session is not reviewed.
     :ivar expires: the end of the credentials, in seconds since 1970.
     :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
     :ivar resumes: the id of the session that the user wants to resume, or has resumed; empty if none.
     :ivar resumable_seconds: how long the next hop waits for the user after a loss of the connection;
         0 if the session cannot be resumed.
-    :ivar is_rejoined_by_hop: the previous hop goes on with the session over another connection
-        if this hop is lost.
-    :ivar waits_for_machine: the machine's end decides whether the session waits while the machine
-        is off.
-    :ivar is_lost: the connection was lost, and the session waits for its user; for
-        :meth:`StreamWatcher.ended`.
+    :ivar is_lost: the connection was lost, and the session waits for its user.
     :ivar is_superseded: the user has resumed the session over another connection.
     """
 
@@ -488,11 +464,7 @@ class Session:
         return self.is_resumable or (self.is_rejoined_by_hop and self.ending is None)
 
     def hold_to(self, terms: Terms) -> None:
-        """
-        Change the terms that this hop holds the session to.
-
-        A stream that cannot change them ends.
-        """
+        """Change the terms that this hop holds the session to."""
         self._change(terms, self._ceiling)
 
     def limit_to(self, ceiling: Terms) -> None:
@@ -556,9 +528,8 @@ class Session:
         """
         Take note that the session is over.  Repeated calls do nothing.
 
-        :param reason: for the audit record, unless this side has ended or cut the session, or it is
-            superseded.
-        :param code: the HTTP status of a session that never had a stream; the reason is that of the answer.
+        :param reason: for the audit record.
+        :param code: the HTTP status of a session that never had a stream.
         :param is_lost: the connection was lost; the session waits for its user at the machine's end.
         """
         if self._over:
@@ -604,17 +575,13 @@ class MachineKey:
     """
     The sessions of one machine or Pod.
 
-    :param uid: of the object.  The name is not enough: a new object may have it by now.
+    :param uid: of the object, whose name a new object may have by now.
     """
 
     uid: str
 
     def covers(self, subject: Subject, ending: Ending) -> bool:
-        """
-        Return whether the ending concerns a session.
-
-        A machine that is off still has its log and its screen, and followers of the log wait for the next boot.
-        """
+        """Return whether the ending concerns a session."""
         keeps = ending.reason == POWERED_OFF and subject.subresource in ("log", "screen")
         return bool(self.uid) and subject.uid == self.uid and not keeps
 
@@ -624,8 +591,8 @@ class PoolKey:
     """
     The sessions of all machines of one pool, or of all Pods of one Node.
 
-    :param resource: of these machines, such as ``machines.compute.ironcore.dev``: pools of two
-        dialects may have the same name.  Empty matches any.
+    :param resource: of these machines, such as ``machines.compute.ironcore.dev``; empty matches
+        any.
     """
 
     name: str
@@ -646,8 +613,7 @@ class EndingRules:
 
     :param noun: the users' word for a machine.
     :param pool_noun: the users' word for a pool.
-    :param ends_gracefully: a machine that is being deleted runs until it is gone, as a Pod does,
-        and so do its sessions.
+    :param ends_gracefully: sessions of a machine that is being deleted go on until it is gone.
     """
 
     noun: str
@@ -657,12 +623,7 @@ class EndingRules:
     def machine_ending(
         self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
     ) -> Ending | None:
-        """
-        Return why a change of a machine ends its sessions, or ``None``.
-
-        For ``Off`` only the state after the change counts: a machine that has been off for long has
-        no sessions to end, but an interrupted watch may miss the moment when it was switched off.
-        """
+        """Return why a change of a machine ends its sessions, or ``None``."""
         if before is None:
             return None
         name = before["metadata"]["name"]
@@ -703,9 +664,6 @@ class RoundTripMetrics(Collector):
     ``twisted_exec_tcp_round_trip_seconds{side, quantile}``, by the kernel's figures.
 
     A side without TCP connections has no value.
-
-    The figures are TCP round trips of the connections of one hop's sessions, measured for each
-    scrape.
 
     :param measure: see :func:`~twisted_exec.streaming.flow.round_trip_seconds`.
     """

@@ -1,9 +1,7 @@
 """
 The end of a session by its terms: after a time without input, and at a point in time.
 
-Only what the user sends counts as use: keys, requests and changed sizes of the terminal. Output does
-not, because a machine may print all day at a terminal that its user has left.  Keys of an observer
-count, although the machine does not get them.
+Only what the user sends counts as use: keys, requests and changed sizes of the terminal.
 """
 
 from __future__ import annotations
@@ -26,12 +24,7 @@ _TOLERANCE = 0.001
 
 
 class LastInput:
-    """
-    The time of the last input of a session.
-
-    The streams of a session that is resumed share it: otherwise a client that resumes its session again and
-    again would never be idle.
-    """
+    """The time of the last input of a session."""
 
     __slots__ = ("at",)
 
@@ -107,12 +100,7 @@ class TimeLimits:
             self._timer = self._clock.callLater(min(*waits, _LONGEST_WAIT), self._look)
 
     def _approach(self, reason: str, left: float, warning_seconds: float) -> float:
-        """
-        End or warn, if that is due.
-
-        :param left: seconds until the end.
-        :return: seconds until something is due.
-        """
+        """End or warn, if that is due."""
         if self._stopped:
             return left
         if left <= _TOLERANCE:

@@ -1,10 +1,9 @@
 """
 Client for long-lived texts: a plain GET whose body is read as it arrives.
 
-It works as the client of an upgrade (:mod:`~twisted_exec.streaming.http.upgrade_client`), with the
-same limits, and closes on any unexpected response: a text has the status 200, and, except with
-:data:`ANY_DOWNLOADS`, the type ``text/plain``.  The body is delivered at the receiver's pace: a paused download holds one read,
-and the sender waits.
+It closes on any unexpected response: a text has the status 200, and, except with
+:data:`ANY_DOWNLOADS`, the type ``text/plain``.  The body is delivered at the receiver's pace: a
+paused download holds one read, and the sender waits.
 """
 
 from __future__ import annotations

@@ -1,19 +1,12 @@
 """
 Relay for read-only texts: locate, request, pass on.
 
-A log is a plain GET on every hop, with the same rules as a console's stream: each hop authorizes by
-itself (in its locator), only what the locator extracted is forwarded, a refusal is a Status,
-redirects are not followed, and the audit log has one start and one end.  Bytes pass as they arrive
-and at the client's pace: when it stops reading, so does the machine's end. That end marks lines
-that a slow reader missed.  A client that leaves ends the text on every hop.
+The rules are those of a console's stream.  Bytes pass as they arrive and at the client's pace.
 
-Some backends (kubelets) send the head of the response late.  For these there is no time limit, and a
-session that is ended meanwhile reports the reason like any other.  A page in a browser may use a
-WebSocket; the hops behind this hop do not notice.
+There is no time limit for backends (kubelets) that send the head of the response late.
 
-An API server asks for frames (:mod:`twisted_exec.wire.log_frames`), passes their text on, and
-continues the log when its backend is lost (:mod:`~twisted_exec.streaming.text.resumption`).  The
-hops between pass frames on unread, and write nothing between them.
+An API server asks for frames (:mod:`twisted_exec.wire.log_frames`), and continues the log when its
+backend is lost (:mod:`~twisted_exec.streaming.text.resumption`).
 """
 
 from __future__ import annotations
@@ -76,10 +69,8 @@ class Relay:
     :param connect_seconds: for each address, TLS included.
     :param answer_seconds: from the request to the head of the response; ``None`` for no limit.
     :param end_seconds: how long the log of a deleted machine may take for its last lines.
-    :param keeps_connections: a connection may be reused after a text; otherwise it ends with the
-        text, and a long one needs less memory.
-    :param tells_loss: end a text with a line of its own when the backend is lost: a hop in front,
-        such as a kube-apiserver, does not report a cut connection to its user.
+    :param keeps_connections: a connection may be reused after a text.
+    :param tells_loss: end a text with a line of its own when the backend is lost.
     :param downloads: makes connections, and decides which responses are texts.
     :param resumes: continue a log of a machine when its backend is lost.
     """
@@ -107,8 +98,6 @@ class Relay:
     async def handle(self, context: RequestContext) -> None:
         """
         Relay a text; returns when it has begun.
-
-        The caller has it on record (:func:`~twisted_exec.streaming.context.on_record`).
 
         :raises APIError: refused here or by the next hop; the caller sends it.  Cancelling (the
             client left) closes everything.
@@ -212,11 +201,7 @@ class _Passage:
             self._relay.sessions.metrics.log_outage(continued=True)
 
     async def _again(self, uid: str, options: LogOptions) -> FramedText:
-        """
-        Locate the backend again, with authorization, and open the log there.
-
-        :raises APIError: this hop or the next refuses, or cannot be reached.
-        """
+        """Locate the backend again, with authorization, and open the log there."""
         location = await self._relay.locator.locate(self._context)
         subject = location.subject
         if subject.uid != uid:  # the end of the session is under way

@@ -1,9 +1,8 @@
 """
 Logs that continue when the hops behind this hop are lost.
 
-A framed log (:mod:`twisted_exec.wire.log_frames`) has the offset of each piece.  When a killed or
-restarted runtime or poollet cuts the response off, the reader of the frames opens the log again at
-that offset.  The user sees a pause, and as a rule no byte is lost or repeated.
+When a killed or restarted runtime or poollet cuts the response off, the reader of the frames
+(:mod:`twisted_exec.wire.log_frames`) opens the log again at its last offset.
 
 A response that ends properly is complete.  A refusal that waiting does not change ends the log;
 others are retried for a minute.

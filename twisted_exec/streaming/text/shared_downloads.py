@@ -2,23 +2,12 @@
 HTTP/2 connections that carry many texts at once, for one server and one set of credentials.
 
 Requests with the same server and credentials share connections (:class:`SharedDownloads`).  A
-request takes a free stream of an existing connection or waits for a new one; it shares pending
-connection attempts, up to as many requests as they are expected to serve.  A server that chooses
+request takes a free stream of an existing connection or waits for a new one.  A server that chooses
 HTTP/1.1 in the handshake gets a connection per request, as without this pool.
 
-Nothing idle is kept for long: a connection without streams closes after :data:`IDLE_SECONDS`, and the
-last one removes the server's entry.
+A connection without streams closes after :data:`IDLE_SECONDS`; a silent peer gets a PING.
 
-Following a silent log costs a connection, nine tenths of it for TLS; here a hundred logs share one.
-The `h2` library implements the protocol.  The decisions of :class:`SharedConnection`:
-
-* The window of the connection is replenished for every byte that arrives.
-* While the peer does not read what we write, it is not read either.
-* A silent peer gets a PING; without an answer the connection is dead, and within a minute the
-  readers know.
-* After GOAWAY the connection takes no further request, but streams that the sender still serves
-  continue; it closes with the last of them.
-* Server push is disabled.
+The `h2` library implements the protocol.
 
 Sources: RFC 9113, §5.1.2, §5.2, §6.5-6.9.
 """
@@ -95,15 +84,9 @@ class SharedStream:
     """
     A reserved stream of a connection; then a request, and its response.
 
-    See :class:`~twisted_exec.streaming.http.upgrade_client.Asking` for the request, and
-    :class:`~twisted_exec.streaming.text.download.Download` for the response.
+    A stream has the checks and limits of :mod:`~twisted_exec.streaming.text.download`.
 
-    The stream replaces a connection of :mod:`~twisted_exec.streaming.text.download`, with the same
-    behaviour for callers: the same checks and limits, and a truncated response never counts as
-    complete.  Where a connection would be closed the stream is reset.
-
-    For a paused reader one window (:data:`WINDOW`) is buffered and not replenished: the sender of
-    this stream waits, without effect on others.
+    For a paused reader one window (:data:`WINDOW`) is buffered and not replenished.
 
     :ivar number: stream number, once the request is sent.
     """
@@ -264,13 +247,7 @@ class SharedStream:
 
 
 def _headers(head: UpgradeRequest) -> Headers:
-    """
-    Encode a request for HTTP/2 (RFC 9113, §8.3.1).
-
-    The rules for valid values are those of HTTP/1.1, so that both carry the same requests.
-
-    :raises h11.LocalProtocolError: it is not valid.
-    """
+    """Encode a request for HTTP/2 (RFC 9113, §8.3.1)."""
     checked = h11.Request(
         method=head.method, target=head.path, headers=[(b"Host", head.host), *head.headers]
     )
@@ -626,11 +603,7 @@ class _Waiting:
 
 @dataclass(eq=False)
 class _Place:
-    """
-    The connections to one server with one set of credentials.
-
-    :param emptied: called when there are no connections and no waiters.
-    """
+    """The connections to one server with one set of credentials."""
 
     clock: Any
     emptied: Callable[[_Place], None]

@@ -1,16 +1,8 @@
 """
 Long-lived text responses, written at the reader's pace, over HTTP or WebSockets.
 
-The end is all that a reader can check: a complete log ends like a complete HTTP body; an incomplete one
-(the permission was withdrawn, a hop is lost) ends without that, and may end with a line with the
-reason. Clients report such a body as broken.
-
-A text has one of three forms.  :class:`TextAnswer` is an HTTP response, :class:`TextConnection` one
-that owns its connection, and :class:`TextSocket` a WebSocket for pages in a browser.
-
-:class:`TextResponse` and :class:`PacedResponse` respond with a text of this process: a log, a
-recording.  They read from their source only when the client accepts more.  They need no buffer of
-their own, and the source never waits for them.
+A text is an HTTP response (:class:`TextAnswer`), one that owns its connection
+(:class:`TextConnection`), or a WebSocket for pages in a browser (:class:`TextSocket`).
 """
 
 from __future__ import annotations
@@ -74,7 +66,7 @@ class TextStream:
         """
         Let :attr:`done` fire when the reader leaves, instead of cancelling.
 
-        For callers without a coroutine that waits.  Called once, after :meth:`begin`.
+        Called once, after :meth:`begin`.
         """
 
     def write(self, data: bytes) -> None:
@@ -142,12 +134,7 @@ class TextStream:
 
 @implementer(IPushProducer)
 class TextAnswer(TextStream):
-    """
-    The body of an HTTP response.
-
-    A reader that leaves cancels the coroutine that waits for :attr:`done`, as in all handlers;
-    or see :meth:`watch`.
-    """
+    """The body of an HTTP response."""
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
         super().__init__(pause, resume)
@@ -238,9 +225,7 @@ class TextConnection(TextStream):
     The body of an HTTP response that owns its connection; the request is released once it has
     begun.
 
-    A response of twisted.web keeps request, headers and channel for as long as it lasts, several
-    kilobytes per waiting reader.  Here only the transport stays.  The body is chunked
-    (RFC 9112 section 7.1), and the connection ends with it.
+    The body is chunked (RFC 9112 section 7.1), and the connection ends with it.
     """
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
@@ -297,7 +282,7 @@ class TextConnection(TextStream):
 
 @implementer(IPushProducer)
 class _End(Protocol):
-    """The connection.  Further input of the client is ignored."""
+    """The connection."""
 
     transport: Any
     _late: IDelayedCall | None = None
@@ -342,9 +327,6 @@ _MESSAGE_BYTES = 32 << 10
 class TextSocket(TextStream, OutputSocketUser):
     """
     One WebSocket.
-
-    Pages in a browser read their texts over it: without CORS they cannot send a token in a header
-    of a plain request.
 
     The protocols are Kubernetes' own for read-only streams (``k8s.io/apiserver/pkg/util/wsstream``,
     ``stream.go``): ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in
@@ -405,11 +387,7 @@ class TextSocket(TextStream, OutputSocketUser):
 
 
 def _protocol(headers: Headers) -> str:
-    """
-    Return the client's first protocol that we speak; empty if it offers only its token.
-
-    :raises Forbidden: we speak none of them.
-    """
+    """Return the client's first protocol that we speak; empty if it offers only its token."""
     offered = tokens(values(headers, b"sec-websocket-protocol"))
     named = [token for token in offered if not token.startswith(BEARER_SUBPROTOCOL)]
     if not named:
@@ -466,11 +444,7 @@ class TextResponse:
     # Implemented by subclasses.
 
     async def _begin(self) -> None:
-        """
-        Find the text.
-
-        :raises APIError: there is none.
-        """
+        """Find the text."""
 
     def _headers(self) -> Sequence[tuple[bytes, bytes]]:
         """Return more headers of the response."""
@@ -499,8 +473,7 @@ class PacedResponse(TextResponse):
     """
     The response with a text whose parts are read in short turns of the reactor.
 
-    :cvar most_pieces: in one turn.  A transport that takes them all, or pieces that are empty, must not
-        hold others up.
+    :cvar most_pieces: in one turn.
     """
 
     most_pieces: ClassVar[int] = 1000
