@@ -18,8 +18,7 @@ The configuration file of ``exec-runtime``: the machine classes of this host.
       journal: {days: 7, size: 16Mi}
       answer_queries: false    # default: true for lines without a size
 
-Each driver reads its own keys (:mod:`.drivers`).  Reading checks the whole file; the start of the
-runtime checks whether the host *has* everything that a class needs.
+Each driver reads its own keys (:mod:`.drivers`).
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ class RuntimeClass:
     :param resources: capabilities: ``memory`` in bytes, ``cpu`` in whole units, others in units of
         their own.
     :param quantity: maximal number of machines.
-    :param spare: number of machines beyond ``quantity`` that can be created as well.  A machine
-        with a wrong name has no line, and must not keep out the machine that the line is for.
+    :param spare: number of machines beyond ``quantity`` that can be created as well.
     :param retention: limits of the retained output; by default those of the runtime.
     :param match: :data:`NAME`, :data:`CAPABILITIES`, or :data:`AUTO`, as the driver says.
     :param answers_queries: see :class:`~twisted_exec.console.shared_console.SharedConsole`.

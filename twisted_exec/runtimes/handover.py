@@ -2,13 +2,9 @@
 Hand-over of a machine runtime: another process goes on with its machines and sessions.
 
 The new process creates the sessions of the old one before it accepts requests
-(:class:`SessionsHandOver`).  Our own clients resume there with the keys that they have.  For a
-stream of a stock client the old process makes a key itself, and becomes the client of the session
-(:class:`SessionBridge`).
-
-The old process lets go of each machine, which goes on, and of the state directory; it can take both
-back (:class:`MachinesHandOver`).  The new process adopts the machines like those that outlived an
-earlier runtime, whatever ``--keep-machines`` says.
+(:class:`SessionsHandOver`), and adopts its machines (:class:`MachinesHandOver`).  Clients that can
+resume use the keys that they have.  For a stream of a stock client the old process becomes the
+client of the session (:class:`SessionBridge`).
 """
 
 from __future__ import annotations
@@ -99,11 +95,7 @@ Stop = Callable[[], Awaitable[None]]
 
 
 def _listen_at(reactor: Any, path: str, site: Site) -> Stop:
-    """
-    Listen at a socket in the private directory.
-
-    :raises TargetError: another process listens there.
-    """
+    """Listen at a socket in the private directory."""
     remove_stale(path)
     port = reactor.listenUNIX(path, site, backlog=BACKLOG, mode=0o600)
     return partial(stop_unix_port, port)
@@ -459,8 +451,8 @@ class MachinesHandOver:
         Prepare the runtime with the machines of another process.
 
         :param values: see :meth:`suspend`.
-        :raises ValueError: the values are not valid, or a machine is of a class that is not offered.
-            Other errors are those of :meth:`.MachineRuntime.prepare`.
+        :raises ValueError: the values are not valid, or a machine is of a class that is not
+            offered.
         """
         records = self._machines.records
         machines: Sequence[Mapping[str, Any]] = values["machines"]
@@ -518,10 +510,6 @@ class SessionBridge:
     The attachment of a stream to a session in another process.
 
     The stream is that of a stock client, in a process whose successor has the machines.
-
-    The bridge becomes a client of the session in the successor, by the protocol with which our own
-    clients resume theirs.  The client of the stream sees a pause; the stream ends if the bridge finds
-    no session for 30 s.  When the successor is replaced in turn, the bridge resumes at the next one.
 
     :param reopen: opens a connection to the session.
     :param sent: input of the stream that the machine got before, for audit.
@@ -640,11 +628,7 @@ class _Input:
 
 
 class _Far:
-    """
-    The user of the session in the other process: a bridge.
-
-    Notices and gaps become part of the output, as in every stream of a stock client.
-    """
+    """The user of the session in the other process: a bridge."""
 
     def __init__(self, bridge: SessionBridge) -> None:
         self._bridge = bridge
@@ -666,8 +650,6 @@ class BridgeRoutes(SocketRoutes):
     """
     The routes of the socket at which predecessors of this process reach the sessions of their
     streams.
-
-    A frozen process refuses them: it has handed the sessions over, and the next process has them.
 
     The socket is in the private directory of the runtime, so only processes of the same account, and
     root's, reach it.  A request names a session, and has the key that resumes it
@@ -757,8 +739,7 @@ class LeftStreamRoutes(SocketRoutes):
     The routes of a socket for successors of this process, which serves streams.
 
     A poollet that is replaced cuts the connections of stock clients' streams, and the API server
-    rejoins them (:mod:`twisted_exec.wire.resume`).  The request comes to the newest process of the
-    runtime, which passes it and then the bytes on to the process that serves the stream.
+    rejoins them (:mod:`twisted_exec.wire.resume`).
     """
 
     serves_while_frozen = True

@@ -1,10 +1,5 @@
 """
 A complete runtime (machines, stream server and runtime interface), and its hand-over.
-
-The start ends leftovers of an earlier runtime first, then opens the stream server, and the runtime
-interface last, so no request meets an unprepared runtime.  The stop has the opposite order.
-
-:class:`RuntimeHandOver` hands a whole runtime over, in the order of its parts.
 """
 
 from __future__ import annotations
@@ -332,9 +327,6 @@ _SETTLE_SECONDS = 5.0
 class RuntimeHandOver:
     """
     Hands one runtime over to another process, or continues that of another process.
-
-    The parts are handed over in order.  Each step of :meth:`RuntimeHandOver.freeze` has one that
-    undoes it.  So :meth:`RuntimeHandOver.thaw` can go on from wherever the freeze has come to.
 
     :ivar is_retired: another process has the machines and the sessions.
     """

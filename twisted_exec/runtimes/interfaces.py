@@ -71,20 +71,18 @@ class MachineFacts:
         ``MACHINE_RUNNING``, and the reason (one word) and message of a problem, empty when it is
         solved.
     :param is_on: returns whether the machine is switched on, also between two attempts to start it.
-    :param booted: call this when a driver of existing lines has switched the machine on.  Runs of other
-        drivers start their machine each time.
+    :param booted: call this when a driver of existing lines has switched the machine on.
     :param namespace: namespace of the API object; empty, as are ``name`` and ``uid``, if the
         poollet does not pass them on.
     :param storage: private directory for the machine's disks; the driver creates it, the runtime
         removes it with the machine.
-    :param keep: the machine should outlive the runtime (drivers with :class:`IAdoptsMachines`); its
-        processes must then not end with the runtime's.
+    :param keep: the machine should outlive the runtime (drivers with :class:`IAdoptsMachines`).
     :param journal: the machine's journal (:class:`~twisted_exec.journal.interfaces.IJournal`), for
-        runs that provide :class:`IJournalWriter`; ``None`` in tests without one.
-    :param keeper: holds terminals while no runtime runs, under the machine's id; ``None`` in tests
-        and programs without a state directory, where machines end with the process.
-    :param volumes: desired volumes.  They and the interfaces change only while the machine is off,
-        or after a run has applied the change.
+        runs that provide :class:`IJournalWriter`.
+    :param keeper: holds terminals while no runtime runs, under the machine's id; ``None`` for
+        machines that end with the process.
+    :param volumes: desired; volumes and interfaces change only while the machine is off, or after a
+        run has applied the change.
     :param ignition_data: secret; never log it.
     """
 
@@ -116,10 +114,7 @@ class IRun(IConsole):
 
     ``connect`` is called once: it powers the machine on and opens its line.  A size that was set
     before is the line's initial size.  The protocol's transport provides
-    :class:`~twisted_exec.console.interfaces.ILineTransport`.  Its ``connectionLost`` reason may be
-    a
-    :class:`~twisted_exec.console.line.LineEnded`, for example when the guest powered
-    itself off.
+    :class:`~twisted_exec.console.interfaces.ILineTransport`.
     """
 
     def stop() -> Deferred[None]:
@@ -154,7 +149,7 @@ class IHardware(Interface):
         Check a volume when it is added to a machine.
 
         :raises APIError: no machine of the class can have this volume.  Problems that may be solved
-            later, such as a missing image, are reported when the machine starts.
+            later are reported when the machine starts.
         """
 
     def check_network_interface(interface: pb.NetworkInterface) -> None:
@@ -166,12 +161,7 @@ class IHardware(Interface):
 
 
 class IRestartPolicy(Interface):
-    """
-    A driver that decides on restarts.
-
-    Without this interface the runtime restarts every machine that ended, except those that powered
-    themselves off.
-    """
+    """A driver that decides on restarts."""
 
     def restarts(ending: Ending) -> bool:
         """Return true to restart a machine that ended this way by itself."""
@@ -193,10 +183,10 @@ class ISharedLineTransport(ILineTransport):
     """
     The transport of one connection of a line that is reopened after a loss.
 
-    It may also have ``window_changed(size)`` and ``hand_on()``.  ``hand_on()`` closes the transport so that the
-    next connection goes on without a loss, and returns the input that was not sent.  The transport must have
-    ``send_break(milliseconds)`` if the line is ``breakable``.  ``pauseProducing`` must work for every line, because the rate of reading
-    is limited.
+    It may also have ``window_changed(size)`` and ``hand_on()``.  ``hand_on()`` closes the transport
+    so that the next connection goes on without a loss, and returns the input that was not sent.
+    The transport must have ``send_break(milliseconds)`` if the line is ``breakable``.
+    ``pauseProducing`` must work for every line.
     """
 
     def abortConnection() -> None:
@@ -219,9 +209,6 @@ class IHotPlug(Interface):
 class IRunsHostProcesses(Interface):
     """
     A marker for drivers whose machines are processes of this host, with the rights of one of its users.
-
-    Our poollets select such a class only by its name, unless the class has ``match: capabilities``:
-    a user who asks for a CPU does not ask for a shell of the host.
     """
 
 
@@ -242,18 +229,11 @@ class IJournalWriter(Interface):
     """
     A run that writes boots into the machine's journal itself; provided in addition to
     :class:`IRun`.
-
-    Output always goes to the line's protocol.
     """
 
 
 class IReleasable(Interface):
-    """
-    A run whose machine can be left running; provided in addition to :class:`IRun`.
-
-    Runs of drivers with :class:`IAdoptsMachines` provide it, unless something that they need for it is
-    missing, such as the keeper.
-    """
+    """A run whose machine can be left running; provided in addition to :class:`IRun`."""
 
     is_complete = Attribute(
         "True if the journal has everything that an adopted machine printed without the runtime (bool)."

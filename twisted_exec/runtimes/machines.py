@@ -2,8 +2,6 @@
 The records of a runtime's machines, sans I/O.
 
 The runtime chooses the ids of machines, and creates at most one machine per UID of an API object.
-It stores labels and annotations without interpreting them, except the labels that name the API
-object and the annotation with its banner.
 """
 
 from __future__ import annotations

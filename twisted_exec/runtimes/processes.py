@@ -1,14 +1,9 @@
 """
 All processes of one machine: how to find and end them.
 
-The first process of a machine leads a session (``setsid``).  Most descendants stay in that session;
-the others usually still carry a mark in their environment.  So the machine's processes are those in
-a session of a leader and those with the mark.  Process ids are reused; a process is identified by its
-id *and* its start time.
-
-Leaders are recorded on disk immediately.  After a crash of the runtime the
-next one reads the records before it serves: it adopts the machines that it keeps, and ends the
-processes of all others.
+They are those in a session of a leader (the first process, after ``setsid``) and those with a mark
+in their environment.  Process ids are reused; a process is identified by its id *and* its start
+time.
 
 Everything is read from ``/proc``: see proc(5) and proc_pid_stat(5).
 """
@@ -207,11 +202,9 @@ class ProcessFamily:
 
     def end(self) -> Deferred[list[Process]]:
         """
-        End all processes: by SIGHUP, SIGTERM, and at last SIGKILL.  Concurrent calls share the
-        work.
+        End all processes: by SIGHUP, SIGTERM, and at last SIGKILL.
 
-        :return: fires with the processes that are left: none, unless one is stuck in the kernel or
-            may not be signalled.
+        :return: fires with the processes that are left: none, as a rule.
         """
         waiter: Deferred[list[Process]] = Deferred()
         self._waiting.append(waiter)
@@ -256,11 +249,7 @@ class ProcessFamily:
 
 
 def _signal(process: Process, number: int) -> bool:
-    """
-    Signal exactly this process, not a later one with the same id.
-
-    :return: false if it must be tried again.
-    """
+    """Signal exactly this process, not a later one with the same id."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError as error:

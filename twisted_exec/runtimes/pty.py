@@ -1,13 +1,11 @@
 """
 The driver ``pty``: machines that are a command in a pseudo-terminal.
 
-The command leads a session with the pty as its controlling terminal.  Its environment is built from
-scratch, because the runtime's own may contain secrets.  When the command ends or the machine is
-powered off, the other processes that it started are ended, too.
+Its environment is built from scratch: the runtime's own may contain secrets.  When the command ends
+or the machine is powered off, the other processes that it started are ended, too.
 
-In a runtime the command is a child of the keeper (:mod:`.keeper`), so that it can outlive the runtime.
-Without a keeper it is a child of this process and ends with it: so are the commands that lead to
-machines (:mod:`twisted_exec.runtimes.lines.command`).
+In a runtime the command is a child of the keeper (:mod:`.keeper`), so that it can outlive the
+runtime.
 """
 
 from __future__ import annotations
@@ -277,12 +275,7 @@ class PtyRun:
             await self._wait_for_session(command)
 
     async def _wait_for_session(self, leader: Leader) -> None:
-        """
-        Wait until the child has its controlling terminal, or has given it up already.
-
-        If the terminal were closed between fork and exec, the child would print an error to the
-        runtime's standard error.
-        """
+        """Wait until the child has its controlling terminal, or has given it up already."""
         clock = self._driver.reactor
         until = clock.seconds() + _LEAD_SECONDS
         while clock.seconds() < until:

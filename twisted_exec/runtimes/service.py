@@ -1,11 +1,8 @@
 """
 The machine runtime: machines of several classes on this host.
 
-It answers the calls of the runtime interface for its machines (:mod:`.supervised`) and their
-consoles (:class:`RuntimeConsoles`).  By default machines end with the runtime.  After a crash the
-next runtime first ends the processes of the last one, and the poollet creates the machines again.
-With ``--keep-machines``, machines of drivers with ``IAdoptsMachines`` outlive the runtime: the next
-one reads them from disk (:mod:`.state`) and adopts them.
+By default machines end with the runtime.  With ``--keep-machines``, machines of drivers with
+``IAdoptsMachines`` outlive the runtime.
 """
 
 from __future__ import annotations
@@ -94,8 +91,8 @@ class MachineRuntime(Service):
     :param state_directory: private; created if missing, and locked.
     :param cache: stores the tokens.
     :param links: of its stream server.
-    :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
-        journal, when the machine is created or goes on from an earlier runtime.
+    :param journal_opened: called with the facts of each machine and its journal, when the machine
+        is created or goes on from an earlier runtime.
     :param acted: called with the acts of users at consoles, for audit.
     :ivar upload_metrics: of the store of recordings.
     :ivar machines: those that exist.
@@ -439,12 +436,7 @@ class MachineRuntime(Service):
         return [(record.facts(), self._supervisors[record.id].journal) for record in self._machines]
 
     def _changeable(self, request: Any) -> MachineRecord:
-        """
-        Return the record that a request changes.
-
-        :raises NotFound: there is no machine with this id.
-        :raises Conflict: the machine is being deleted.
-        """
+        """Return the record that a request changes."""
         record = self._machines.get(request.machine_id)
         if record.id in self._deleting:
             raise Conflict(f'machine "{record.label}" is being deleted')
@@ -468,8 +460,7 @@ class RuntimeConsoles:
     """
     The consoles and logs of one runtime.
 
-    A call returns a URL with a token, usually after a check whether the console can be opened.  The
-    stream server checks when the token is used.
+    The stream server checks when the token is used.
 
     :param journals: those of deleted machines, too.
     :param cache: stores the tokens.

@@ -3,9 +3,9 @@ The state of one runtime on disk: lock, id, the machines' directories, and recov
 
 Without ``--keep-machines`` a machine ends with its runtime, which removes its directory; the next
 runtime creates the machine again with new disks.  With it, machines of drivers with
-``IAdoptsMachines`` outlive the runtime: the file ``machine`` in the directory contains metadata, spec
-and ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding), from which the next runtime
-continues, whether the machine still runs or not.
+``IAdoptsMachines`` outlive the runtime: the file ``machine`` in the directory contains metadata,
+spec and ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding), from which the next
+runtime continues.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RuntimeState:
             self.keeper = Keeper(self._reactor, self.directory, log)
 
     async def close(self) -> None:
-        """Force the journals to the disk, and release the lock.  Repeated calls do nothing."""
+        """Force the journals to the disk, and release the lock."""
         if self._lock is not None:
             await self.journals.close()
             if self.keeper is not None:
@@ -123,8 +123,6 @@ class RuntimeState:
     ) -> list[Leader] | None:
         """
         Return the processes of a machine to adopt; ``None`` if nothing is left of it.
-
-        The keeper has the terminal and the exit status also of a command that has ended.
 
         :param leaders: see :meth:`read_leaders`.
         """

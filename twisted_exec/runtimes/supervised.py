@@ -1,8 +1,5 @@
 """
 The machines of a runtime: each has a record, a supervisor, a journal and directories.
-
-A machine that can outlive the runtime is written to disk whenever its metadata or
-its spec changes, not with each change of its state.
 """
 
 from __future__ import annotations
@@ -107,8 +104,8 @@ class SupervisedMachines:
 
     :param offered: the classes by name; the mapping may change.
     :param mark: the environment variable that marks the processes of machines.
-    :param journal_opened: called with the facts of each machine (:meth:`MachineRecord.facts`) and its
-        journal, when the machine is created or goes on from an earlier runtime.
+    :param journal_opened: called with the facts of each machine and its journal, when the machine
+        is created or goes on from an earlier runtime.
     :param acted: called with the acts of users at consoles, for audit.
     :ivar records: the machines as the runtime interface shows them.
     :ivar supervisors: by the id of the machine.
@@ -519,11 +516,7 @@ _NANOSECONDS = 10**9
 
 
 def last_line(journal: IJournal) -> str:
-    """
-    Return the last line that is not blank, cut; empty if there is none in the last 4 KiB.
-
-    No control or format characters are left.
-    """
+    """Return the last line that is not blank, cut; empty if there is none in the last 4 KiB."""
     first = journal.next_available(max(journal.start, journal.end - _READ_BYTES))
     if first >= journal.end:
         return ""
@@ -558,8 +551,8 @@ class LastLines:
     The conditions of the machines of one runtime.
 
     A condition, ``ConsoleOutput``, has the last line of the machine's console as its message.  All
-    users who may read a machine read its conditions, and not all of them may watch its console.  So
-    this is off unless the runtime's operator asks for it.
+    users who may read a machine read its conditions, so this is off unless the runtime's operator
+    asks for it.
 
     :param seconds: how often the line of a machine may change; 0 for no conditions.
     """

@@ -2,13 +2,7 @@
 The supervisor of one machine.
 
 While the machine should be on, the supervisor restarts it when it ends: 0.1 s later the first time,
-then with exponential back-off while it keeps ending early.  A machine that powers itself off, or that
-the driver does not restart, stays off.  All starts have the same journal.  Viewers at
-terminals wait for the next start after a crash and when the machine is switched off, for a limited
-time.  When a command ends itself with an exit code, its viewers end with that code.
-
-A gentle power off first requests a shutdown if the machine can, so viewers see the guest shut down.
-When the runtime stops, a machine that can outlive it is released instead of stopped.
+then with exponential back-off while it keeps ending early.
 """
 
 from __future__ import annotations
@@ -206,8 +200,6 @@ class Supervisor:
         """
         Let go of the machine, which goes on, and of the journal; viewers stay.
 
-        Must be settled and without an :attr:`obstacle`.
-
         :return: input that the machine has not got.
         """
         self._suspended = Deferred()
@@ -394,8 +386,6 @@ class Supervisor:
     def _note_end(self, ending: Ending) -> tuple[str, str]:
         """
         Decide whether the machine stays off: after its own power off, or if the driver says so.
-
-        :return: reason and message of why it is off although it was switched on.
         """
         if self._shutting_down or not self._should_run:
             return "", ""
@@ -409,12 +399,7 @@ class Supervisor:
         return "", ""
 
     def _restarts_after(self, ending: Ending, has_exited: bool) -> bool:
-        """
-        Return whether viewers wait for the next start.
-
-        :param has_exited: the machine's command ended itself, which is what its user expects of
-            ``exit`` in a shell.
-        """
+        """Return whether viewers wait for the next start."""
         if self._shutting_down:
             return True
         if has_exited or ending.reason == POWERED_OFF:

@@ -108,9 +108,6 @@ class TerminalProcess(ProcessProtocol):
     def _more(self, data: bytes) -> bytes:
         """
         Read what the process prints at full speed, up to 64 KiB, and for half a millisecond at most.
-
-        A terminal holds 4 KiB, and each piece of output costs far more than its bytes.  But a read
-        waits for the kernel, which copies the output meanwhile; keys of other machines wait, too.
         """
         parts, fd = [data], self.transport.fd
         until = time.perf_counter() + READ_SECONDS

@@ -1,12 +1,8 @@
 """
 The lines of a journal.
 
-A line ends with a newline, at a gap, or with a carriage return: a program that redraws its line
-with carriage returns would otherwise print one endless line.  Lines come without escape sequences
-and control characters other than tabs, and only their first 4 KiB.  The cost is linear in the
-output, whatever it is.
-
-The processes that search import this module, so it imports little.
+A line ends with a newline, at a gap, or with a carriage return.  Lines come without escape
+sequences and control characters other than tabs, and only their first 4 KiB.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """
 The state of alerts that survives a restart: times of reports, and machines that need a person.
-
-Cursors of the journals have the positions in the output.
 """
 
 from __future__ import annotations
@@ -120,7 +118,7 @@ class Memory:
         os.replace(temporary, self._path)
 
     def _load(self) -> None:
-        """Read the file.  A missing or damaged one is empty: some Events may then be repeated."""
+        """Read the file."""
         try:
             with open(self._path, "rb") as file:
                 document = json.loads(file.read(_MOST_FILE_BYTES))

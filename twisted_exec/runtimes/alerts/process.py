@@ -49,14 +49,7 @@ def main() -> None:
 
 @dataclass
 class _Found:
-    """
-    An answer in the making.
-
-    :ivar matches: number of the piece and of the group, place of the line in the piece, numbers of
-        the patterns in the group, size of the text.
-    :ivar groups: CPU seconds and bytes by group.
-    :ivar failed: why a group cannot be searched.
-    """
+    """An answer in the making."""
 
     matches: list[tuple[int, int, int, list[int], int]] = field(default_factory=list)
     texts: list[bytes] = field(default_factory=list)

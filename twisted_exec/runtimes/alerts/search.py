@@ -1,10 +1,7 @@
 """
 The search for patterns of alerts, in processes of low priority, and the patterns of each owner.
 
-The patterns of one alert for a machine are a group; machines with the same patterns share it.  A
-group has a budget of CPU time.  A group that has used it up is no longer searched; others go on.
-
-:class:`Rules` has the patterns of one owner, and the machines to which they apply.
+A group (the patterns of one alert) that has used up its budget of CPU time is no longer searched.
 """
 
 from __future__ import annotations
@@ -212,7 +209,7 @@ class OutputSearch:
             self._on_suspended(key)
 
     def stop(self) -> Deferred[None]:
-        """End the processes.  Fires when none is left."""
+        """End the processes."""
         self._stopped = True
         return self._jobs.close()
 
@@ -295,8 +292,7 @@ _Kind = tuple[str, Mapping[int, console_pb2.AlertPattern], Sequence[Group]]
 class Rules:
     """
     :param by_uid: by the UID of the machine's API object.
-    :param problems: why patterns are not searched, by their numbers.  The other patterns are
-        searched.
+    :param problems: why patterns are not searched, by their numbers.
     :param groups: keys of all groups of patterns.
     """
 

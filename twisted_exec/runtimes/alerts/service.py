@@ -1,15 +1,11 @@
 """
 Searches the output of machines for the patterns of alerts.
 
-Each machine has a position in its journal.  New output is read a moment later, in short turns of
-the reactor, and processes of low priority search it: whatever the patterns are, viewers do not wait.
-The output of machines with the same patterns goes to one process.  A line without an end, such as a
-prompt, is searched when the machine is quiet.
+Processes of low priority search new output, in short turns of the reactor.  A line without an end,
+such as a prompt, is searched when the machine is quiet.
 
-Matches wait until their owner, a poollet, acknowledges them.  Only then the machine's cursor on disk
-moves past them: after a crash of either side the same lines are searched again, and the owner
-recognizes a match by its offset.  While too many matches wait, the owner's machines are not searched;
-their output remains in the journals.
+Matches wait until their owner, a poollet, acknowledges them; only then the machine's cursor on disk
+moves past them.
 """
 
 from __future__ import annotations
@@ -125,11 +121,7 @@ class _Owner:
 
 @dataclass(eq=False)
 class _Output:
-    """
-    Output of one machine that is searched.
-
-    :param is_rest: it is a line without an end.
-    """
+    """Output of one machine that is searched."""
 
     searched: _Searched
     owner: _Owner
@@ -140,11 +132,7 @@ class _Output:
 
 @dataclass(eq=False)
 class _Batch:
-    """
-    Output of machines with the same patterns.
-
-    :ivar excluded: machines whose output did not fit.
-    """
+    """Output of machines with the same patterns."""
 
     rule: AlertRule
     outputs: list[_Output] = field(default_factory=list)
@@ -155,8 +143,6 @@ class _Batch:
 def _newest_boot(journal: IJournal, offset: int | None = None) -> int:
     """
     Return the number of the newest boot; 0 for none, and ``UNKNOWN_BOOT`` if the disk does not answer.
-
-    :param offset: of the boots until then; ``None`` for all.
     """
     try:
         boots: Sequence[Boot] = journal.boots()
@@ -258,7 +244,7 @@ class ConsoleAlerts:
         return newest > why.boot
 
     def stop(self) -> Deferred[None]:
-        """Write all positions; nothing is searched any more.  Fires when no process is left."""
+        """Write all positions; nothing is searched any more."""
         self._stopped = True
         stopped = self._search.stop()
         for call in (self._turn, self._saving):
@@ -441,11 +427,7 @@ class ConsoleAlerts:
             self._turn = self._reactor.callLater(0, self._take_turn)
 
     def _read(self, searched: _Searched) -> bool:
-        """
-        Read one piece.
-
-        :return: whether to read on.
-        """
+        """Read one piece."""
         owner, rule = searched.owner, searched.rule
         if owner is None or rule is None or (searched.batches and not searched.is_removed):
             return False

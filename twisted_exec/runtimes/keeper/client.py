@@ -1,11 +1,5 @@
 """
 The runtime's connection to the keeper of its state directory.
-
-The keeper is started when the first machine needs it.  A message goes out when the ones before it
-were accepted by the socket, and answers arrive in the order of the requests.
-
-The runtime reads and writes each master of a terminal directly (:class:`KeptTerminal`): the keeper
-takes no part in that.
 """
 
 from __future__ import annotations
@@ -149,8 +143,6 @@ class Keeper:
         """
         Return the names of all holdings, each with its command; ``None`` for a stored descriptor.
 
-        A keeper that does not run holds nothing, and is not started.
-
         :raises ServiceUnavailable: the keeper does not answer as expected.
         """
         holdings: dict[str, Leader | None] = {}
@@ -233,7 +225,7 @@ class Keeper:
         """
         Let the keeper hold a terminal for a later :meth:`take_stored`, perhaps of another runtime.
 
-        The caller may close its own descriptor at once.  See :meth:`settled`.
+        The caller may close its own descriptor at once.
         """
         self.forget(name)
         storing = Deferred.fromCoroutine(self.store(name, descriptor, keep=True))
@@ -262,7 +254,7 @@ class Keeper:
         """
         Let the keeper hold a terminal for a later runtime, also without ``keep``.
 
-        The caller closes its own descriptor.  See :meth:`settled`.
+        The caller closes its own descriptor.
 
         :param input: bytes that the terminal has not accepted; the next :meth:`take` returns the
             first 112 KiB.
@@ -333,12 +325,7 @@ class Keeper:
     # The connection.
 
     def _connect(self) -> bool:
-        """
-        Connect to a keeper that runs.
-
-        :return: false if there is none.
-        :raises ServiceUnavailable: the keeper is of another user, or accepts no connection.
-        """
+        """Connect to a keeper that runs."""
         kind = socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK
         try:
             handle = socket.socket(socket.AF_UNIX, kind)
@@ -362,11 +349,7 @@ class Keeper:
         return True
 
     def _start(self) -> None:
-        """
-        Start the keeper, and connect to it.
-
-        :raises ServiceUnavailable: it cannot be started.
-        """
+        """Start the keeper, and connect to it."""
         try:
             self._spawn_process()
         except OSError as error:
@@ -580,10 +563,6 @@ _NOTE_BYTES = 256
 class ReadMark:
     """
     A note in a file about the output that is between a terminal and its journal.
-
-    A runtime that is killed at such a moment loses that output, and the next one has to know.  The
-    kernel keeps the content of a mapped file whatever ends the process.  There is only one note, because
-    a runtime reads one terminal at a time.
 
     :param path: the file; created if missing.
     """

@@ -1,16 +1,10 @@
 """
 The keeper: a process that holds terminals and other descriptors while no runtime runs.
 
-The runtime starts it on demand, see :mod:`.client`.  It imports only small modules of the standard
-library, and of this project only :mod:`.command`, :mod:`.peer` and :mod:`.protocol`, so it takes about
-10 MiB.
+It imports only small modules, so it takes about 10 MiB.
 
-A *holding* is a descriptor under a name.  It is the master of a pseudo-terminal with a command that
-the keeper has started, or any terminal that a client has stored.  A holding that is not *kept*
-belongs to the client that started, stored or took it, and is dropped with the client's connection.
-The hangup of its terminal then ends the command, as if the client itself had held the only master.
-
-No client can block the keeper: all its sockets are non-blocking.
+A *holding* is a descriptor under a name.  A holding that is not *kept* belongs to the client that
+started, stored or took it, and is dropped with the client's connection.
 """
 
 from __future__ import annotations
@@ -54,8 +48,7 @@ class KeeperState:
     The holdings and the clients.
 
     :param listener: non-blocking.
-    :param path: of the listener; without a client, the keeper ends if nobody can reach it there
-        any more.
+    :param path: of the listener.
     """
 
     def __init__(self, listener: _socket.socket, path: str) -> None:

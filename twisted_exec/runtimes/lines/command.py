@@ -14,12 +14,8 @@ The driver ``command`` has consoles behind a command of this host, such as conse
           break: "\x05cl0"
       capabilities: {cpu: "1", memory: 1Gi}
 
-With the driver ``pty`` the command *is* the machine; here it only leads to one.  So each machine
-has a command of its own, and the end of the command is a lost line, which :mod:`.shared_line`
-reopens.
-
-Other drivers use :class:`CommandEndpoint`, whose connections are commands in pseudo-terminals, such
-as ssh(1).  :func:`run_program` runs a short-lived program, with limits on time and output.
+Each machine has a command of its own, and the end of the command is a lost line, which
+:mod:`.shared_line` reopens.
 """
 
 from __future__ import annotations
@@ -91,11 +87,7 @@ class Escaper:
         return bytes(out)
 
     def command(self, letter: bytes) -> bytes:
-        """
-        Encode a command of the program.
-
-        In the middle of a line it starts with a carriage return, which also reaches the machine.
-        """
+        """Encode a command of the program."""
         lead = b"" if self._at_start else b"\r"
         self._at_start = True
         return lead + self._character + letter
@@ -124,9 +116,8 @@ class EscapedInput(Typing):
     Encodes input for a program with an escape character and the command ``B`` for BREAK.
 
     ssh(1) and ipmitool(1) interpret an escape character, but only at the start of a line: at the
-    very beginning, and after a carriage return or newline.  There ``~.`` hangs up, ``~B`` sends
-    BREAK and ``~~`` sends one ``~``.  Users' input is for the machine, so :class:`Escaper` doubles
-    each ``~`` at the start of a line.
+    very beginning, and after a carriage return or newline.  Users' input is for the machine, so
+    :class:`Escaper` doubles each ``~`` at the start of a line.
     """
 
     def __init__(self) -> None:
@@ -145,9 +136,8 @@ class CommandEndpoint:
     """
     Runs a command for each connection.
 
-    Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line.  The
-    endpoint waits until the program has reached the machine.  If it fails, its last message becomes
-    the reason.
+    Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line.  If the
+    command fails, its last message becomes the reason.
 
     :param name: the program's name in messages.
     :param make_run: creates one run of the command.
@@ -158,8 +148,7 @@ class CommandEndpoint:
         machine's output begins, or ``None`` if the machine is not reached yet.  Called until the
         machine is reached: at the start, after each output, and every ``look_seconds`` (0 is never).
     :param complaint: takes the same output; returns the program's message about its end.  By
-        default the last line, if the command ended within ``early_end_seconds``; later output is
-        the machine's and only for its viewers.
+        default the last line, if the command ended within ``early_end_seconds``.
     :param settle_seconds: for a command without such a report.  If the command still runs after this
         time, it has reached the machine.
     """
@@ -321,7 +310,7 @@ class CommandLine(Protocol):
         self._run.window_changed(size)
 
     def loseConnection(self) -> None:
-        """End the command; ``connectionLost`` follows.  Repeated calls do nothing."""
+        """End the command; ``connectionLost`` follows."""
         if not self._closing:
             self._closing = True
             stopping = self._run.stop()

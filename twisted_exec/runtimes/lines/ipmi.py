@@ -14,11 +14,9 @@ The driver ``ipmi``: consoles by Serial over LAN (SOL) of BMCs, with ipmitool(1)
       capabilities: {cpu: "16", memory: 64Gi}
 
 With ``power: true``, power on and power off switch the chassis; power off first requests a
-shutdown.  Without it, and whenever the machine is deleted or the runtime stops, only the line is
-closed.
+shutdown.  Otherwise only the line is closed.
 
-A management controller (BMC) usually has one SOL session.  The driver ends a session of another
-client only if ``force`` is true.
+The driver ends a session of another client only if ``force`` is true.
 
 ipmitool reads the password from a file; it is never on a command line or in an environment.
 """
@@ -256,11 +254,7 @@ class Chassis:
             self._facts.event("Warning", "PowerFailed", problem.message)
 
     async def _shut_down(self) -> bool:
-        """
-        Request a shutdown.
-
-        :return: true if the chassis is off in time.
-        """
+        """Request a shutdown."""
         clock = self._driver.reactor
         until = clock.seconds() + self._line.shutdown_seconds
         try:

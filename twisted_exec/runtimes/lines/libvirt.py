@@ -16,9 +16,6 @@ reports where the console is: a terminal or a UNIX socket of this host.  Power o
 if it is off, and resumes it if it is paused.  Power off requests a shutdown, and destroys the
 domain (libvirt's word for switching
 off) after a time limit.  Deleting a Machine leaves its domain as it is.
-
-The driver runs virsh for each request, because libvirt's Python bindings must match the library's
-version, and block.
 """
 
 from __future__ import annotations

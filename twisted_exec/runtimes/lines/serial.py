@@ -10,16 +10,7 @@ The driver ``serial``: machines at serial devices of this host.
         board-2: {device: /dev/ttyS0, baud: 9600, flow: rtscts, hangup: false}
       capabilities: {cpu: "1", memory: 1Gi}
 
-Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.  A device
-that is unplugged is reopened when it is back (:mod:`.shared_line`).  A runtime that is replaced gives
-the open device to the keeper, and its successor takes it from there, so no byte in the device's
-buffer is lost.
-
-:class:`SerialPort` makes an open device a transport, with exclusive access, line settings, modem
-lines and BREAK.  Unplugging the device ends the connection.
-
-This module uses termios and ioctl_tty(2) instead of pyserial, which blocks in ``open``, sleeps
-during BREAK, and had its last release in 2020.  Linux only, like all runtimes.
+Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.
 """
 
 from __future__ import annotations
@@ -135,9 +126,8 @@ class DeviceLock:
     """
     The lock file of one device.
 
-    While a device is open it has a lock file in the form of UUCP, if the runtime may create one: ``/run/lock/LCK..ttyUSB0``
-    contains the process id of the owner.  ser2net, minicom and picocom use these files; not all of
-    them check the kernel's locks.
+    While a device is open it has a lock file in the form of UUCP, if the runtime may create one:
+    ``/run/lock/LCK..ttyUSB0`` contains the process id of the owner.
 
     :param path: the device; for a symbolic link, its target's name is locked.
     """
@@ -170,7 +160,7 @@ class DeviceLock:
         raise OSError(errno.EBUSY, "")
 
     def release(self) -> None:
-        """Remove the lock file if this object created it.  Repeated calls do nothing."""
+        """Remove the lock file if this object created it."""
         if self._is_owner:
             self._is_owner = False
             self._remove()

@@ -1,11 +1,8 @@
 """
 Lines to machines that exist without the runtime, and the common part of their drivers.
 
-Power on opens the line and keeps it open.  A lost line does not end the console.  It is reopened
-with exponential back-off; viewers stay, and get notices that the line is lost and that it is back.
-Input in between is discarded.
-
-Such a line is not paced, because a machine must not wait for viewers.
+A lost line does not end the console.  It is reopened with exponential back-off; viewers stay, and
+input in between is discarded.
 """
 
 from __future__ import annotations
@@ -68,9 +65,8 @@ class Power(Protocol):
     """
     The power switch of a machine, for drivers that have one.
 
-    It is switched on at each start of the Machine, also by a new runtime, and off only by the
-    Machine's power.  When the Machine is deleted or the runtime stops, the machine itself keeps
-    running.
+    It is switched on at each start of the Machine, and off only by the Machine's power.  When the
+    Machine is deleted or the runtime stops, the machine itself keeps running.
     """
 
     async def on(self) -> None:
@@ -219,7 +215,7 @@ class SharedLine:
             self._link.transport.send_break(milliseconds)
 
     def shut_down(self) -> Deferred[None]:
-        """See :meth:`.IShutdown.shut_down`.  The line stays open, so viewers see the shutdown."""
+        """See :meth:`.IShutdown.shut_down`."""
         assert self._power is not None
         return Deferred.fromCoroutine(self._power.off())
 
@@ -261,7 +257,7 @@ class SharedLine:
             self._link.transport.write(data)
 
     def loseConnection(self) -> None:
-        """Close the line and do not reopen it.  Repeated calls do nothing."""
+        """Close the line and do not reopen it."""
         if self._closing:
             return
         self._closing = True
@@ -431,11 +427,7 @@ class LineDriver(Generic[_Options]):
     # Implemented by subclasses.
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
-        """
-        Reserve the machine's line; return its name and endpoint.
-
-        :raises APIError: there is no line, or another machine has it.
-        """
+        """Reserve the machine's line; return its name and endpoint."""
         raise NotImplementedError
 
     def _has_break(self, line: _Options) -> bool:
@@ -458,8 +450,7 @@ class Lines(Generic[_Options]):
     The lines of one class, and their owners.
 
     A class lists its lines by name.  A Machine gets the line with its own name: ``NAMESPACE/NAME``
-    first, then ``NAME``.  From power on to power off the line is reserved for this Machine, because
-    two readers of one serial console steal each other's output.
+    first, then ``NAME``.  From power on to power off the line is reserved for this Machine.
 
     :param lines: the driver's options for each line, by name.
     """

@@ -11,11 +11,7 @@ The driver ``socket``: consoles at UNIX sockets and at ports of console servers.
         vm-7: {endpoint: "unix:/run/vms/7/serial"}
       capabilities: {cpu: "1", memory: 1Gi}
 
-Power on opens the line; :mod:`.shared_line` reconnects it.
-
-A line of a console server may speak telnet, with or without RFC 2217.  The codecs are in
-:mod:`twisted_exec.wire.telnet`; this module connects them to sockets.  A
-:class:`~.shared_line.SharedLine` gets plain bytes and a transport with BREAK.
+A line of a console server may speak telnet, with or without RFC 2217.
 """
 
 from __future__ import annotations

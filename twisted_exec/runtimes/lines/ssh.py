@@ -13,12 +13,7 @@ The driver ``ssh``: consoles behind ssh(1), on console servers and hypervisors.
         web-2: {host: digi.lab, port: 3002}
       capabilities: {cpu: "1", memory: 1Gi}
 
-The driver runs OpenSSH's client in a terminal, so operators' jump hosts, certificates, hardware
-tokens and configuration files work; ``twisted.conch`` would need a configuration of its own.  The
-client never prompts: unknown host keys and password logins are refused.
-
-The client's own messages go to a log file instead of the console.  From this file the driver knows
-when the machine is reached, or why not.
+The client never prompts: unknown host keys and password logins are refused.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """
 A complete broker: runtime, stream server, runtime interface, and target.
 
-It is not ready while its caches of the target are out of date.  While the target is not reachable
-it keeps serving, and requests fail with the reason.
-
 In a hand-over (:mod:`twisted_exec.program.handover`) the successor gets the key and the claims of
-tokens, if no replicas share them: a token that was issued just before opens a console, once, and a
-session that stays in the old process can be ended.
+tokens, if no replicas share them.
 """
 
 from __future__ import annotations
@@ -397,11 +393,8 @@ class SpaceTarget:
     """
     Follows one Space, the target of a broker.
 
-    The Space is looked up by name once and then fixed, even if another provider gets a Space of the
-    same name.  With a provider, only the namespace of the Space is watched, so a broker needs no
-    access to others. The namespace is known once the Space exists.  A Space that disappears and
-    returns is another server, and the broker's watches restart.  New credentials do not change the
-    target: existing streams continue.
+    The Space is looked up by name once and then fixed.  With a provider, only the namespace of the
+    Space is watched.
 
     :param hub: client of the cluster with the Spaces.
     :param make_spaces: creates the client of Spaces; this object starts and stops it.

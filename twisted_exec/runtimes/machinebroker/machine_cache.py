@@ -1,8 +1,7 @@
 """
 A cache of the broker's machines in the target, kept current by a watch.
 
-Poollets list machines often; lists are answered from the cache.  A change by this broker completes
-only when the cache contains it, so a caller finds a machine that it created in its next list.
+A change by this broker completes only when the cache contains it.
 """
 
 from __future__ import annotations

@@ -2,21 +2,14 @@
 Conversion between machines of the runtime interface and objects of the target cluster, sans I/O.
 
 Labels and annotations of a machine are stored as JSON, each in one annotation of its object,
-because they belong to the caller and may be longer than labels can be.  Labels and annotations
-have the names of ironcore's own machinebroker (``broker/machinebroker/api/v1alpha1`` and
-``server/machine_create.go``), except :attr:`BrokerPlace.parts_annotation`, so the two can replace
-each other.
+because they belong to the caller and may be longer than labels can be.  Labels and annotations have
+the names of ironcore's own machinebroker (``broker/machinebroker/api/v1alpha1`` and
+``server/machine_create.go``), except :attr:`BrokerPlace.parts_annotation`.
 
-The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, if
-the request has one, so repeated and concurrent requests, even to two brokers, create one object.
+The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, if the
+request has one, so repeated requests create one object.
 
-Volumes and network interfaces are converted, too.  Local disks, and interfaces with a subnet, exist
-only in the ``spec`` of the target's machines.  Connected volumes and interfaces on a network are
-objects of their own (:mod:`.part_objects`), to which the machine refers.  The names of these
-objects are hashes of the names of machine and part, so repeated requests create them once.
-
-An annotation of the machine stores the descriptions of its connected volumes and its interfaces
-without secrets; lists are answered from it.
+Local disks, and interfaces with a subnet, exist only in the ``spec`` of the target's machines.
 """
 
 from __future__ import annotations
@@ -400,8 +393,6 @@ def merge_parts(annotation: str, *parts: Part) -> str:
     """
     Update the annotation with new descriptions of some parts.
 
-    Descriptions of removed parts stay; they do no harm.
-
     :param annotation: the previous annotation, or empty.
     """
     merged = _parsed(annotation)
@@ -511,10 +502,8 @@ class BrokerIdentity:
     The identities for consoles in the target.
 
     Unless ``own``, consoles are opened by impersonation: ``jane`` of the source cluster ``site-a``
-    is ``site-a:jane`` in the target, with the rights of that user.  Groups are not passed on: the
-    runtime interface has only the user's name, and groups of one cluster mean nothing in another.
-    With impersonation, users whose names begin with ``system:`` are refused; a cluster's components have no business
-    at consoles of another cluster.
+    is ``site-a:jane`` in the target, with the rights of that user.  Groups are not passed on.  With
+    impersonation, users whose names begin with ``system:`` are refused.
 
     :param source: name of the source cluster.
     :param own: open consoles with the broker's own identity, without impersonation.

@@ -1,10 +1,7 @@
 """
 The broker as a machine runtime.
 
-Lists of machines come from a cache.  Machines are created with the broker's identity;
-:class:`.objects.BrokerIdentity` says with which identity consoles are opened.  Creation is
-idempotent if a request has the owner's UID: the machine's name in the target is a hash of it, so
-another broker, or this broker after a lost answer, finds the existing object.
+Creation is idempotent if a request has the owner's UID.
 """
 
 from __future__ import annotations
@@ -212,11 +209,7 @@ class MachineBroker:
         return existing
 
     async def _complete(self, target_machine: Object, spec: pb.MachineSpec) -> Object:
-        """
-        Create the other objects of a machine, then mark it as complete.
-
-        The machine's object comes first, because it must be their owner.
-        """
+        """Create the other objects of a machine, then mark it as complete."""
         name = target_machine["metadata"]["name"]
         try:
             if spec.ignition_data:
@@ -351,12 +344,7 @@ class MachineBroker:
         return await self._client.get(self._place.machines, entry.id, self._place.namespace)
 
     async def _without(self, entry: CachedMachine, field: str, name: str) -> Object:
-        """
-        Remove a part from a machine's spec.
-
-        :return: the removed part.
-        :raises NotFound: there is no part with this name.
-        """
+        """Remove a part from a machine's spec."""
         target_machine = await self._current(entry)
         parts = target_machine["spec"].get(field) or []
         matches = [each for each in parts if each["name"] == name]
@@ -375,11 +363,7 @@ class MachineBroker:
         parts: list[Object],
         *changes: Part,
     ) -> None:
-        """
-        Write the parts, unless another client has changed the machine.
-
-        :param changes: parts with new descriptions.
-        """
+        """Write the parts, unless another client has changed the machine."""
         metadata, key = target_machine["metadata"], self._place.parts_annotation
         annotation = merge_parts((metadata.get("annotations") or {}).get(key) or "", *changes)
         patch = {
@@ -432,10 +416,6 @@ class TargetCapacity:
     """
     Watches the target's pools and classes.
 
-    A poollet subtracts its machines from the quantities of its runtime, but the target's pools have
-    subtracted them already.  So the broker reports the sum of what is left in the target and of its
-    own machines.
-
     :param trouble: returns why the target is not available, or nothing.
     """
 
@@ -487,7 +467,7 @@ class TargetCapacity:
         return sorted(self._offered())
 
     def shortage(self) -> str:
-        """Return why no class is offered, or empty.  Valid while :meth:`check` passes."""
+        """Return why no class is offered, or empty."""
         if self._offered():
             return ""
         place, pool_kind = self._place, self._pools.resource.kind
@@ -600,9 +580,6 @@ def events_of(
 ) -> list[event_pb2.Event]:
     """
     Convert the target's Events about this broker's machines, oldest first.
-
-    Times of Events are in seconds since the epoch, as in ironcore's own broker; filters of poollets
-    may also use nanoseconds.
 
     :param machines: this broker's machines by the UID of their object.
     """

@@ -3,14 +3,8 @@ The streams of a broker, proxied to the target.
 
 The paths are ``/exec/TOKEN``, ``/log/TOKEN`` and ``/screen/TOKEN``.
 
-Streams are spliced without decoding.  The broker connects to the target before it answers the
-client, so the target's refusals reach the user with their codes.  The target authorizes the user
-(with ``--own-identity`` the broker); the token only says who that is.
-
-``DELETE`` of the same path ends a console with a reason, as at any runtime.  If several replicas
-share an address, a replica without the session forwards the request to the target, which knows the
-session by its id and by the identity of its broker; all replicas have the same
-identity.
+The broker connects to the target before it answers the client, so the target's refusals reach the
+user with their codes.  The target authorizes the user (with ``--own-identity`` the broker).
 """
 
 from __future__ import annotations

@@ -2,13 +2,7 @@
 Self-contained tokens: every replica with the key can read them, and each token works once.
 
 A token is a random nonce and an AES-256-GCM ciphertext (NIST SP 800-38D) of a grant and its expiry;
-without the key it can be neither created nor changed nor read.  Outstanding tokens need no memory,
-so no client can exhaust a table of them.
-
-Besides the key, replicas share only the knowledge of used tokens.  A replica *claims* a token before it connects to
-the next hop, and returns the claim if that refuses, so a probe or a failed upgrade does not use the
-token up.  A ledger stores the claims: in memory for a single broker, in the target cluster for
-several replicas.
+without the key it can be neither created nor changed nor read.
 """
 
 from __future__ import annotations
@@ -78,7 +72,7 @@ class ILedger(Interface):
         """
         Return the claim of an unused token.
 
-        :return: fires afterwards; never fails.  If it cannot be returned, the token stays used.
+        :return: fires afterwards; never fails.
         """
 
 
@@ -87,8 +81,7 @@ class MemoryLedger:
     """
     The claims of this process.
 
-    :param seconds: a monotonic clock.  A claim is kept for two minutes: a token may be valid so long if the
-        clock is set back meanwhile.
+    :param seconds: a monotonic clock.  A claim is kept for two minutes.
     :param limit: maximal number of claims of unexpired tokens.
     """
 
@@ -212,7 +205,7 @@ class Tokens:
         self, token: str, *, user: str = "", machine_uid: str = "", purpose: str = EXEC
     ) -> TokenClaim:
         """
-        Claim a token for one request.  Cancelling may leave the token used.
+        Claim a token for one request.
 
         The request must repeat user and UID of the ``Exec`` call, if that had them, so a stolen
         token alone is useless.
@@ -285,11 +278,8 @@ class LeaseLedger:
     """
     The ledger in the target cluster.
 
-    All replicas share this ledger: it has one Lease per used token.
-
-    An API server creates an object of one name once, so one of two replicas gets the token and the
-    other the error ``AlreadyExists``.  The name contains a hash of the token, from which the token
-    cannot be derived.  The Leases of expired tokens are deleted.
+    The name contains a hash of the token, from which the token cannot be derived.  The Leases of
+    expired tokens are deleted.
 
     :param label: label of these Leases.
     :param holder: name of this replica, for operators.

@@ -207,12 +207,7 @@ def _network(board: Board, parts: QemuParts) -> list[str]:
 
 
 def _identity(parts: QemuParts) -> list[str]:
-    """
-    Ignition, hostname and UUID, at the places where guests look for them.
-
-    Source: systemd.system-credentials(7) (``system.hostname``), and Ignition's documentation for
-    the platform ``qemu``.
-    """
+    """Ignition, hostname and UUID, at the places where guests look for them."""
     words = []
     if parts.ignition:
         words += ["-fw_cfg", f"name={IGNITION},file={_escape(parts.ignition)}"]
@@ -261,9 +256,8 @@ class Accelerator:
     """
     The accelerator of one machine.
 
-    KVM may be missing on the host, fail to start a machine, or fail to execute a guest's
-    instructions that emulation can execute (``internal-error``).  A failure is recorded in the
-    machine's storage, so that later starts do not try KVM again.
+    A failure of KVM is recorded in the machine's storage, so that later starts do not try KVM
+    again.
 
     :param option: the class's option: ``auto``, ``kvm``, ``tcg`` or ``icount``.
     :ivar current: the accelerator of the running machine; empty before :meth:`choose`.

@@ -1,10 +1,9 @@
 """
 The driver ``qemu``: virtual machines whose serial port is the console.
 
-A class without kernel and images usually boots U-Boot, which uses a full core while it waits for a
-key.  By default, such machines are therefore emulated (``tcg``) by one thread whose virtual clock sleeps
-when the guest is idle (``-icount``); other machines run with KVM, or are emulated if KVM is not
-available or fails.
+By default, a class without kernel and images is emulated (``tcg``) by one thread, whose virtual clock
+sleeps when the guest is idle (``-icount``).  Other machines run with KVM, or are emulated if KVM is
+not available or fails.
 """
 
 from __future__ import annotations
@@ -220,10 +219,9 @@ class QemuRun:
     """
     One virtual machine.
 
-    QEMU listens on UNIX sockets in the machine's private directory: for QMP, and for the serial port
-    unless that is a file (:class:`SerialConnection`).  It starts with a stopped processor, so the guest
-    prints nothing before the serial port is connected; ``cont`` is the last command of the start.  For
-    an adopted machine the connections are made again.
+    QEMU listens on UNIX sockets in the machine's private directory: for QMP, and for the serial
+    port unless that is a file (:class:`SerialConnection`).  It starts with a stopped processor;
+    ``cont`` is the last command of the start.
 
     :param adopted: the processes of a machine that runs already.
     """
@@ -476,11 +474,7 @@ class QemuRun:
             self._health.event_received(event, data)
 
     async def _end_when_off(self) -> None:
-        """
-        End a QEMU whose machine is off.
-
-        QEMU ends by itself, but some of its releases wait for ever if a command comes at that moment.
-        """
+        """End a QEMU whose machine is off."""
         await self._wait_for_exit(self._driver.off_seconds)
         if not (self._exit.is_off or self._released):
             self._log.warn(
@@ -489,12 +483,7 @@ class QemuRun:
             await self._family.end()
 
     async def _ask(self, command: str, **arguments: Any) -> Any:
-        """
-        Run one QMP command.
-
-        :raises QMPError: QEMU refused it, or has ended.
-        :raises ServiceUnavailable: QEMU does not answer.
-        """
+        """Run one QMP command."""
         if self._control is None:
             raise QMPError("QEMU is not connected")
         seconds = self._driver.answer_seconds
@@ -647,11 +636,7 @@ class QemuRun:
 
 
 def _write_secret(path: str, content: bytes) -> None:
-    """
-    Write a file that only this user can read.
-
-    :raises CannotStart: the disk is full.
-    """
+    """Write a file that only this user can read."""
     _remove(path)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -674,9 +659,8 @@ class SerialConnection:
     """
     Connects the line of one machine, once for each start and after each loss.
 
-    The machine's serial port is a socket of QEMU, or a file and a FIFO: a machine that outlives the
-    runtime prints into a file (:mod:`twisted_exec.runtimes.qemu.serial`), unless that could not be
-    created.
+    A machine that outlives the runtime prints into a file
+    (:mod:`twisted_exec.runtimes.qemu.serial`), unless that could not be created.
 
     :param ask: runs one QMP command.
     :param reach: connects to one of QEMU's sockets; it takes the path and a maker of protocols.
@@ -699,7 +683,7 @@ class SerialConnection:
         """
         Create the file and the FIFO of a machine that outlives the runtime.
 
-        :return: the FIFO's descriptor; ``None`` without a FIFO, for example because the disk is full.
+        :return: the FIFO's descriptor; ``None`` without a FIFO.
         """
         if self._log is None:
             return None
@@ -713,12 +697,7 @@ class SerialConnection:
             return None
 
     def _log_without(self, socket: str) -> SerialLog | None:
-        """
-        Return the log of this QEMU, if it has no socket.
-
-        The files may be left from a QEMU before: an earlier release, to which the host had gone back,
-        starts QEMUs with a socket, and does not know the files.
-        """
+        """Return the log of this QEMU, if it has no socket."""
         log = self._log
         return log if log is not None and log.exists and not os.path.lexists(socket) else None
 
@@ -772,11 +751,7 @@ class SerialConnection:
             await self._ask("chardev-change", id="serial0", backend={"type": "file", "data": files})
 
     async def _wait_for_socket(self) -> None:
-        """
-        Wait until QEMU has accepted the connection to the serial port.
-
-        ``connect`` succeeds before that; output of the guest in between would be lost.
-        """
+        """Wait until QEMU has accepted the connection to the serial port."""
         while True:
             if not str((await self._device()).get("filename")).startswith("disconnected:"):
                 return

@@ -1,13 +1,7 @@
 """
 QEMU processes, which end with the runtime or outlive it.
 
-A :class:`ChildProcess` has a pseudo-terminal, for two reasons: it leads a session, so ``^C`` at the
-runtime's terminal does not reach it, and the runtime can read its messages.  When the runtime is
-killed, the kernel kills it, if the host has setpriv(1) (PR_SET_PDEATHSIG).
-
-A :class:`DetachedProcess` also leads a session (``setsid``), but prints into a file, so no hangup
-reaches it.  A process descriptor (pidfd_open(2)) reports its end, even if an earlier runtime
-started it.
+A :class:`ChildProcess` has a pseudo-terminal; a :class:`DetachedProcess` prints into a file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """
 QMP, QEMU's control protocol: its messages, a machine's health, and pauses of silent machines.
 
-The protocol has one JSON document per line.  The server sends a greeting, answers commands, and
-sends events in between.
 Source: QEMU, ``docs/interop/qmp-spec.rst``.
 """
 
@@ -142,12 +140,8 @@ class GuestHealth:
     """
     Watches one machine and reports changes to its facts.
 
-    The facts come from events and periodic queries of QEMU.
-
-    A machine may be suspended (the host's disk is full, or an operator stopped it) and resume.
-    QEMU may hang, which only queries detect.  KVM may fail to execute a guest's instructions that
-    emulation can execute: then the machine ends and restarts with emulation, if its class permits
-    that.
+    KVM may fail to execute a guest's instructions: then the machine ends and restarts with
+    emulation, if its class permits that.
 
     Source: QEMU, ``qapi/run-state.json`` (``RunState``) and ``qapi/block-core.json``.
 
@@ -258,11 +252,7 @@ class IdlePause:
     """
     Pauses one machine.
 
-    The pauses are for a machine whose serial port is silent.
-
-    A boot loader that waits for a key polls the port: it uses a part of a processor for ever.
-    Input resumes the machine before the guest sees it, so a user notices nothing.  A guest that
-    works without printing would stand still: this is for classes of boot loaders only.
+    A guest that works without printing would stand still: this is for classes of boot loaders only.
 
     :param ask: coroutine function that sends a QMP command.
     :param seconds: of silence before a pause; 0 pauses never.
@@ -297,8 +287,8 @@ class IdlePause:
         """
         Pause now: this program leaves the machine alone, and the next one resumes it.
 
-        :return: fires when QEMU has answered; close the connection only then, because QEMU ignores
-            commands of a closed connection.  ``None`` if there is nothing to do.
+        :return: fires when QEMU has answered; close the connection only then; ``None`` if there is
+            nothing to do.
         """
         sending = self._send("stop") if self._seconds and not self.is_paused else None
         self.stop()

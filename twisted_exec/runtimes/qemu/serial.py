@@ -1,13 +1,10 @@
 """
 The serial port of a virtual machine: one line, over a socket, or over a file and a FIFO.
 
-The line goes on across reconnections of QEMU's socket (:class:`QemuSerialLine`), which may be closed
-while the machine runs.  The owner then reconnects; until it has, input is paused.  The line ends
-when the machine does.
+The line ends when the machine does.
 
-A QEMU that outlives the runtime usually has a file for output and a FIFO for input (:class:`SerialLog`,
-:class:`LogPort`).  With a socket, output from while no runtime is connected would be lost.  So QEMU
-appends output to a file, and the runtime reads that file.
+A QEMU that outlives the runtime usually has a file for output and a FIFO for input
+(:class:`SerialLog`, :class:`LogPort`).
 """
 
 from __future__ import annotations
@@ -115,7 +112,7 @@ class QemuSerialLine:
         self._lost()
 
     def end(self, reason: Failure) -> None:
-        """End the line's protocol.  Repeated calls do nothing."""
+        """End the line's protocol."""
         if not self._over and self._protocol is not None:
             self._over = True
             self._protocol.connectionLost(reason)
@@ -130,13 +127,7 @@ class QemuSerialLine:
         return b"".join([*unwritten, self._held])
 
     def break_begins(self) -> None:
-        """
-        Hold input back until :meth:`break_ends`.
-
-        BREAK is a command of QMP, so QEMU could read a key that the user typed after it from the serial
-        socket first.  BREAK and the key together may be one command (SysRq of Linux), and a UART without
-        a FIFO loses a key that BREAK overtakes.
-        """
+        """Hold input back until :meth:`break_ends`."""
         self._breaks += 1
         if self._producer is not None:
             self._producer.pauseProducing()
@@ -227,15 +218,11 @@ class SerialLog:
     """
     The files of one QEMU.
 
-    The journal has the file's bytes up to some position.  That position is not stored.  It follows
-    from the end of the journal: when a runtime was killed, the next one continues with the first
-    byte that the journal lacks.
-    A small file beside the log says which offset of the journal belongs to which position of the
-    log.
+    The journal has the file's bytes up to some position.  A runtime continues with the first byte
+    that the journal lacks.
 
-    The part that the journal has is deallocated (FALLOC_FL_PUNCH_HOLE), which changes neither the
-    log's size nor its positions, so QEMU may write meanwhile.  Where the file
-    system cannot do that, the log grows.  Some blocks are allocated ahead, so that consoles work when the disk is full.
+    If the file system can do it, the part that the journal has is deallocated
+    (FALLOC_FL_PUNCH_HOLE).
 
     :param directory: private directory of the machine; created on demand.
     :param journal: the machine's journal.
@@ -340,8 +327,7 @@ class SerialLog:
         """
         Free the disk blocks of what the journal has, and allocate others ahead.
 
-        :param position: that of the first byte that the journal lacks; the caller has counted it,
-            because :meth:`position` reads much of the journal.
+        :param position: that of the first byte that the journal lacks.
         """
         base = self._read_base()
         if base is None:
@@ -422,7 +408,7 @@ class LogWatcher:
         """
         Call ``changed`` whenever a file has grown.
 
-        :return: false if that is not possible, for example on a host without ``ldconfig``.
+        :return: false if that is not possible.
         """
         try:
             from twisted.internet.inotify import IN_MODIFY, INotify

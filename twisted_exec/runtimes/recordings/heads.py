@@ -1,8 +1,5 @@
 """
 The beginnings of a runtime's recordings, and their signed heads.
-
-A recording begins with its facts and its first signed head (:class:`Beginning`).  :class:`Heads`
-signs the others.
 """
 
 from __future__ import annotations
@@ -65,12 +62,7 @@ class HeadParts:
 
 @dataclass(frozen=True)
 class _Target:
-    """
-    The part of the journal that a head is to cover.
-
-    :param covered: the end of the journal, and the time of its newest entry.
-    :param is_last: the recording ends there.
-    """
+    """The part of the journal that a head is to cover."""
 
     position: JournalPosition
     covered: tuple[int, int]
@@ -167,11 +159,7 @@ class Heads:
                 self._over(recording)
 
     def _target(self, recording: Recording) -> _Target | None:
-        """
-        Return the target of the next head; ``None`` if there is nothing new.
-
-        :raises OSError: the journal cannot be read at present.
-        """
+        """Return the target of the next head; ``None`` if there is nothing new."""
         journal, is_over = self._parts.journal(recording.facts.key), self._is_over(recording)
         if journal is None:
             return _Target(recording.last.position, recording.covered, True)
@@ -337,11 +325,7 @@ class Beginning:
         self.refusals = 0
 
     def unusable_certificate(self) -> str:
-        """
-        Return why the certificate cannot be used; empty if it can.
-
-        Each key that is typed asks, and the answer is up to a second old.
-        """
+        """Return why the certificate cannot be used; empty if it can."""
         if self._clock.seconds() >= self._next_look:
             self._next_look = self._clock.seconds() + LOOK_SECONDS
             try:

@@ -169,9 +169,6 @@ class RecordingFiles:
 
     The facts about each recording are in one small file, and its signed heads in another.
 
-    The file with the facts is replaced as a whole.  Heads are appended.  A head is valid once its
-    line is complete: if a process is killed while it writes the line, another head is signed later.
-
     :param layer: the module ``os``, or a stand-in.
     :ivar unreadable: the recordings whose files were damaged, removed or exchanged, by UID; with the reason.
     """
@@ -319,13 +316,7 @@ def changed(facts: RecordingFacts, **fields: Any) -> RecordingFacts:
 
 
 def _newest(lines: deque[bytes]) -> tuple[SignedHead, int]:
-    """
-    Decode the newest head; return also the number of bytes after it.
-
-    Only the last line can be damaged: the process was killed, or the disk was full, while it wrote the line.
-
-    :raises ValueError: there is none.
-    """
+    """Decode the newest head; return also the number of bytes after it."""
     damaged_bytes = 0
     for line in reversed(lines):
         try:
@@ -376,9 +367,8 @@ class RetainedSegments:
     """
     Segments of journals that recordings still need when retention removes them from the journals.
 
-    Such a segment gets a second name (a hard link) in a directory of the recordings, so nothing is
-    copied, and the limits of journals stay as they are.  The directory has a limit of its own.  A
-    machine that prints much takes at most half of what the others leave, so that their recordings go on.
+    Such a segment gets a second name (a hard link) in a directory of the recordings.  The directory
+    has a limit of its own, and a machine takes at most half of what the others leave.
 
     :param path: the directory; it has one for each journal.
     :param limit_bytes: of all segments; 0 for a twentieth of the file system.
@@ -429,8 +419,6 @@ class RetainedSegments:
     def removing(self, path: str) -> None:
         """
         Retain a segment that is about to be removed, if a recording needs it; maybe in a thread.
-
-        See :attr:`lost` for what could not be retained.
         """
         directory, name = os.path.split(path)
         key, match = os.path.basename(directory), _SEGMENT.fullmatch(name)

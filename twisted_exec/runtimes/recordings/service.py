@@ -2,16 +2,7 @@
 Records the consoles of a runtime.
 
 A recording is a range of the journal of a machine.  A head of each with new output or events is
-signed once a minute, for readers, when the runtime stops, and at its end.  A head covers only what is on the disk, so that
-no power cut can make it untrue.  Until a store has it, the text is rendered from the journal for each
-reader, see :mod:`twisted_exec.recording.ranges`.
-
-Recordings begin when a poollet sets them, or with the first session whose terms name them.  They
-end when their poollet says so, at their time, or with the machine.
-
-Sessions begin the recordings that their terms name through :class:`MachineRecorder`, which also
-writes the input of the machine's console.  :class:`DesiredRecordings` has what owners have
-set, until it is done.
+signed once a minute, for readers, when the runtime stops, and at its end.
 """
 
 from __future__ import annotations
@@ -381,11 +372,7 @@ class ConsoleRecordings:
         ) or ""
 
     def _save(self, recording: Recording, facts: RecordingFacts) -> None:
-        """
-        Store changed facts of a recording that needs its journal no longer.
-
-        :raises OSError: the disk is full or not writable; nothing has changed.
-        """
+        """Store changed facts of a recording that needs its journal no longer."""
         self._files.save(facts)
         recording.facts = facts
         self.statuses.changed(recording)
@@ -444,9 +431,8 @@ class ConsoleRecordings:
         """
         Sign what was printed until now, and return :meth:`content`.
 
-        Readers in quick succession share a head, because each head stays in the text of the
-        recording.  If signing fails, or takes longer than :data:`READ_WAIT_SECONDS` (this or
-        another recording may have gigabytes of new output), the text ends with the previous head.
+        If signing fails, or takes longer than :data:`READ_WAIT_SECONDS`, the text ends with the
+        previous head.
         """
         recording = self._recordings.get(uid)
         if recording is not None and recording.is_open:
@@ -574,8 +560,7 @@ class MachineRecorder:
 
 class DesiredRecordings:
     """
-    Carries out what owners have set, one recording after the other, in short turns: users may create thousands
-    at once, and each beginning waits for the disk.
+    Carries out what owners have set, one recording after the other, in short turns.
 
     :param carry_out: takes what is desired and its owner; returns whether that is done.
     """

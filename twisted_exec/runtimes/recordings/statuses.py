@@ -23,11 +23,7 @@ _LONGEST_NAME = 256
 
 @dataclass(eq=False)
 class _Owner:
-    """
-    A poollet.
-
-    :ivar waiting: the statuses of recordings that have not begun, by UID.
-    """
+    """A poollet."""
 
     generation: str = ""
     acknowledged: int = 0

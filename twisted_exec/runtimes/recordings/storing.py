@@ -1,14 +1,8 @@
 """
 Closed recordings in a store instead of the journals.
 
-A recording that is closed is rendered and uploaded.  The uploaded copy is read back and
-compared.  Then its location is noted, the journal is free, and the content is read from the store.  Until
-then, and while the store is away, nothing changes but the message in the recording's status.
-
-A recording whose object is deleted is deleted in the store, too; its facts remain until that is
-done.
-
-A store gets the text of a closed recording by offsets (:class:`TextReader`).
+A recording that is closed is rendered, uploaded and compared; then its content is read from the
+store.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 Sessions that outlive their connections.
 
 A :class:`KeptSession` stands between an attachment and the streams of its user, of which there is
-one at a time.  When the stream is lost, the session waits for another stream; when a newer stream
-comes first, the older one ends.
-
-A stream has a key, by which the next one finds the session.
+one at a time.  When the stream is lost, the session waits for another stream; a newer stream ends
+the older one.
 """
 
 from __future__ import annotations
@@ -363,11 +361,7 @@ _SUPERSEDED = Ending(RESUMED, "this session goes on over another connection")
 
 
 class NotifyingAttachment:
-    """
-    Wraps an attachment and reports its end to ``ended``.
-
-    It provides the interfaces of the attachment.
-    """
+    """Wraps an attachment and reports its end to ``ended``."""
 
     _inner: Any
 
@@ -422,11 +416,8 @@ class KeptStream:
     """
     The attachment of one stream of a kept session.
 
-    It passes what its stream receives on to the session's attachment while that stream is the
-    session's present one, and provides the same interfaces.
-
-    :param keys: the keys that resume the session until the user sends something over this stream:
-        the session id of the stream that got the key, by the key's digest.
+    :param keys: the keys that resume the session until the user sends something over this stream,
+        by digest.
     :param key: the digest of this stream's key.
     :param settled: settled pieces of input before this stream; ``None`` if unknown.
     :param live: ends the stream.
@@ -575,8 +566,8 @@ class Absences:
     """
     The sessions that wait for their users.
 
-    Each session waits for the same time, so one timer serves all.  If there are too many,
-    one that has waited longest ends first.
+    Each session waits for the same time; if there are too many, one that has waited longest ends
+    first.
 
     :param seconds: how long a session waits.
     :param most: limit for their number.
@@ -659,10 +650,6 @@ class Absences:
 class Bridged:
     """
     A stream that another process of this runtime serves, for the hops that end or limit it.
-
-    A stock client cannot resume its session, so its stream stays in the process that it was opened
-    in.  That process is the client of the session here, by the protocol with which our own clients
-    resume theirs.  Other hops know the session by the tokens with which the stream was opened.
 
     :param cache: gets the tokens of the stream.
     :param tokens: the digests of the tokens that name the stream, each with its grant.

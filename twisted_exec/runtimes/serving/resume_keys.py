@@ -1,10 +1,9 @@
 """
 Keys with which clients resume their sessions.
 
-A key is random, and it has a seal: an authentication code over the key, its holder and the beginning
-of the session.  The process that issued a key knows it by its SHA-256 while it is valid.  The
-seal lets a later process of the same runtime recognise it, for the sessions of machines that outlive
-the runtime.
+A key is random, and it has a seal: an authentication code over the key, its holder and the
+beginning of the session.  The seal lets a later process of the same runtime recognise it, for the
+sessions of machines that outlive the runtime.
 
 A text in base64 (URL-safe, without padding) of::
 
@@ -127,8 +126,7 @@ def read_secret(path: str) -> bytes:
     """
     Read the secret of the seals, or create it.
 
-    A file that others could read is replaced.  If that fails, the secret lasts for this process
-    only, and sessions end with it.
+    A file that others could read is replaced.
     """
     try:
         return _read(path) or _create(path)

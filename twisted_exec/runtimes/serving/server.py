@@ -1,8 +1,5 @@
 """
 A server with tokens in its URLs: its address, start and stop, and the routes that each such server has.
-
-:class:`SocketRoutes` is the common part of the routes at all sockets of a runtime.
-:class:`StreamHost` runs a server and the machine runtime interface.
 """
 
 from __future__ import annotations
@@ -180,11 +177,7 @@ class SocketRoutes(Dispatcher):
         await self._routes.dispatch(request)
 
     def _check_peer(self, request: Request) -> None:
-        """
-        Check the user at the other end of a UNIX socket.
-
-        :raises Forbidden: this user may not use the socket.
-        """
+        """Check the user at the other end of a UNIX socket."""
         transport = request.channel.transport
         plug = getattr(transport, "getHandle", lambda: None)()
         if getattr(plug, "family", None) == socket.AF_UNIX:
@@ -200,12 +193,7 @@ class SocketRoutes(Dispatcher):
         resumption: StreamResumption | None = None,
         offer: Offer | None = None,
     ) -> bool:
-        """
-        Serve a console over the connection of a request.
-
-        :return: false if the client has left; the session is over then.
-        :raises APIError: the request cannot be served; the session is over.
-        """
+        """Serve a console over the connection of a request."""
         try:
             serve(
                 request,
@@ -277,7 +265,7 @@ class TokenServer(Service):
     :ivar health: the probes of ``/readyz``; the owner adds them.
     :ivar ordinary: the open streams of clients that cannot resume their sessions.
     :ivar elsewhere: rejoins streams that another process serves; ``None`` if there is none.
-    :ivar is_frozen: most requests are refused, because another process takes the place of this process.
+    :ivar is_frozen: most requests are refused.
     """
 
     is_frozen = False
@@ -381,11 +369,7 @@ class TokenServer(Service):
         return port
 
     async def _own_url(self, port: Any) -> str:
-        """
-        Derive the base URL from the port.
-
-        :raises TargetError: the server listened on all addresses; it is closed.
-        """
+        """Derive the base URL from the port."""
         host, number = port.getHost().host, port.getHost().port
         if ipaddress.ip_address(host).is_unspecified:
             await maybeDeferred(port.stopListening)
@@ -465,8 +449,6 @@ class StreamHost(AsyncService):
     def _serve(self, runtime: Any, **probes: Probe) -> None:
         """
         Create the server of a runtime's interface, and add probes of health and one of this server.
-
-        :raises TargetError: the IRI target is not valid.
         """
         settings = self.settings
         self.iri = IRIServer(
@@ -485,11 +467,7 @@ class StreamHost(AsyncService):
             check()
 
     async def _listen(self, directory: Callable[[], str]) -> None:
-        """
-        Serve consoles.
-
-        :param directory: returns a private directory for a socket; called if no address is configured.
-        """
+        """Serve consoles."""
         if not self.streams.listening.address:
             path = os.path.join(directory(), STREAM_SOCKET).replace(":", "\\:")
             self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")

@@ -1,18 +1,10 @@
 """
 The stream server of a runtime: consoles, logs, screens and recordings, by token.
 
-With :class:`~twisted_exec.iri.server.IRIServer`, :class:`StreamServer` is all that a runtime of another
-project needs.
 The paths are ``/exec/TOKEN``, ``/log/TOKEN``, ``/screen/TOKEN`` and ``/recording/TOKEN``.
 
-A token opens one console once, without further credentials.  ``DELETE`` of the same path ends the
-console with a reason; in this way reasons travel from an API server to the user.  ``PATCH`` changes
-the terms of the session (:mod:`twisted_exec.wire.session_terms`).  A client that can resume its
-session says so, see :mod:`.kept_sessions`.  A log is a plain GET with the query of
-:mod:`twisted_exec.api.logs`; it needs no ``DELETE``, because a hop can end a text by itself.
-
-:class:`Resuming` handles the requests of clients that can resume their sessions
-(:mod:`twisted_exec.wire.resume`).
+A token opens one console once, without further credentials.  A log is a plain GET with the query of
+:mod:`twisted_exec.api.logs`.
 """
 
 from __future__ import annotations
@@ -170,11 +162,7 @@ class StreamRoutes(ServerRoutes):
             self._open(request, reservation, terms, resumption, is_offered)
 
     async def _wait(self, request: Request, reservation: TokenReservation) -> None:
-        """
-        Wait until it is the user's turn to open a console; release the token if that fails.
-
-        A console is opened without a pause, so the next one waits for the reactor's next turn.
-        """
+        """Wait until it is the user's turn to open a console; release the token if that fails."""
         grant, clock = reservation.grant, self._server.clock
         user = grant.user or request.subject.user
         try:
@@ -291,12 +279,7 @@ class StreamRoutes(ServerRoutes):
         prepare: Callable[[Grant], tuple[Subject, _Prepared]],
         purpose: str = LOG,
     ) -> tuple[TokenReservation, LiveSession, _Prepared]:
-        """
-        Open a session that reads what a machine has printed, and use its token up.
-
-        :param prepare: returns the names of the machine, and what the session needs.
-        :param purpose: of the token.
-        """
+        """Open a session that reads what a machine has printed, and use its token up."""
         request.subject = replace(request.subject, subresource=subresource)
         with self._audit_refusals(request):
             if request.method != b"GET":
@@ -328,12 +311,7 @@ class StreamRoutes(ServerRoutes):
             raise
 
     def _reserve(self, request: Request, token: str, purpose: str) -> TokenReservation:
-        """
-        Reserve the request's token.
-
-        :raises NotFound: the token is not valid for this user, machine and purpose.
-        :raises BadRequest: the reason is not valid.
-        """
+        """Reserve the request's token."""
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
         request.subject = replace(request.subject, user=user, uid=uid)
         reason = reason_of_headers(request.requestHeaders.getRawHeaders(REASON_HEADER, ()))
@@ -434,11 +412,7 @@ def _over(ordinary: dict[TokenReservation, OrdinaryStream], reservation: TokenRe
 
 
 def _token_of(request: Request | FurtherRequest) -> str:
-    """
-    Return the token in the path of a request.
-
-    :raises APIError: it is another path.
-    """
+    """Return the token in the path of a request."""
     segments = split_path(request.path)
     if len(segments) != 2 or segments[0] != "exec":
         raise NotFound("exec", "")
@@ -511,11 +485,7 @@ class Resuming:
         return machine, attachment
 
     def _resumed(self, user: str, grant: Grant, resume: Resume) -> KeptSession:
-        """
-        Find the session that a request resumes.
-
-        :raises APIError: there is none, or its machine is gone.
-        """
+        """Find the session that a request resumes."""
         sessions, bound = self._kept_sessions, _bound(grant)
         if session := sessions.find(resume, user, bound):
             return session
