@@ -147,10 +147,7 @@ class ILeaves(Interface):
         """
 
     def nodes() -> Mapping[str, LeafNode]:
-        """
-        Return the root's Nodes that stand for leaves, by name.  Once :attr:`synced`, a Node with
-        our mark that is missing here stands for nothing any more.
-        """
+        """Return the root's Nodes that stand for leaves, by name."""
 
     def follow(changed: Callable[[], None]) -> Callable[[], None]:
         """
@@ -167,11 +164,10 @@ class IRootPods(Interface):
 
     def get(namespace: str, name: str, uid: str = "") -> Deferred[Object]:
         """
-        Look up a Pod; ask the root if our copy lacks it.  The Pod is read-only.
+        Look up a Pod; ask the root if our copy lacks it.
 
-        A Pod that the root returned may be on a Node that is not ours: the caller checks that, so
-        that its user learns the reason.  Fails with ``NotFound`` if the root has no such Pod, or
-        with another ``APIError`` if that is unknown.
+        The caller checks whether the Pod is on a Node of ours.  Fails with ``NotFound`` if the root
+        has no such Pod, or with another ``APIError`` if that is unknown.
 
         :param uid: the UID it must have; empty accepts any.
         """

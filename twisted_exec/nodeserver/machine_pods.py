@@ -1,14 +1,9 @@
 """
 Machines of a twisted-exec API server, shown as Pods of the root.
 
-A leaf with ``pods: machines`` runs no Pods of the root.  It has machines; those labelled
-``console.twisted-exec.dev/exposed: "true"`` get a Pod in the root, so that users of an ordinary
-cluster reach their consoles with ``kubectl attach``, ``exec`` and ``logs``.  Nothing is ever
-written to the leaf: deleting such a Pod does not touch the machine, and the Pod is created again.
-A foreign Pod of the same name stays as it is and leads to no machine.
-
-The Pod carries none of the machine's labels, or a controller of the root might adopt it.  It
-tolerates all taints of its Node.
+Machines of a leaf with ``pods: machines`` that are labelled ``console.twisted-exec.dev/exposed:
+"true"`` get a Pod in the root.  Nothing is ever written to the leaf: deleting such a Pod does not
+touch the machine.  A foreign Pod of the same name stays as it is and leads to no machine.
 """
 
 from __future__ import annotations
@@ -162,7 +157,7 @@ class MachinePods(Service):
         self._pods.start()
 
     def stopService(self) -> Deferred[Any]:
-        """Stop all work; the Deferred fires when none is left.  The Pods stay."""
+        """Stop all work; the Deferred fires when none is left."""
         super().stopService()
         self._unfollow()
         for name in list(self._machines):

@@ -1,11 +1,9 @@
 """
 Objects from leaves: checked for their shape, with equal parts stored once.
 
-A leaf may be foreign, and its JSON may be anything.  The shape is checked once, on arrival, so
-that readers need not check each part; a part of another shape is dropped, never guessed.  Pure.
+The shape is checked once, on arrival; a part of another shape is dropped.
 
-Thousands of Pods come from a few templates, with equal containers, volumes and tolerations.  Field
-names are equal, too.  Each JSON document has copies of all of them; read-only objects share one.
+Read-only objects share equal parts.
 """
 
 from __future__ import annotations

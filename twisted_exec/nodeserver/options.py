@@ -1,11 +1,8 @@
 """
 Command-line options of the node server: of the server itself, its leaves, the syncer and its Nodes.
 
-The tap joins them.  The options of Nodes (:class:`NodeOptions`) say what Nodes publish, and which
-replica keeps them.
-
-All replicas serve streams and logs.  The leader keeps Nodes, copies Pods and shows machines as
-Pods; it holds a Lease of the root (:mod:`twisted_exec.kube.leases`).
+The leader keeps Nodes, copies Pods and shows machines as Pods; it holds a Lease of the root
+(:mod:`twisted_exec.kube.leases`).
 """
 
 from __future__ import annotations

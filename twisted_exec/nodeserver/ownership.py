@@ -1,16 +1,12 @@
 """
 Decide which Pod of a leaf belongs to which Pod of the root, and map their namespaces and names.
 
-A user who may create Pods in a leaf may also set our marks.  So a mark counts only in the namespace
-that belongs to the root's Pod there: only users with write access to that namespace can claim a
-Pod. Kosmos marks its Pods and gives them the same namespace and name; these alone identify the
-root's Pod.
+A mark counts only in the namespace that belongs to the root's Pod: users who may create Pods in a
+leaf may also set our marks.
 
 Source of Kosmos's label: ``kosmos-io/kosmos``, ``pkg/utils/constants.go``.
 
-The mapping of namespaces and names (:class:`Names`), from the root to a leaf and back, is pure.
-Two namespaces of the root never map to the same one in the leaf, or users who may read the Pods of
-one could read those of the other.
+Two namespaces of the root never map to the same one in the leaf.
 """
 
 from __future__ import annotations
@@ -121,8 +117,7 @@ class OwnershipRule:
 
     :param root: the root's name in its leaves, since several roots may share a leaf.
     :param policy: :data:`OWNED`; :data:`SAME_NAME`, where any Pod of the same namespace and name
-        counts, as in Kosmos; or :data:`MACHINES`, where the leaf is a twisted-exec API server and a
-        Pod of the root belongs to the machine it was created for.
+        counts, as in Kosmos; or :data:`MACHINES`, where the leaf is a twisted-exec API server.
     :param kosmos: Pods created by Kosmos count as owned.
     """
 
@@ -209,9 +204,8 @@ def trimmed(pod: Object, shared: SharedParts | None = None) -> Object:
     """
     Return a trimmed Pod of a leaf; read-only.
 
-    It keeps metadata (without managedFields and the last-applied configuration), status, node name,
-    and of containers the names, images, ``tty`` and ``stdin`` fields; the root's Pod has the rest of
-    the spec.  All parts have their proper shape (:mod:`twisted_exec.nodeserver.objects`).
+    It keeps metadata, status, node name, and of containers the names, images, ``tty`` and ``stdin``
+    fields.  All parts have their proper shape (:mod:`twisted_exec.nodeserver.objects`).
     """
     spec = mapping(pod.get("spec"))
     reduced: Object = {

@@ -1,8 +1,5 @@
 """
 The RBAC rules that a node server needs, in its root and in each leaf.
-
-The manifests in ``docs/deploy`` must grant exactly these; a test compares them.  Rules for most
-optional features are separate.
 """
 
 from __future__ import annotations

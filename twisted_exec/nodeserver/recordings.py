@@ -1,10 +1,8 @@
 """
 Recordings of sessions in Pods: which sessions, their files, their signatures, and their uploads.
 
-The node server has no journal, so the text of a session goes to a file as the session goes on.  A
-recording is written to a file ``NAME.open``, signed each minute with new text, renamed to
-``NAME.cast`` at its end, uploaded to the store, and then deleted here.  A file that a killed
-process has left is uploaded as it is: it is not closed, but proven up to its newest signed head.
+A recording is written to a file ``NAME.open``, signed each minute with new text, renamed to
+``NAME.cast`` at its end, uploaded to the store, and then deleted here.
 """
 
 from __future__ import annotations

@@ -2,12 +2,9 @@
 The Pods of the root that are bound to our Nodes.
 
 With few Nodes, each has a watch of its own (``spec.nodeName``), so the root's API server sends
-nothing about other Nodes.  With many, one watch of all Pods is cheaper on both sides; of the Pods
-on foreign Nodes next to nothing is kept.  During the switch the old copy serves until the new watch
-has been read completely.
+nothing about other Nodes.  With many, one watch of all Pods is cheaper on both sides.
 
-A Pod that is missing from the copy is requested from the root: it may be too new for the copy,
-while the caller got its name from the root just now.
+A Pod that is missing from the copy is requested from the root.
 """
 
 from __future__ import annotations
@@ -92,7 +89,7 @@ class RootPods:
         self._look()
 
     def stop(self) -> Deferred[Any]:
-        """Stop all watches; the Deferred fires when none is left.  The copy stays readable."""
+        """Stop all watches; the Deferred fires when none is left."""
         self._unfollow()
         self._leaves = None
         if self._looking is not None and self._looking.active():

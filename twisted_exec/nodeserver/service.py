@@ -1,9 +1,5 @@
 """
 The node server as a Twisted service: listening ports, access, endings of sessions, shutdown.
-
-At a shutdown, readiness fails first, so that the root sends new streams to another replica.  After
-a delay no new sessions are accepted.  Then running sessions end, usually with the reason.  Only then
-do the ports close.
 """
 
 from __future__ import annotations
@@ -79,10 +75,8 @@ class NodeCertificate(ServingCertificate):
     """
     The node server's serving certificate, as ``tls.crt`` and ``tls.key``, signed by the root.
 
-    All our Nodes have the same address, so one certificate serves for all.  It names one of the
-    Nodes, because the signer ``kubernetes.io/kubelet-serving`` accepts only ``system:node:NAME`` of
-    the group ``system:nodes`` as subject.  In Kubernetes no controller approves such a request: an
-    operator has to.
+    It names one of the Nodes, because the signer ``kubernetes.io/kubelet-serving`` accepts only
+    such subjects.
 
     Source: ``ValidateKubeletServingCSR`` in ``pkg/apis/certificates`` of Kubernetes.
 
@@ -154,8 +148,7 @@ class Settings:
     :param client_ca: CA of client certificates, such as that of the root's API server.
     :param client_names: accepted common names; empty accepts all of that CA.
     :param health_listen: endpoint for probes, like ``listen``; empty for none.
-    :param shutdown_delay_seconds: how long to serve after readiness fails, until no root sends
-        requests here any more.
+    :param shutdown_delay_seconds: how long to serve after readiness fails.
     :param stream_idle_seconds: idle timeout of streams; 0 for none.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param requires_reason: refuse commands without a declared reason.
@@ -458,11 +451,7 @@ class NodeServer(AsyncService):
             await maybeDeferred(part.stop)
 
     def _tls(self) -> ServerTLS:
-        """
-        Return the serving certificate.
-
-        :raises TLSConfigError: there is none that can be used.
-        """
+        """Return the serving certificate."""
         settings = self.settings
         certificate, key = settings.certificate, settings.key
         if self.serving is not None:

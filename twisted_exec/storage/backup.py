@@ -1,8 +1,7 @@
 """
 Backups of the SQLite store, and their way back.
 
-A backup is one database file, complete in itself.  It is a copy of one moment: SQLite lets the
-server write on meanwhile.
+A backup is one database file, complete in itself.
 """
 
 from __future__ import annotations
@@ -100,11 +99,7 @@ def restore(backup: str, path: str, *, force: bool = False, accept_loss: bool = 
 def _create(
     target: str, force: bool, fill: Callable[[str], None], leftovers: Sequence[str] = ()
 ) -> Summary:
-    """
-    Make a database under another name, verify it, and rename it.
-
-    :param leftovers: files that are removed before.
-    """
+    """Make a database under another name, verify it, and rename it."""
     _check_absent(target, force)
     partial = f"{target}.{secrets.token_hex(4)}.partial"
     try:

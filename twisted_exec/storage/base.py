@@ -26,8 +26,7 @@ class DelegatingStorage(Service):
     """
     Base of stores that wrap another store: methods pass their calls on.
 
-    Subclasses override what they do differently.  Versions and readiness are those of the wrapped
-    store.
+    Subclasses override what they do differently.
 
     :param storage: the wrapped store, started and stopped by the caller.
     """

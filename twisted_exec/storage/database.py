@@ -1,14 +1,12 @@
 """
 The files of the SQLite store: the database, the record of its latest version, and a reserve.
 
-In the database ``objects`` holds the current objects, ``log`` their changes.  The resourceVersion of a
-change is its number in ``log``.  The latest rows of the log are kept, so that watches can continue
-after a restart. ``state`` holds the identity of the database, and whether a server uses it.
+In the database ``objects`` holds the current objects, ``log`` their changes.  The resourceVersion
+of a change is its number in ``log``.  ``state`` holds the identity of the database, and whether a
+server uses it.
 
 The record (:class:`VersionRecord`) shows whether the database is complete: the latest acknowledged
-version is also in a file of its own, which is never ahead of the database.
-
-The reserve (:class:`Reserve`) is disk space beside the database, for deletions on a full disk.
+version is also in a file of its own.
 """
 
 from __future__ import annotations
@@ -269,12 +267,7 @@ def read_objects(database: sqlite3.Connection) -> Iterator[tuple[str, Object]]:
 
 
 def _decoded(rows: Sequence[tuple[str, str]]) -> list[Object]:
-    """
-    Decode objects together.
-
-    :param rows: table and JSON of each.
-    :raises ValueError: a text is no object; the message says of which table.
-    """
+    """Decode objects together."""
     try:
         objects = json.loads(f"[{','.join([text for _, text in rows])}]")
     except (ValueError, RecursionError):
@@ -302,12 +295,7 @@ def _version_of(obj: Object) -> int:
 def _events(
     database: sqlite3.Connection, objects: dict[int, Object]
 ) -> Iterator[tuple[str, Event]]:
-    """
-    Return the changes of the log, in order.
-
-    :param objects: the current objects by version.  Events share them: ``obj`` of one change is
-        ``previous`` of the next, and the last is the current object.
-    """
+    """Return the changes of the log, in order."""
     rows = database.execute(
         "SELECT resource, type, body, previous, version FROM log ORDER BY version"
     )
@@ -530,9 +518,6 @@ class Reserve:
         """
         Return the problem with the disk that an error of SQLite is about; empty if the disk may be
         full.
-
-        SQLite reports ENOSPC as such.  A disk quota, a limit of the file size, a file system that became
-        read-only and a disk that fails are all the same error of a write.
         """
         code = getattr(error, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_FULL:

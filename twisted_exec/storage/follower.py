@@ -91,7 +91,7 @@ class StoreFollower(Service):
                 listing.addErrback(self._cannot_list, each.resource)
 
     def stopService(self) -> Deferred[None] | None:
-        """Stop all watches.  Subclasses decide whether there is more to wait for."""
+        """Stop all watches."""
         super().stopService()
         watches, self._watches = self._watches, []
         for watch in watches:

@@ -1,15 +1,10 @@
 """
 The part of a store in memory: all objects, the latest changes, the watchers.
 
-Stores that keep the objects themselves have one, whatever they persist to.  So reads never touch a
-disk, and a watch starts by replaying remembered changes.  The changes are bounded: a request for older
-ones fails with ``Expired``, and the client lists again.
+Stores that keep the objects themselves have one.  The changes are bounded: a request for older ones
+fails with ``Expired``, and the client lists again.
 
-Objects are stored with their JSON (:mod:`twisted_exec.api.encoded`), which the disk,
-lists and watches share, and in order, so that lists need no sorting.
-
-A list as of an older version is computed by undoing the changes since then.  This keeps a
-paged list consistent during writes.
+A list as of an older version is computed by undoing the changes since then.
 """
 
 from __future__ import annotations
@@ -210,8 +205,7 @@ class History:
         """
         Replace all objects after changes were missed, and forget all changes.
 
-        :param version: may be lower than before if the store was restored from a backup; watchers
-            without ``on_lost`` then get events that undo the later changes.
+        :param version: may be lower than before if the store was restored from a backup.
         """
         before, self._objects = self._objects, {}
         for forgotten in (self._changes, self._held, self.usage):

@@ -16,7 +16,7 @@ from twisted_exec.api.resource import Resource
 
 
 class StorageError(Exception):
-    """A store cannot be used.  The message is one line, usually with place, problem and remedy."""
+    """A store cannot be used."""
 
 
 Object = dict[str, Any]
@@ -65,7 +65,7 @@ class IWatch(Interface):
     """A running watch."""
 
     def stop() -> None:
-        """Deliver nothing more.  Repeated calls do nothing."""
+        """Deliver nothing more."""
 
 
 class IStorage(IService):
@@ -75,9 +75,7 @@ class IStorage(IService):
     One resourceVersion counts all changes of all objects, so the versions of objects, lists and
     watches can be compared.  A write's Deferred fires when the write is durable; readers and
     watchers see only durable writes.  Reads see every write that any server on the same store
-    acknowledged before, unless they are stale.  Reads and writes fail with further errors of
-    :mod:`twisted_exec.api.status` on a full disk, beyond a quota, or while the store is out of
-    reach.
+    acknowledged before, unless they are stale.
 
     ``startService`` must not wait for another host.  After it call nothing else before
     :meth:`when_ready` fires.
@@ -101,8 +99,8 @@ class IStorage(IService):
     ) -> Deferred[Object]:
         """
         :param namespace: empty for cluster-scoped resources.
-        :param stale: read the local copy: other servers may have changed the objects already.  It
-            has exactly the changes that watches have delivered, neither more nor fewer.
+        :param stale: read the local copy, which has exactly the changes that watches have
+            delivered.
         :return: fires with the object; fails with
             :class:`~twisted_exec.api.status.NotFound`.
         """
@@ -158,9 +156,6 @@ class IStorage(IService):
         """
         Deliver every change after ``since``, in order: past changes first, then live.
 
-        A shared store may lose changes before this server sees them, or be restored to an earlier
-        state.
-
         :param since: a resourceVersion; ``None`` for now.
         :param on_lost: called once, instead of all further events, if changes were missed:
             list again.  Without it the watch delivers the differences as changes.
@@ -185,12 +180,7 @@ class IStorage(IService):
 
 
 class IHandsOverStorage(IStorage):
-    """
-    An exclusive store that goes on in a successor: another process on the same host.
-
-    In the old process :meth:`freeze` comes first, then either :meth:`thaw` or :meth:`retire`.  In
-    the new process :meth:`inherit` comes before ``startService``.
-    """
+    """An exclusive store that goes on in a successor: another process on the same host."""
 
     def freeze() -> Deferred[None]:
         """
@@ -201,7 +191,7 @@ class IHandsOverStorage(IStorage):
 
     def thaw() -> Deferred[None]:
         """
-        Use the store again: there is no successor.  Held writes are made.
+        Use the store again: there is no successor.
 
         :return: fires when the store is open again; fails with :class:`StorageError`, and then
             every write fails, too.
@@ -221,11 +211,7 @@ class IHandsOverStorage(IStorage):
 
 
 def is_exclusive(storage: IStorage) -> bool:
-    """
-    Return :attr:`IStorage.exclusive`.
-
-    A store that was written for release 0.1 has the former name ``alone``; this release accepts it.
-    """
+    """Return :attr:`IStorage.exclusive`."""
     # Both names count: a subclass of a store of ours may override the former one only.
     values = [getattr(storage, name) for name in ("exclusive", "alone") if hasattr(storage, name)]
     return bool(values) and all(values)

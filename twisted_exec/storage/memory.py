@@ -1,7 +1,5 @@
 """
 Objects in memory: the base of stores that serve reads from there, and a store for tests.
-
-The store for tests and trials writes nowhere else.
 """
 
 from __future__ import annotations

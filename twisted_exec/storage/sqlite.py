@@ -1,16 +1,10 @@
 """
 The store of one API server: SQLite, one writer thread, group commit.
 
-All objects are also in memory (:mod:`twisted_exec.storage.history`), so reads
-never wait for the disk.  Writes go through a queue to one thread.  It takes queued writes, checks each
-against the database, and commits them together with ``synchronous=FULL``: many writes share one
-``fsync``, and writes never block the reactor.  The writers' Deferreds fire and watchers get their
-events after the commit.  Events of one change go to all watches at once; between changes, after many of
-these, other events of the reactor get their turn.  The JSON written to the disk stays with the object,
-and lists and watches send it as it is.
-
-:mod:`twisted_exec.storage.writer` is that thread, :mod:`twisted_exec.storage.database` handles the
-file itself.
+All objects are also in memory (:mod:`twisted_exec.storage.history`), so reads never wait for the
+disk.  One thread takes queued writes, checks each against the database, and commits them together
+with ``synchronous=FULL``.  The writers' Deferreds fire and watchers get their events after the
+commit.
 """
 
 from __future__ import annotations
@@ -129,12 +123,7 @@ class SQLiteStorage(HistoryStorage):
         super().startService()
 
     def _begin(self, read: Callable[[sqlite3.Connection], None]) -> None:
-        """
-        Lock and open the file, and start what uses it.
-
-        :param read: reads the objects from the database.
-        :raises StorageError: the file cannot be used.
-        """
+        """Lock and open the file, and start what uses it."""
         record = VersionRecord(self._path)
         record.lock()
         try:
@@ -215,11 +204,7 @@ class SQLiteStorage(HistoryStorage):
         return Deferred.fromCoroutine(self._close(_refuse))
 
     async def _close(self, sink: Callable[[Write], None]) -> None:
-        """
-        Close the file after the accepted writes.
-
-        :param sink: takes the writes from then on.
-        """
+        """Close the file after the accepted writes."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop()  # first: its requests are writes, too
@@ -368,11 +353,7 @@ class SQLiteStorage(HistoryStorage):
         self._closed.callback(None)
 
     def _show_one(self, write: Write) -> int:
-        """
-        Make one write visible to readers, watchers and its writer.
-
-        :return: the number of watches of its table; 0 if nothing has changed.
-        """
+        """Make one write visible to readers, watchers and its writer."""
         if write.error is not None:
             write.done.errback(write.error)
         elif write.change == PROBE:

@@ -1,12 +1,9 @@
 """
 The thread that writes to the SQLite file.
 
-It takes queued writes, checks each against the database, and commits them together.
-
 On a full disk it commits one write at a time, in the place of the reserve
-(:class:`~twisted_exec.storage.database.Reserve`): deletions, and updates that do not grow.  The space
-that they free goes back to the disk, and when there is enough for the reserve, other writes are
-possible again.
+(:class:`~twisted_exec.storage.database.Reserve`): deletions, and updates that do not grow.  Other
+writes are possible again when there is enough space for the reserve.
 """
 
 from __future__ import annotations
@@ -284,12 +281,7 @@ class WriterThread:
         self._save(size)
 
     def _save(self, size: int) -> None:
-        """
-        Bring changes into the file when there are enough.
-
-        SQLite does so too, but hides a failure: then the disk is so full that its log must not
-        grow any more.
-        """
+        """Bring changes into the file when there are enough."""
         self._unsaved += size + _TRANSACTION_BYTES
         if self._unsaved < _CHECKPOINT_BYTES and not self._full:
             return
@@ -393,11 +385,7 @@ class WriterThread:
         )
 
     def _check(self, write: Write) -> int:
-        """
-        Return the size of the object before the write; 0 if there was none.
-
-        :raises APIError: the write is about another version of the object.
-        """
+        """Return the size of the object before the write; 0 if there was none."""
         row = self._database.execute(
             "SELECT uid, version, length(body) FROM objects "
             "WHERE resource = ? AND namespace = ? AND name = ?",

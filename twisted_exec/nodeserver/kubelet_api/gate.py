@@ -2,13 +2,11 @@
 Authentication and authorization of requests to a node server, as in a kubelet.
 
 Clients present a client certificate or a bearer token.  There are no anonymous requests and no
-impersonation: a root's API server does not name its user, so headers that claim to are dropped
-before any code could trust them.  Permissions are those for the Node (``nodes/NAME`` and a
-subresource), which the root decides; decisions are cached for ten seconds at most.
+impersonation.  Permissions are those for the Node (``nodes/NAME`` and a subresource), which the
+root decides; decisions are cached for ten seconds at most.
 
-One rule is stricter than a kubelet's: every request that opens a stream needs ``create``, whatever
-its method. A WebSocket is a ``GET``, and a user who may only read Nodes must not run commands on
-them.
+Every request that opens a stream needs ``create``, whatever its method: a user who may only read
+Nodes must not run commands on them.
 
 Sources: ``pkg/kubelet/server/auth.go``, ``server.go`` of Kubernetes; kubernetes#136550.
 """
@@ -79,8 +77,7 @@ class NamedCertificateAuthenticator:
     """
     Accepts client certificates with certain names only.
 
-    A certificate of the same CA with another name is refused, not skipped: its owner must not get
-    in with other credentials of the same request.
+    A certificate of the same CA with another name is refused, not skipped.
     """
 
     def __init__(self, certificates: IAuthenticator, names: Collection[str]) -> None:

@@ -1,34 +1,15 @@
 """
 Requests to a kubelet: paths, checks in their order, and the Pod in the leaf that they reach.
 
-Authentication comes first, for every path and method, known or unknown, upgrade or not: a client
-without credentials learns nothing else.  Then the route is looked up.  The route itself does the
-rest (Pod, permission, existence), because only it knows the object of the request.
-
-A root's API server turns answers into messages for its user: it expects a ``Status`` in the refusal
-of a stream, and plain text elsewhere.  So streams are refused in JSON (but missing credentials in
-plain text), and all else in plain text, as by a kubelet.
+Authentication comes first, for every path and method: a client without credentials learns nothing
+else.
 
 A client's permission for the Node is checked before any answer tells whether the Pod exists
-(:func:`find`).  This order protects secrets: a client without permission for a Node learns nothing
-about its Pods, not even whether there are any.  Only the root decides which Pods and containers
-exist; the server asks a leaf only for Pods of the root.
+(:func:`find`).  Only the root decides which Pods and containers exist; the server asks a leaf only
+for Pods of the root.
 
-A leaf's refusals are of two kinds.  If a refusal concerns the request (no such container, too many
-requests), the user gets it unchanged, since a kubelet would say the same.  If it concerns *our
-credentials*, it must not be passed on: a 401 would tell the root's API server that its own
-credentials are bad, and its operator would mend the wrong ones.  That becomes a 502 whose message
-names the remedy.
-
-Requests to a kubelet are translated into requests to an API server (:func:`parse`).  The root's
-kube-apiserver addresses a kubelet; a leaf has an API server.  Both mean the same, but a kubelet
-expects ``input=1`` where an API server expects ``stdin=true``, takes the container from the path,
-and accepts only the literal ``1`` as true.  The translation is pure: a path and a query in, a query
-out.
-
-The arguments of a command are bytes in a significant order: each is decoded and encoded exactly
-once.  A kubelet silently drops what it cannot parse, such as a pair with a broken ``%`` escape;
-here the request is refused instead, because a command that lost an argument is another command.
+Requests to a kubelet are translated into requests to an API server (:func:`parse`); a leaf's
+refusal of our credentials becomes a 502.
 
 Sources: ``pkg/kubelet/server/server.go`` (paths, ``cmd``) of Kubernetes; ``NewOptions`` and
 ``NewV4Options`` of ``k8s.io/kubelet/pkg/cri/streaming``; ``PodExecOptions``, ``PodAttachOptions``
@@ -202,11 +183,7 @@ def _facts(subresource: str, target: KubeletTarget) -> dict[str, str]:
 
 
 def _refuse(request: Request, error: APIError) -> None:
-    """
-    Refuse in plain text.
-
-    If the answer has already begun, only closing the connection shows the error.
-    """
+    """Refuse in plain text."""
     if request.gone or request.finished:
         return
     if request.startedWriting:
@@ -283,8 +260,8 @@ def asked_node(request: IRequest, nodes: Collection[str]) -> str:
     """
     Return the Node of a request without a Pod.
 
-    All our Nodes may share one address.  If each has a host name, such as
-    ``NODE.nodes.example.com``, then ``Host`` selects the Node.
+    If each Node has a host name, such as ``NODE.nodes.example.com``, then ``Host`` selects the
+    Node.
 
     :param nodes: the names of our Nodes.
     :return: a name; that of the only Node, if there is just one; or empty for all of them.
@@ -354,7 +331,6 @@ async def to_leaf(
     """
     Return the location of a subresource of a leaf's Pod, with our current credentials.
 
-    :param query: in the form of an API server.
     :param shares: it is a download, which may share a connection with others.
     :raises APIError: our credentials for that leaf are unusable.
     """
@@ -395,11 +371,7 @@ def refused(error: APIError, leaf: ILeaf) -> APIError:
 
 
 def _whose(leaf: ILeaf) -> str:
-    """
-    Return the origin of the credentials, for operators who have to renew them.
-
-    Only for the log: paths on this host are none of the root's users' business.
-    """
+    """Return the origin of the credentials, for operators who have to renew them."""
     try:
         return f" ({leaf.config().source})"
     except APIError:
@@ -463,7 +435,7 @@ class KubeletTarget:
         Parse a path that matched one of the kubelet's routes.
 
         :param segments: decoded, ``WHAT NAMESPACE POD [UID] CONTAINER``; for ``portForward`` ``WHAT
-            NAMESPACE POD [UID]``.  A trailing slash leaves an empty last segment.
+            NAMESPACE POD [UID]``.
         """
         what, namespace, pod, *rest = segments
         if rest and not rest[-1]:
@@ -502,7 +474,7 @@ def forward_query(raw: bytes, *, needs_ports: bool) -> bytes:
     Return the query for ``pods/portforward``.
 
     :param needs_ports: a WebSocket takes its ports from the query (``port=80,81``, or repeated).
-        SPDY, tunnelled or not, names the port with each stream, and its query has none.
+        SPDY names the port with each stream.
     :raises BadRequest: a port is missing or invalid, there are too many, or the query is undecodable.
     :raises APIError: 414, it is too long.
     """
@@ -562,7 +534,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _streams(pairs: Sequence[tuple[bytes, bytes]]) -> list[str]:
-    """Return the requested streams.  With a terminal drop stderr, as kubelets do: it has none."""
+    """Return the requested streams."""
     tty = _is_one(pairs, b"tty")
     streams = [ours for theirs, ours in _STREAMS if _is_one(pairs, theirs)]
     if tty and _STDERR in streams:

@@ -1,24 +1,13 @@
 """
 ``/stats/summary`` and ``/metrics/resource``: resource usage of Pods and Nodes, as from a kubelet.
 
-Both pages report the same usage (:class:`LeavesUsage`), as JSON and for Prometheus.  Values that a leaf
-does not report (file systems, networks, swap) are left out, as a kubelet may.  If container metrics
-are unavailable, ``resource_scrape_error`` is 1 and the request still succeeds: the scraper has
-other Nodes.
+Values that a leaf does not report (file systems, networks, swap) are left out, as a kubelet may.
 
-Several Nodes may share an address.  A request that names no Node gets all their Pods, and no Node;
-``/metrics/resource/NODE`` selects one, for metrics-server's annotation
-``metrics.k8s.io/resource-metrics-path``.
+A request that names no Node gets all Pods; ``/metrics/resource/NODE`` selects one, for
+metrics-server's annotation ``metrics.k8s.io/resource-metrics-path``.
 
 The source of the usage is ``metrics.k8s.io``, as for ``kubectl top``, which needs only read
-permissions.  The kubelets of a leaf are not asked: access to them would include running commands.
-Only our Pods are reported, under their names in the root.
-
-Scrapers come often, once per Node.  One reading of a leaf serves all that come within a
-moment, and takes no longer than they wait.  A leaf without this API, or without an answer, is
-reported without usage, with one line in the log.
-
-A leaf reports rates; :class:`Counters` turns them into the totals that a kubelet reports.
+permissions.
 
 Sources: ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/kubelet/server/stats/handler.go`` and
 ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
@@ -426,21 +415,12 @@ class Counters:
     """
     The counters of a leaf, by any hashable key.
 
-    Counters turn rates into totals, without I/O.  A leaf's metrics API reports CPU time *per
-    second*, averaged over a window.  A kubelet reports the *total* since a start time, and readers
-    (metrics-server, Prometheus) compute a rate from two such totals.  So the leaf's rates are
-    integrated here:
+    Counters turn a leaf's CPU time *per second* (:class:`Sample`) into a kubelet's *total* since a
+    start time:
 
-    * A counter starts at the beginning of the first window, with next to nothing.  That is its start
-      time: for a kubelet, too, it is "the time at which data collection was (re)started".
-    * Each new sample adds its rate times the time since the previous sample.  A reader that comes with
-      each sample gets the leaf's own rates; one that comes less often gets the newest.
+    * A counter starts at the beginning of the first window.
+    * Each new sample adds its rate times the time since the previous sample.
     * A container that restarted, or was not sampled for long, gets a new counter with a later start.
-    * A sample that is not newer than the last changes nothing.
-
-    No counter ever falls without a later start.  Two replicas count independently, from different
-    starts; readers that compare starts, as metrics-server does for containers, never mistake the
-    difference between two replicas for usage.
 
     Sources: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``;
     ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/storage/{pod,node,types}.go`` of
@@ -499,8 +479,7 @@ def exposition(node: str, usage: LeafUsage) -> bytes:
     """
     Return the metrics of ``/metrics/resource`` in Prometheus' text format.
 
-    Names, help, units and timestamps are those of a kubelet.  Each sample of usage has the timestamp
-    of the leaf's own measurement, so that a reader computes rates over the time that passed there.
+    Names, help, units and timestamps are those of a kubelet.
 
     Source: ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
 
@@ -565,12 +544,7 @@ def _names(root: Any) -> list[str]:
 def _usage(
     what: str, labels: tuple[str, ...], rows: Sequence[tuple[list[str], Counter]]
 ) -> Iterable[Metric]:
-    """
-    Yield the CPU time and the memory of containers, Pods or Nodes.
-
-    :param what: ``container``, ``pod`` or ``node``, the prefix of the metric names.
-    :param rows: label values and counter of each.
-    """
+    """Yield the CPU time and the memory of containers, Pods or Nodes."""
     cpu = CounterMetricFamily(
         f"{what}_cpu_usage_seconds",
         f"[STABLE] Cumulative cpu time consumed by the {what} in core-seconds",

@@ -1,14 +1,8 @@
 """
 Streams, logs and ``/run``: routed to the Pod in its leaf.
 
-Exec, attach and port-forward go to the same subresource of the Pod in its leaf.  Its API server
-accepts the same upgrades as a kubelet.  So the handshake is forwarded and the bytes are spliced:
-protocol, end of input, terminal sizes, exit codes and pings pass unchanged between the root's client
-and the leaf.  Only if the leaf lacks the client's protocol, or the session is recorded, are the bytes
-decoded (:mod:`twisted_exec.streaming.remotecommand.translate`).
-
-The log of a container (``/containerLogs``) goes to ``pods/log`` (:class:`PodLogLocator`), and ``/run``
-to ``pods/exec`` of the leaf's API server (:func:`run_routes`).
+The bytes are spliced; only if the leaf lacks the client's protocol, or the session is recorded, are
+they decoded (:mod:`twisted_exec.streaming.remotecommand.translate`).
 """
 
 from __future__ import annotations
@@ -191,20 +185,11 @@ class PodLogLocator:
     """
     Finds the log of a Pod's container in its leaf.
 
-    ``/containerLogs`` returns the log of a container, as a kubelet does.  The request goes to
-    ``pods/log`` of the leaf's API server, with the same options in its form, and the answer is
-    relayed as it arrives (:mod:`twisted_exec.streaming.text.relay`).  The options are parsed and
-    rebuilt: an absent option stays absent, 0 stays 0, and unknown ones are dropped, as are those
-    that a client must not set (such as skipping TLS verification).
+    The request goes to ``pods/log`` of the leaf's API server, with the same options in its form.
+    Options that a client must not set are dropped (such as skipping TLS verification), and so are
+    unknown options.
 
-    Errors are plain text, never JSON: a root's API server copies the body of a refusal into a
-    message of its own.
-
-    Followed logs can share HTTP/2 connections to the leaf: a thousand silent logs cost little more than
-    their readers' connections.
-
-    A kubelet answers a follow request only when there is output, and so does a leaf: the response
-    header of a silent log has no timeout.
+    Errors are plain text, never JSON.
 
     Sources: ``getContainerLogs`` of ``pkg/kubelet/server/server.go``, ``ValidatePodLogOptions`` of
     ``pkg/apis/core/validation`` and ``GenericHttpResponseChecker`` of ``k8s.io/apiserver``.
@@ -259,12 +244,8 @@ def run_routes(hop: Hop) -> list[Route]:
     """
     Return the routes of ``/run``, with and without the Pod's UID.
 
-    ``/run`` runs a command without terminal and input, and returns its output.  It is the oldest
-    way to run something in a container: one request, one answer.  A kubelet runs the command to its
-    end and answers with its output, stderr last; a failed command is a 500 with the details.  Here
-    the leaf's API server execs the command, so the leaf authorizes it as any other, and the command
-    ends for us when the client leaves. The output is limited, because it must be complete before
-    the answer begins.
+    ``/run`` runs a command without terminal and input, and returns its output; a failed command is
+    a 500 with the details.  The output is limited.
 
     Sources: ``getRun`` of ``pkg/kubelet/server/server.go``, ``RunInContainer`` of
     ``pkg/kubelet/kuberuntime`` and ``ExecSync`` of ``k8s.io/cri-client`` (the message of a failed

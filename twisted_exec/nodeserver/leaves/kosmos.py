@@ -7,8 +7,6 @@ for groups of nodes selected by labels (``kosmos-LEAFNODENAME-NUMBER``): the fir
 ``leafModels`` decides. Its kubeconfig is in the object; a Cluster without one uses that of another
 Cluster with the same actual name.
 
-An invalid part of a Cluster is a problem of that leaf only.
-
 Source: ``kosmos-io/kosmos``, ``pkg/apis/kosmos/v1alpha1/cluster_types.go`` and
 ``pkg/clustertree/cluster-manager/utils`` (``leaf_model_handler.go``, ``rootcluster.go``,
 ``leaf_client_resource_manager.go``), as of March 2025.
@@ -136,8 +134,6 @@ def is_leaf(cluster: Object) -> bool:
     """
     Return whether a Cluster is a leaf: not the root itself, not being deleted, not disabled, and
     not used for its network only.
-
-    Clusters from older versions lack these options and are leaves.
     """
     metadata, spec = cluster["metadata"], _mapping(cluster.get("spec"))
     if (metadata.get("annotations") or {}).get(ROLE) == ROOT or metadata.get("deletionTimestamp"):

@@ -1,16 +1,9 @@
 """
 One leaf cluster: credentials, our Pods in it, and whether it is reachable.
 
-Our Pods are watched and trimmed to the fields used here, so finding one is a dictionary lookup.  A
-Pod that the copy lacks, and any Pod while the leaf has a problem, is requested from the leaf.  The
-state of the watch also tells whether the leaf is reachable, without extra requests; a dead leaf
-delays only requests for its own Pods.
+Our Pods are watched and trimmed to the fields used here.
 
-The credentials come from a file, a Secret or another object of the root, or a Space.  A file may
-name other files and programs.  Content from the root is treated as data only
-(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`).  The content of each source may change at any
-time: valid credentials apply from the next request on; invalid ones leave the last valid ones in force,
-with one line in the log.  Deleting a Secret, or the kubeconfig of a Cluster, withdraws the credentials.
+Valid credentials apply from the next request on; invalid ones leave the last valid ones in force.
 """
 
 from __future__ import annotations
@@ -183,11 +176,7 @@ class Leaf:
         return self._stopping.over()
 
     def become(self, spec: LeafSpec) -> None:
-        """
-        Apply another spec of the same name and origin.
-
-        Running requests go on; new credentials apply from the next request on.
-        """
+        """Apply another spec of the same name and origin."""
         before, self.spec = self.spec, spec
         if spec.kubeconfig != before.kubeconfig:
             self._stopping.add(self._credentials.stop())
@@ -324,12 +313,7 @@ class Leaf:
         return pod
 
     def _error_for_users(self, refused: APIError) -> APIError:
-        """
-        Return the error for the root's users.
-
-        The user did nothing wrong if the leaf refuses our credentials, and the location of these
-        credentials is only for readers of the log.
-        """
+        """Return the error for the root's users."""
         log = "the node server's log says why"
         if refused.code in REFUSAL_CODES:
             return BadGateway(f"{self._label} refuses this node server; {log}")

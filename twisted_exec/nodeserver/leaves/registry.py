@@ -1,18 +1,9 @@
 """
 Registry of leaf clusters: their sources, the leaves by name and by Node, and their metrics.
 
-:class:`LeafRegistry` starts and stops the sources, the leaves and the root's Pods together.
-
-Sources return values (:class:`.LeafSpec`).  The index of leaves (:class:`Leaves`) creates a leaf
-for each, updates it when its spec changes, and removes it when no source lists it any more.  Each
-change happens completely within one reactor turn, so no caller sees half of it.
-
 Names and Nodes belong to the first that claims them.  A second leaf of the same name is refused; a
 second leaf with the same Node does without it.  Both are logged once and listed in
 :attr:`Leaves.problems`.
-
-The metrics (:class:`LeafMetrics`) tell whether a leaf is reachable, and :func:`ends` returns the
-times at which our client certificates expire.
 """
 
 from __future__ import annotations
@@ -351,8 +342,6 @@ def ends(leaves: ILeaves) -> Mapping[str, float]:
     """
     Return when our client certificates for leaves expire, in seconds since the epoch, by
     ``leaf/NAME``.
-
-    Leaves without such a certificate are left out.
     """
     sources = {f"leaf/{leaf.name}": partial(_certificate, leaf) for leaf in leaves.all()}
     return Expiry({}, sources).ends()

@@ -3,9 +3,7 @@ Leaves from Spaces: each Space of the selected providers and labels that has cre
 
 Leaf and Node have the name of the Space, or that of its label
 :data:`~twisted_exec.api.spaces.LEAF_LABEL`, for Spaces of the same name.  From engagement to
-disengagement a Space is one leaf, even with new credentials; a Space that comes back is another
-leaf, because it may be another server.  A Space that exists but is unreachable is a leaf with a
-problem: its Node stays, and so do its Pods.
+disengagement a Space is one leaf, even with new credentials.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """
 Specs of leaves: the values that a source of leaves returns.
-
-All but that of a Space are frozen and compare by value, so that changes are noticed and unchanged
-leaves stay as they are.
 """
 
 from __future__ import annotations

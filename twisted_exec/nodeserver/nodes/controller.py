@@ -1,12 +1,10 @@
 """
 The node controller: keeps the Nodes of all leaves in the root.
 
-Each Node has a worker (:mod:`.worker`), each leaf a watch (:class:`.LeafWatch`).  The controller
-starts and stops them.  With ``--upkeep=full`` it deletes a Node once no leaf has had it
-for a minute; it recognizes its Nodes by annotation, not by a name that it would have to guess.
+With ``--upkeep=full`` it deletes a Node once no leaf has had it for a minute; it recognizes its
+Nodes by annotation.
 
-Only the leader runs it.  When it stops, Nodes stay.  If nobody renews their Leases any more, the
-root's node lifecycle controller marks them Unknown after its grace period.
+Only the leader runs it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
 """
 Plan the next actions for one Node of the root; :mod:`.worker` carries them out.
 
-A pure function of the desired and the observed Node.  It runs again at each heartbeat and after
-each change, so it keeps no memory.  A foreign Node is never touched: an annotation of the Node says
-who keeps it.  A Node that Kosmos or an administrator has declared to stand for the
-leaf may be adopted.
-
-Kosmos's own controller sets a Node's port when it creates the Node. If the Node stands for a
-single node, the controller copies that node's port over it. It deletes by a name that no Node has
-(``leaf_model_handler.go``, ``cluster_controller.go``).  This plan corrects the port again, and
-deletes by annotation.
+A foreign Node is never touched: an annotation of the Node says who keeps it.  A Node that Kosmos or
+an administrator has declared to stand for the leaf may be adopted.
 """
 
 from __future__ import annotations
@@ -339,11 +332,7 @@ def _conditions(
 def _with_heartbeat(
     listed: list[Object], news: Mapping[str, ConditionValue], now: str, ours: Iterable[str] = ()
 ) -> list[Object]:
-    """
-    Return conditions with these values and the current heartbeat time.
-
-    :param ours: further types that we own.
-    """
+    """Return conditions with these values and the current heartbeat time."""
     merged = with_conditions(listed, news, now)
     for condition in merged:
         if condition["type"] in news or condition["type"] in ours:

@@ -1,19 +1,12 @@
 """
 Probes: whether a console could be opened now, without opening one.
 
-Root to node server: we request a page of ours through the root's own ``nodes/NAME/proxy``.  The
-root then dials the Node's published address, with its credentials for exec, and the page tells
-which node server answered.  A root refuses that, for example, to users without ``get nodes/proxy``
-and for loopback and link-local addresses; then we dial the address ourselves and report the weaker
-result.
+Root to node server: we request a page of ours through the root's own ``nodes/NAME/proxy``.
 
-Node server to leaf: ``/readyz``, ``/version``, and an exec upgrade for a Pod whose name is impossible.
-The API server authenticates and authorizes before it looks for the Pod, so its 404 shows that a stream
-would be permitted.
+Node server to leaf: ``/readyz``, ``/version``, and an exec upgrade for a Pod whose name is
+impossible.
 
-A schedule keeps the last results.  Each leaf is probed about every 30 seconds, once for all Nodes
-that stand for it; so is the path from the root to each Node.  Probes of one target never overlap,
-and up to eight targets are probed concurrently.  The last result counts until there is a new one.
+Each leaf is probed about every 30 seconds, and so is the path from the root to each Node.
 
 Sources: ``pkg/registry/core/node/strategy.go`` (``ResourceLocation``),
 ``pkg/registry/core/pod/rest/subresources.go``, ``apiserver/pkg/endpoints/installer.go`` of
@@ -124,10 +117,7 @@ class RootProbe:
     async def _dial_directly(
         self, verdict: ConditionValue, own: Address, port: int
     ) -> ConditionValue:
-        """
-        Dial the address ourselves.  This proves less: the root may take another route, and would
-        require a certificate.
-        """
+        """Dial the address ourselves."""
         host = f"[{own[1]}]" if ":" in own[1] else own[1]
         config = ClientConfig(f"https://{host}:{port}", insecure_skip_tls_verify=True)
         try:
@@ -288,7 +278,7 @@ def _is_of_the_pod(details: Mapping[str, Any]) -> bool:
 
 async def fetch(config: ClientConfig, target: str, reactor: Any, peer: str) -> Answer:
     """
-    Send one GET on a new connection: an old connection proves nothing about the path now.
+    Send one GET on a new connection.
 
     :raises APIError: no answer (502, 504).
     :raises KubeConfigError: the credentials cannot be used.

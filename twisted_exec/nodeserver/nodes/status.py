@@ -1,23 +1,15 @@
 """
 Status of a Node that stands for a leaf: addresses, conditions, and sums of the leaf's nodes.
 
-All functions are pure.  Functions that aggregate the nodes of a leaf expect nodes that passed
-:func:`trimmed` on arrival.
+Each section of the path to a console has a condition of its own, and ``ExecReady`` summarizes them.
 
-Between two clusters more can fail than at a kubelet, so each section of the path to a console has a
-condition of its own, and ``ExecReady`` summarizes them.  A probe without a result, for example
-because the root does not permit it, makes its condition Unknown.
-
-A kube-apiserver goes through the types of ``--kubelet-preferred-address-types`` in order and takes
-the first address of the first type that the Node has, whether it answers or not.  So a Node
-publishes our address first, under a type that users rarely read (by default InternalDNS); those of
-its leaf follow, for ``kubectl get nodes -o wide``. Whether this works depends on the root's
-preference; :func:`chosen` predicts it.
+A kube-apiserver takes the first address of the first type of ``--kubelet-preferred-address-types``
+that the Node has.  So a Node publishes our address first, under a type that users rarely read (by
+default InternalDNS); those of its leaf follow.
 
 Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).  Addresses:
 ``pkg/util/node/node.go`` (``GetPreferredNodeAddress``) and
-``cmd/kube-apiserver/app/options/options.go`` of Kubernetes.  The order of the leaf's addresses is
-that of Kosmos (``pkg/clustertree/cluster-manager/utils/rootcluster.go``), made deterministic.
+``cmd/kube-apiserver/app/options/options.go`` of Kubernetes.
 """
 
 from __future__ import annotations
@@ -170,7 +162,6 @@ def trimmed(node: Object) -> Object:
     """
     Return a leaf's node with only the fields that are read here, in their proper shape.
 
-    A leaf may have thousands of nodes, it may be foreign, and its values end up in the root.
     ``resourceVersion`` and times are dropped, so that a heartbeat alone does not change the result.
     """
     metadata, status = node["metadata"], mapping(node.get("status"))
@@ -278,8 +269,7 @@ def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
     Return the pressure conditions of the Node.
 
     A pressure is True only if it is True on all nodes that report it: Pods can still run on any
-    other.  A pressure that no node reports is False (NetworkUnavailable is left out): the root's node lifecycle
-    controller would otherwise set it to Unknown after a while, and nothing would reset it.
+    other.  A pressure that no node reports is False (NetworkUnavailable is left out).
     """
     conditions: dict[str, ConditionValue] = {}
     for type in PRESSURES:
@@ -408,8 +398,7 @@ def publication_order(
     :param leaf: the leaf's own addresses; at most 32 are published.
     :param family: of :func:`root_family`.
     :return: ours; the leaf's InternalIPs, those of the root's family first; the leaf's other
-        addresses. The order within each group is kept.  Without duplicates, which API servers
-        refuse.
+        addresses.  Without duplicates, which API servers refuse.
     """
     # An address of the leaf that equals ours would be a duplicate.
     rest = list(dict.fromkeys(each for each in leaf if each not in own))[:_MAX_ADDRESSES]

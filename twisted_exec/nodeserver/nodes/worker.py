@@ -2,13 +2,7 @@
 Keep one Node and its Lease, and back off from another writer of its addresses.
 
 The worker looks every ten seconds, and after each change of the Node, of the leaf's nodes or of a
-probe's result; it carries out what :mod:`.plan` returns.  A Node in its desired state costs
-few requests, such as probes, and a status update every five minutes, as with kubelets.  Changes of
-the Node carry the resourceVersion that they were planned for: a concurrent change causes a conflict
-and a new look, never an overwrite.
-
-Wrong addresses and ports are corrected; :class:`AddressConflict` detects another writer and reports
-it.
+probe's result; it carries out what :mod:`.plan` returns.
 """
 
 from __future__ import annotations
@@ -154,7 +148,7 @@ class NodeWorker(BackgroundTask):
         self._begin(self._run())
 
     def stop(self) -> Deferred[None]:
-        """Stop; the Deferred fires when nothing is under way.  The Node stays as it is."""
+        """Stop; the Deferred fires when nothing is under way."""
         return Deferred.fromCoroutine(self._stop(super().stop()))
 
     async def _stop(self, running: Deferred[None]) -> None:
@@ -381,8 +375,7 @@ class AddressConflict:
     """
     Detects another writer of a Node's addresses and spaces out our corrections.
 
-    Two writers that overwrite each other achieve nothing, and every write sends the Node to all
-    watchers in the root.  So the intervals between our corrections grow.
+    The intervals between our corrections grow.
 
     :param own: how many addresses are ours.
     :ivar quiet_until: no correction is written before this time.

@@ -1,10 +1,9 @@
 """
 The leaf's version of a Pod of the root, and the objects of the root that it needs there.
 
-Pure.  Fields that the leaf decides itself are left out, such as the node (unless the Node of the
-root stands for a single node), the scheduler, the priority, affinity and the ServiceAccount.  A
-token of the root is worthless in the leaf, and one of the leaf is none of the root's business, so
-tokens are removed.
+Fields that the leaf decides itself are left out, such as the node (unless the Node of the root
+stands for a single node), the scheduler, the priority, affinity and the ServiceAccount.  Tokens are
+removed.
 
 Modelled on ``pkg/utils/podutils/pod.go`` (``FitPod``) of Kosmos.
 """
@@ -73,7 +72,7 @@ class Reference:
 def is_excluded(root: Object) -> bool:
     """
     Return whether the syncer ignores a Pod: those of DaemonSets, mirror Pods, and those in
-    ``kube-system`` belong to their Node, and a leaf has its own.
+    ``kube-system``.
     """
     metadata = root["metadata"]
     owners = metadata.get("ownerReferences") or []

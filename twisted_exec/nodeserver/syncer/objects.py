@@ -2,11 +2,8 @@
 Copy ConfigMaps and Secrets to a leaf, for the Pods there.
 
 Only objects that a Pod names are copied.  A copy carries our marks, follows updates of its
-original, and is deleted with the last Pod that names it, not with its original.  A
-foreign object of the same name stays and serves the Pod: the leaf's operator may have reasons.
-
-Only metadata of originals and copies is kept in memory.  A copy records the version of its
-original, so comparing the two needs neither a request nor the contents.
+original, and is deleted with the last Pod that names it, not with its original.  A foreign object
+of the same name stays and serves the Pod.
 """
 
 from __future__ import annotations
@@ -208,8 +205,7 @@ class Copies:
         """
         Delete copies of a namespace of the root that no Pod names any more.
 
-        :param target: its counterpart in the leaf; copies elsewhere date from an earlier
-            counterpart.
+        :param target: its counterpart in the leaf.
         """
         for resource, copy in self._there.items():
             await _read(copy, self._clock)

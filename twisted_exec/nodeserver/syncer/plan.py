@@ -1,14 +1,11 @@
 """
 Plan the next steps for one Pod, and derive its status in the root from its Pod in the leaf.
 
-All functions are pure and have no memory: if a syncer is killed between two steps, its successor
-makes the same plan.  The order is a kubelet's.  A deleted Pod of the root goes only after its Pod
-in the leaf, if a syncer created that.  If the leaf's Pod disappears by itself before it is over, the
-root's Pod has failed if it ever ran; otherwise the leaf's Pod is created again.
+The order is a kubelet's: a deleted Pod of the root goes only after its Pod in the leaf, if a syncer
+created that.
 
-In the status, conditions that others write into the root's Pod stay.  A Pod of the root with
-``readinessGates`` is ready if the leaf's Pod is ready and the gates are True; the leaf does not
-know the gates.
+A Pod of the root with ``readinessGates`` is ready if the leaf's Pod is ready and the gates are
+True; the leaf does not know the gates.
 """
 
 from __future__ import annotations
@@ -261,8 +258,6 @@ def _held_back(condition: Object, closed: list[Any]) -> Object:
 def lost_status(root: Object, leaf: str, now: str) -> Object:
     """
     Return the status of a root Pod whose leaf Pod disappeared without a deletion from here.
-
-    As after an eviction by a kubelet, a controller may create another Pod.
 
     :param leaf: its name.
     :param now: a timestamp for ``lastTransitionTime``.

@@ -1,13 +1,7 @@
 """
 Keep the Pods of one leaf in line with the root, and their status in the root with the leaf.
 
-A change on either side is only a hint to look at the Pod.  The plan (:mod:`.plan`) is made anew from
-both sides, so events may arrive late, in any order, or not at all.  A Pod in its desired state in a
-leaf without problems costs no request.
-
-:class:`PodWorker` carries out the steps of a plan for one Pod, in its leaf and in the root.  A
-change since the plan is no failure: each step checks what it relies on, and the Pod is planned
-again.
+The plan (:mod:`.plan`) is made anew from both sides at each change.
 """
 
 from __future__ import annotations
@@ -70,12 +64,7 @@ class SyncContext:
 
 @dataclass(frozen=True)
 class _Written:
-    """
-    The last status written.
-
-    :param status: as requested; ``answer`` as the root stored it.
-    :param version: of the root's Pod before the write.
-    """
+    """The last status written."""
 
     status: Object
     answer: Any
@@ -116,7 +105,7 @@ class LeafWorker:
         self._copies.start()
 
     def stop(self) -> Deferred[Any]:
-        """Stop; the Deferred fires when nothing is under way.  Objects in the leaf stay."""
+        """Stop; the Deferred fires when nothing is under way."""
         self._unfollow()
         return DeferredList([self.queue.stop(), self._copies.stop()])
 
@@ -366,11 +355,7 @@ class PodWorker:
             await self._change(lambda pod: self._with_ephemeral(pod, step), "ephemeralcontainers")
 
     async def _create(self) -> None:
-        """
-        Create the Pod, under another name if its own is taken.
-
-        The namespace is created only after the API server reports it missing.
-        """
+        """Create the Pod, under another name if its own is taken."""
         namespace, name = self._leaf.names(self._root)
         try:
             await self._sync.bring(self._root, namespace)

@@ -1,12 +1,8 @@
 """
 Calls of one etcd cluster: any of its members, TLS, tokens, deadlines, errors.
 
-The client stays with one member until it fails, then tries the next.  It repeats reads there, and
-writes that were certainly not executed.  A write with an unknown outcome is not repeated, as it
-might be executed twice.
-
-Users get API errors for errors of etcd.  etcd's own messages are in its
-``api/v3rpc/rpctypes/error.go``.
+The client stays with one member until it fails, then tries the next.  A write with an unknown
+outcome is not repeated, as it might be executed twice.
 """
 
 from __future__ import annotations
@@ -242,8 +238,7 @@ class EtcdClient:
 
     async def authenticated(self) -> None:
         """
-        Get a token if etcd requires one, before calls that use neither :meth:`read` nor
-        :meth:`write`.
+        Get a token if etcd requires one.
 
         :raises EtcdError: that failed.
         """

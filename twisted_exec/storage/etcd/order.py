@@ -1,9 +1,8 @@
 """
 One order for the changes of all servers.
 
-The watch reports every change, including our own.  Waiting for it would add a message to the
-latency of each write.  So a write becomes visible as soon as etcd confirms it, if that keeps the
-order; otherwise it waits for the watch.  Either way it becomes visible once.
+A write becomes visible as soon as etcd confirms it, if that keeps the order; otherwise it waits
+for the watch.
 """
 
 from __future__ import annotations

@@ -1,17 +1,8 @@
 """
 A local copy of etcd's objects: list, watch, recover after interruptions, and compact the history.
 
-Our prefix is claimed by a marker, and all objects below it are listed at one revision.
-
-An interrupted watch resumes if etcd still has the history that the copy knows (:class:`Marker`).
-Otherwise (etcd was restored from a backup, or has compacted the missed changes) all objects are
-listed again, and watchers are told.  Until this is known, writes wait or fail.
-
-One etcd watch has the changes below our prefix (:class:`EtcdWatch`).  A stream of grpcio needs a thread
-that blocks on it.  The thread passes the answers to the reactor and pauses while too many wait there.
-
-etcd keeps every revision until its history is compacted; one of several servers does that, unless
-``compaction=off`` (:class:`Compaction`).
+If etcd was restored from a backup, or has compacted changes that the copy lacks, all objects are
+listed again, and watchers are told.
 """
 
 from __future__ import annotations
@@ -367,8 +358,6 @@ async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
 async def check_free(client: EtcdClient, keys: Keys) -> None:
     """
     Check that a prefix without a marker is not used.
-
-    A store writes the marker before anything else, so keys without a marker are foreign.
 
     :raises ForeignKey: another program uses it, or it is within another store.
     :raises EtcdError: etcd does not answer, or refuses.

@@ -1,8 +1,7 @@
 """
 A backup of a SQLite store, restored into etcd.
 
-The marker comes first and says that the store is not complete, so no server starts on a part.  When
-all objects are copied and compared, the last transaction replaces the marker.
+The marker comes first and says that the store is not complete, so no server starts on a part.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ async def restore_to_etcd(
     :param backup: a backup, or the database of a stopped server.
     :param force: replace the store below the prefix.
     :param accept_loss: accept a database from which acknowledged changes are missing.
-    :raises StorageError: the backup or etcd cannot be used.  No server starts on a part.
+    :raises StorageError: the backup or etcd cannot be used.
     """
     source = _read(backup, accept_loss)
     client = EtcdClient(target, reactor)
@@ -144,8 +143,6 @@ class _Restoring:
     async def _claim(self, force: bool) -> int:
         """
         Write the marker of an incomplete store, and return the latest version below the prefix.
-
-        :raises StorageError: the prefix is in use.
         """
         answer = await self._client.read(RANGE, pb.RangeRequest(key=self._keys.marker))
         floor = 0

@@ -2,14 +2,12 @@
 The store of several API servers: etcd, with its reads and writes.
 
 Every server has all objects in memory (:mod:`twisted_exec.storage.history`), kept current by one
-watch (:mod:`.reflector`), so selectors, watches and stale reads of clients cost etcd nothing.
+watch (:mod:`.reflector`).
 
 A read that must see other servers' writes (:class:`Reads`) gets the revision of the marker
-(:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits until that is visible here.  All reads that
-arrive during one such request share the next one.
+(:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits until that is visible here.
 
-A write (:class:`Writes`) is one transaction.  It puts or deletes the object, and puts the marker,
-provided that the object is unchanged since its writer read it and the prefix is still ours.
+A write (:class:`Writes`) is one transaction.
 """
 
 from __future__ import annotations
@@ -66,8 +64,8 @@ class EtcdStorage(HistoryStorage):
     :param remembered_bytes: limit of the size of these changes together.
     :param read_seconds: time limit of a read.
     :param write_seconds: time limit of a write.
-    :param limits: limits of what objects use.  Each server counts the objects that it has seen, so
-        servers that write at the same time may exceed them by these writes.
+    :param limits: limits of what objects use.  Servers that write at the same time may exceed them
+        by these writes.
     """
 
     exclusive = False
@@ -271,7 +269,7 @@ class Writes:
         """
         As :meth:`IStorage.probe`: a transaction whose condition never holds.
 
-        It goes through the members' logs like a write, and fails when etcd's quota is used up.
+        Fails when etcd's quota is used up.
         """
         return self._busily(self._probe())
 
@@ -339,12 +337,7 @@ class Writes:
         return await write.done
 
     async def _checked(self, resource: Resource, obj: Object) -> Object:
-        """
-        Return the stored object if it is the one that the writer read.
-
-        :raises NotFound: there is none.
-        :raises Conflict: it has another UID, or has changed.
-        """
+        """Return the stored object if it is the one that the writer read."""
         stored = self._history.find(resource, obj)
         version = obj["metadata"].get("resourceVersion")
         if stored is None or stored["metadata"]["resourceVersion"] != version:
@@ -399,11 +392,7 @@ class Writes:
             write.done.errback(refusal)
 
     def _refuse(self, resource: Resource, write: OrderedWrite, answer: pb.TxnResponse) -> NoReturn:
-        """
-        Fail a write whose condition did not hold.
-
-        :raises APIError: names the condition.
-        """
+        """Fail a write whose condition did not hold."""
         markers, pairs = (each.response_range.kvs for each in answer.responses)
         if not markers or markers[0].create_revision != self._following.created:
             self._following.doubt("etcd's keys were replaced")

@@ -3,7 +3,7 @@ Address and credentials of an etcd cluster, as given in ``--storage``.
 
 ``etcd:https://HOST:PORT[,...]?prefix=...&ca=...&...``
 
-Passwords can only be given in files, because other users can read a command line.
+Passwords can only be given in files.
 """
 
 from __future__ import annotations
@@ -73,12 +73,7 @@ class EtcdTarget:
 
 
 def same_location(first: str, second: str) -> bool:
-    """
-    Return whether two locations are the same prefix in the same etcd.
-
-    Members of an etcd can be added, replaced and removed step by step, so one member in common is
-    enough.
-    """
+    """Return whether two locations are the same prefix in the same etcd."""
     members, prefix = _members_and_prefix(first)
     other_members, other_prefix = _members_and_prefix(second)
     return prefix == other_prefix and not members.isdisjoint(other_members)
@@ -155,9 +150,7 @@ def _endpoints(urls: str) -> tuple[bool, tuple[Endpoint, ...]]:
 
 
 def _split(text: str) -> SplitResult:
-    """
-    Parse one URL.  The error does not quote it, because it may hold a password.
-    """
+    """Parse one URL."""
     try:
         url = urlsplit(text)
         is_valid = url.scheme in ("https", "http") and url.hostname and url.port != 0

@@ -1,9 +1,8 @@
 """
 The client of a successor, through which a predecessor goes on with its store.
 
-It keeps the predecessor's history current, so that reads and watches go on, and sends its
-writes.  A successor may itself be replaced: the next one listens at the same path.  So the client
-connects again, for :data:`LOST_SECONDS`.
+It keeps the predecessor's history current, so that reads and watches go on, and sends its writes.
+The client connects again, for :data:`LOST_SECONDS`.
 """
 
 from __future__ import annotations

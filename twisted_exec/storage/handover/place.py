@@ -49,7 +49,7 @@ class SocketPlace:
             raise StorageError(f"cannot remove {path}: {error.strerror}") from None
 
     def close(self) -> None:
-        """Close the directory.  Repeated calls do nothing."""
+        """Close the directory."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)

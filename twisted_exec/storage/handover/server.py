@@ -1,11 +1,8 @@
 """
 The server of a store for predecessors: processes that used the same file before this process.
 
-Each predecessor gets the changes, and sends its writes here.  The objects are secret and writes need no
-permission, so only processes of the same user are served (``SO_PEERCRED``).
-
-A predecessor that reads too slowly costs little memory, and one for which changes are forgotten gets all
-objects.  While :data:`MAX_REQUESTS` of its requests are under way, no more are read.
+The objects are secret and writes need no permission, so only processes of the same user are served
+(``SO_PEERCRED``).
 """
 
 from __future__ import annotations
