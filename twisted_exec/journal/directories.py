@@ -1,13 +1,10 @@
 """
 The directories of journals, and the file ``run`` beside them.
 
-A directory is named like the key of its journal.  It has the files of the journal (:mod:`.files`), and
-once the machine is deleted, a mark and the facts about the machine.
+It has the files of the journal (:mod:`.files`), and once the machine is deleted, a mark and the
+facts about the machine.
 
-The file ``run`` tells whether the last run of the program lost output in a power cut.  Each start has a
-number.  A run without a clean stop, before the last boot of the kernel, ended by a power cut:
-output of its last seconds may not be on the disk, although viewers saw it.  The same is true if its
-file in memory (:mod:`.front`) is gone.
+The file ``run`` tells whether the last run of the program lost output in a power cut.
 """
 
 from __future__ import annotations
@@ -39,8 +36,6 @@ def is_key(text: str) -> bool:
 class Directories:
     """
     The directories of one store.
-
-    Methods raise :class:`OSError`, unless they say otherwise.
 
     :param layer: the module ``os``, or a stand-in.
     :param path: of the store.
@@ -151,8 +146,7 @@ class ProgramRun:
     :param clean: the run ended, and everything is on the disk.
     :param cut: number of the last run that may have lost output that viewers saw; 0 if there was none.
     :param time_ns: when the file was written.
-    :param front: name of the file in memory that the run has; empty after a clean end, and for releases
-        without such a file, which wrote output before anybody saw it.
+    :param front: name of the file in memory of the run; empty after a clean end.
     """
 
     number: int

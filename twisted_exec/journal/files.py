@@ -1,11 +1,8 @@
 """
 The directory of one journal: its epoch, its segments and its cursors.
 
-Segments are named by the offset of their first byte.  Between two segments there may be a gap: output
-that could not be written, or whose fate a power cut leaves open.  An offset of an epoch is never used twice:
-after a power cut, offsets jump ahead of everything that viewers may have seen.
-
-Cursors are the positions of the journal's readers.
+Segments are named by the offset of their first byte.  Between two segments there may be a gap.  An
+offset of an epoch is never used twice.
 """
 
 from __future__ import annotations
@@ -92,9 +89,8 @@ class JournalFiles:
     """
     The segments of one journal.
 
-    They can be read at once, also on a disk that is full or read-only.  :meth:`begin` comes before
-    anything is written, except by :meth:`reserve`. Methods that use files may run in a thread, as long
-    as there is one at a time.
+    They can be read at once.  :meth:`begin` comes before anything is written, except by
+    :meth:`reserve`.
 
     :param now: the time, in nanoseconds since the epoch.
     :param epoch: that of a new journal.
@@ -287,9 +283,9 @@ class JournalFiles:
 
     def begin(self) -> None:
         """
-        Prepare the directory for writing.  Repeated calls do nothing.
+        Prepare the directory for writing.
 
-        :raises OSError: the disk is full, or not writable; a later call tries again.
+        :raises OSError: the disk is full, or not writable.
         """
         if self._has_begun:
             return
@@ -320,8 +316,6 @@ class JournalFiles:
         """
         Note that viewers may have seen offsets below ``until``, although they are not on disk.
 
-        It works on a full disk, because it changes a file in place.
-
         :return: whether it is noted; nothing needs a note in a new journal that has no file yet.
         """
         if not self._is_created and not self.open.first:
@@ -336,11 +330,7 @@ class JournalFiles:
         return True
 
     def go_ahead(self, offset: int, now: int) -> None:
-        """
-        Continue at a later offset, after a gap of unknown size.
-
-        Only before :meth:`begin` has succeeded.
-        """
+        """Continue at a later offset, after a gap of unknown size."""
         newest = self.open
         if self._is_created:
             self.pending[newest.first] = newest

@@ -1,10 +1,9 @@
 """
 A file in memory, with the output that the files of journals do not have yet.
 
-Output waits for the disk for a tenth of a second, or for as long as the disk does not answer.  Viewers
-see it at once.  If the program is killed meanwhile, the next run finds in this file what it still has
-to write, unless the file was given up (:data:`MOST_BYTES`).  A power cut ends the file together with
-the program.
+Output waits for the disk for a tenth of a second, or for as long as the disk does not answer.  If
+the program is killed meanwhile, the next run finds in this file what it still has to write, unless
+the file was given up (:data:`MOST_BYTES`).
 """
 
 from __future__ import annotations
@@ -74,11 +73,7 @@ class Front:
             self._given_up(error.strerror or str(error))
 
     def move(self, path: str) -> None:
-        """
-        Move to the path of the store's spare file: the disk does not take the name of this file.
-
-        A file of an earlier run at that path is replaced.
-        """
+        """Move to the path of the store's spare file."""
         self._is_spare = True
         if self._descriptor is None:
             self.path = path

@@ -81,8 +81,6 @@ class ICursor(Interface):
         """
         Store an offset.
 
-        After a power cut an older offset may be loaded.
-
         :raises OSError: the disk is full or read-only, or does not answer; the older offset may remain.
         """
 
@@ -93,9 +91,8 @@ class IJournal(Interface):
 
     Each byte has an offset (64 bits) that is never used for another byte of the same epoch.
 
-    These methods raise :class:`OSError` if files cannot be read at present: :meth:`last_lines`,
-    :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and :meth:`events`.  The error
-    is :class:`.Unanswered` if the disk does not answer; the watchers are called when it does.
+    Most methods raise :class:`OSError` if files cannot be read at present.  The error is
+    :class:`.Unanswered` if the disk does not answer.
     """
 
     start = Attribute("Offset of the oldest retained byte (int).")
@@ -110,14 +107,13 @@ class IJournal(Interface):
 
     def append(data: bytes) -> None:
         """
-        Add output, then call the watchers; drop it if the journal is closed. Never fails; the first use
-        waits up to half a second for a slow disk.
+        Add output, then call the watchers; drop it if the journal is closed.
 
         :param data: at least 1 byte.
         """
 
     def close() -> None:
-        """Mark the journal as complete.  Repeated calls do nothing."""
+        """Mark the journal as complete."""
 
     def watch(changed: Callable[[], None]) -> None:
         """
@@ -126,14 +122,12 @@ class IJournal(Interface):
         """
 
     def unwatch(changed: Callable[[], None]) -> None:
-        """Undo :meth:`watch`.  Repeated calls do nothing."""
+        """Undo :meth:`watch`."""
 
     def read(offset: int, limit: int) -> bytes:
         """
-        Return output from ``offset``: 1 to ``limit`` bytes, none at the end, at a gap, and if files cannot
-        be read at present; the watchers are called when the disk answers.
-
-        The result has bytes of one boot, as far as the boots are known.
+        Return output from ``offset``: 1 to ``limit`` bytes of one boot, none at the end, at a gap,
+        and if files cannot be read at present.
 
         :raises ValueError: ``offset`` is not between ``start`` and ``end``.
         """
@@ -142,17 +136,14 @@ class IJournal(Interface):
         """
         Return the first offset from ``offset`` on whose byte can be read.
 
-        It is ``start`` for an older offset, the end of the gap for an offset within a gap, and at
-        most ``end``.  Reading may discover damage: call this again when :meth:`read` returns
-        nothing before the end.
+        It is ``start`` for an older offset, and at most ``end``.
         """
 
     def discard_before(offset: int, slowest: int | None = None) -> None:
         """
         Allow the journal to free memory for output before ``offset``; a disk retains it.
 
-        :param slowest: the offset that the slowest viewer reads next, which then is in memory,
-            within limits.
+        :param slowest: the offset that the slowest viewer reads next.
         """
 
     def last_lines(count: int, end: int | None = None) -> int:
@@ -213,7 +204,7 @@ class IJournal(Interface):
 
         :param data: at most 4 KiB.
         :param echoed: the machine has echoed it; else it is recorded before the machine gets it.
-        :return: whether it is recorded; false for a journal in memory, and if its disk fails.
+        :return: whether it is recorded.
         """
 
     def events(first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:

@@ -1,13 +1,8 @@
 """
 The journal of one console.
 
-All viewers, logs, alerts and shippers read the same journal, each at its own offset, so output is
-stored once for any number of readers.
-
-The newest output is in memory.  With a disk, everything is soon in files as well, and memory has only
-what they lack, and what readers are likely to want next; an idle journal has no output in memory.  If the
-disk fails or does not answer, the journal continues in memory, and writes the remaining output when the
-disk works again; the rest becomes a gap. The line waits only briefly.
+If the disk fails or does not answer, the journal continues in memory, and writes the remaining
+output when the disk works again; the rest becomes a gap.
 """
 
 from __future__ import annotations
@@ -314,7 +309,7 @@ class Journal:
         """
         Return the next output and events that the files lack.
 
-        :param is_again: the disk has failed before, so there is something to do even without output.
+        :param is_again: the disk has failed before.
         """
         files, tail = self._files, self._tail
         if files is None or not (is_again or self._is_behind(files)):

@@ -1,8 +1,5 @@
 """
 Reading the segments of a journal: bytes, lines, times and events.
-
-Most answers take a few blocks, because the index of each segment has the offset, the time and the
-number of newlines of each block.
 """
 
 from __future__ import annotations
@@ -47,9 +44,6 @@ _MAX_BOOTS = 1000
 class Reading:
     """
     The output of the segments of a journal.
-
-    The other methods that use files raise :class:`OSError` for want of descriptors and the like, and
-    :class:`Unanswered` if the disk does not answer. :meth:`read` and :meth:`next_available` never fail.
 
     :param files: the segments.
     :param call: calls a function that uses files; raises :class:`Unanswered` if the disk does not answer.
@@ -182,12 +176,7 @@ class Reading:
         return None
 
     def _blocks_before(self, end: int) -> Iterator[tuple[Segment, int, int | None]]:
-        """
-        Iterate over the blocks before ``end``, the newest first.
-
-        :return: the segment, the number of the block, and its newlines; ``None`` if a part of it is
-            after ``end``.
-        """
+        """Iterate over the blocks before ``end``, the newest first."""
         files = self._files
         for at in range(files.number(max(0, end - 1)), -1, -1):
             segment = files.segment(files.firsts[at])
@@ -303,7 +292,7 @@ async def when_answered(
     """
     Read a journal; if the disk does not answer, wait, and read again.
 
-    :param read: called once or more, so it changes nothing until it returns.
+    :param read: called once or more.
     :raises ServiceUnavailable: the disk does not answer within :data:`ANSWER_SECONDS`, or files cannot be
         read at present.
     """

@@ -174,8 +174,8 @@ class Checkpoint:
     :param time_ns: time of the newest record.
     :param index: position of the newest index record; 0 if there is none.
     :param event: position of the newest event; 0 if there is none.
-    :param reserved: while the disk fails, offsets below this offset may have been shown to viewers
-        although they are not on disk; else 0.
+    :param reserved: offsets below this offset may have been shown to viewers although they are not
+        on disk; else 0.
     :param newlines: newlines since the start of the segment.
     :param boots: number of the newest boot.
     """

@@ -1,11 +1,9 @@
 """
 Retention of journals, sans I/O.
 
-As in journald, whole segments are removed, the oldest first: those beyond their age, those of a journal
-beyond its size, and those of all journals beyond their size in all or while the file system has less
-free space than configured. Of a machine deleted long ago, all is removed. If space is short, the
-largest journal gives first, so one machine that prints without end does not shorten the history of the
-others.
+Whole segments are removed, the oldest first: those beyond their age, those of a journal beyond its
+size, and those of all journals beyond their size in all or while the file system has less free
+space than configured.  Of a machine deleted long ago, all is removed.
 """
 
 from __future__ import annotations
@@ -103,8 +101,8 @@ class Removal:
 
 class ClockTrust:
     """
-    Decides whether ages can be trusted: not for a day after the time of day has jumped by more than an
-    hour, or after a start more than an hour before or after the time that the run before has noted.
+    Decides whether ages can be trusted: not for a day after the time of day has jumped by more than
+    an hour.
 
     Times are seconds of a clock that never jumps, and nanoseconds since the epoch.
     """

@@ -1,8 +1,5 @@
 """
 The segments of a journal: the newest, to which output is appended, and the full ones, compressed.
-
-Files are opened without following links, and checked for their owner.  The *layer* is the module
-``os``, or a stand-in that fails on purpose.
 """
 
 from __future__ import annotations
@@ -311,8 +308,6 @@ class OpenSegment:
     def reserve(self, until: int) -> None:
         """
         Note that offsets below ``until`` may be shown to viewers, although they are not on disk.
-
-        It works on a full disk, because it changes the file in place.
         """
         self._write_checkpoint(self._fd, self.checkpoint(until))
 

@@ -1,10 +1,8 @@
 """
 The journals of one runtime on disk, with their metrics.
 
-Files are mostly used in threads.  One reads and writes (:mod:`twisted_exec.program.disk_thread`):
-output is collected for a tenth of a second, and is in a file in memory meanwhile (:mod:`.front`).  Slow
-work is done by another: forcing output to the disk, sealing full segments
-(:mod:`twisted_exec.journal.writer`), and looking for what can be removed.
+A thread reads and writes (:mod:`twisted_exec.program.disk_thread`): output is collected for a tenth
+of a second, and is in a file in memory meanwhile (:mod:`.front`).
 """
 
 from __future__ import annotations
@@ -531,11 +529,7 @@ class JournalStore:
         self._later(self._retry_seconds, self._retrying.start)
 
     async def _write_again(self, journal: Journal) -> int | None:
-        """
-        Write to a disk that has failed.
-
-        :return: the number of lost bytes; ``None`` if the disk still fails.
-        """
+        """Write to a disk that has failed."""
         lost = 0
         writing = journal.writing(is_again=True) if journal.open_again() else None
         if writing is None:

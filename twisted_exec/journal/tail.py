@@ -1,11 +1,9 @@
 """
 The newest output of a console, in memory.
 
-A time is a mark: output from this offset on was printed at that time.  A mark for each byte would need
-more memory than the bytes, so output within 10 ms shares a mark.  Within a line, output within one
-second shares a mark, unless the output goes to files.  If there are more than 8192 marks all the
-same, every second one is deleted and the intervals double.  A time may therefore be too early by
-that interval; at the start of a line it is exact unless output comes fast.
+A time is a mark: output from this offset on was printed at that time.  Output within 10 ms shares a
+mark, and output in fast succession one of a longer interval.  A time may be too early by that
+interval.
 """
 
 from __future__ import annotations
@@ -142,11 +140,7 @@ class _Marks:
         self._interval_factor = 1
 
     def add(self, offset: int, now: int, has_line: bool) -> None:
-        """
-        Record that output at ``offset`` was printed now.
-
-        :param has_line: the output contains the start of a line.
-        """
+        """Record that output at ``offset`` was printed now."""
         self._last = now
         interval = _LINE_START_NANOSECONDS if has_line else self._mid_line_ns
         interval *= self._interval_factor

@@ -75,7 +75,7 @@ class Info:
     """
     The facts about a recording, in its second line.
 
-    :param id: names the recording; it is in each head, so heads of another recording do not fit.
+    :param id: names the recording; it is in each head.
     :param machine: such as ``namespace``, ``name`` and ``uid``, as far as known.
     :param epoch: that of the journal.
     :param first: offset of the first byte.

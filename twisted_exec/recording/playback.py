@@ -151,8 +151,6 @@ def block_before(file: BinaryIO, time: int) -> BlockStart | None:
     """
     Return the last block that begins before a time, or the first block.
 
-    It reads a few parts of the file, however long that is.
-
     :param time: milliseconds since the epoch.
     :return: ``None`` if there is no output and no event.
     :raises InvalidRecording: a line is not of the format.

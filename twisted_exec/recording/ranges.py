@@ -1,9 +1,7 @@
 """
 Recordings that grow: a range of a journal, and the heads that were signed in it, sans I/O.
 
-The text of such a recording is not stored.  It is rendered from the journal, as often as it is needed, and
-is the same each time: output of one time is joined, and is cut only at events, heads and fixed offsets, however
-the journal stores it; and the salts are made from a secret of the recording.
+The text is rendered from the journal, as often as it is needed, and is the same each time.
 """
 
 from __future__ import annotations
@@ -287,8 +285,6 @@ class NextHead:
 def render(range_: Range, heads: Iterator[SignedHead], reader: RangeReader) -> Iterator[bytes]:
     """
     Iterate over the text of a recording up to the last head.
-
-    Pieces may be empty: there is work for each of them.
 
     :param reader: at the position of the first head.
     :raises MissingOutput: the journal no longer has all of it.

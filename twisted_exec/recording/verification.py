@@ -219,11 +219,7 @@ class Blocks:
             yield section
 
     def _section(self, header_lines: int) -> Section:
-        """
-        Read one section.
-
-        :param header_lines: the number of lines of any content at its beginning.
-        """
+        """Read one section."""
         section = Section(self._position)
         digest = sha256()
         while line := self._whole_line():

@@ -3,10 +3,7 @@ The writer of recordings, sans I/O: output and events in, lines of an asciicast 
 
 ``docs/reference/recording-format.rst`` has the format.
 
-:class:`EchoedInput` selects the part of the input that a machine echoes.  A terminal echoes what a user
-types at once and in order.  So typed bytes count as echoed only if the next output is exactly their
-echo.  With the first difference everything that waits is forgotten: a password, whose echo is off, is
-followed by output that the user did not type.
+Typed bytes count as echoed only if the next output is exactly their echo.
 """
 
 from __future__ import annotations

@@ -154,8 +154,7 @@ def credentials_of(
     """
     Return a function that returns the present credentials.
 
-    A file may be replaced at any time.  They never come from the metadata service of a cloud:
-    this program should not connect to such an address.
+    They never come from the metadata service of a cloud.
 
     :return: raises :class:`StoreError` if there are none that can be used.
     """

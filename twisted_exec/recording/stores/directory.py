@@ -1,9 +1,8 @@
 """
 A directory as a store of recordings.
 
-A recording is written to a temporary file, forced to the disk, and then renamed, so that a file with
-the name of a recording is always complete.  An interrupted attempt begins again, in the same temporary
-file.  The disk may be slow, so all of this is done in a thread.
+A recording is written to a temporary file, forced to the disk, and then renamed, so that a file
+with the name of a recording is always complete.
 """
 
 from __future__ import annotations

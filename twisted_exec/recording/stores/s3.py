@@ -1,13 +1,7 @@
 """
 An S3-compatible bucket as a store of recordings.
 
-A short recording is uploaded in one request.  A longer one is uploaded in parts, and becomes an object
-when the last request joins them.  S3 itself remembers the parts of an upload, so an attempt after a
-crash needs no state of ours: it lists the upload's parts, compares their hashes, and sends the parts
-that are missing or differ.  The earlier attempt need not have had the same content.
-
-boto3 makes and signs the requests, and reads the answers.  It opens no connections: they are those of
-:class:`HTTPTransport`, with its proxies, certificates, limits of time and size, and messages.
+A short recording is uploaded in one request.
 """
 
 from __future__ import annotations
@@ -108,10 +102,8 @@ class BucketClient:
     """
     Calls operations of S3.
 
-    boto3 would block a thread until the answer has arrived, and no cancellation reaches a thread.  So boto3
-    is called for milliseconds, once or twice: its hook ``before-send`` first takes the signed request from
-    it, and then gives it the answer.  Only answers that report success come to boto3, which could repeat
-    the others, or follow them to another server.
+    boto3 only makes the signed request, and reads the answer.  Only answers that report success
+    come to boto3.
 
     :param credentials: returns the present credentials, or raises :class:`StoreError`.
     :param transport: a :class:`HTTPTransport`.
@@ -145,7 +137,7 @@ class BucketClient:
 
     async def send(self, operation: str, **parameters: Any) -> tuple[int, bytes]:
         """
-        Call an operation.  Cancelling aborts its request.
+        Call an operation.
 
         :param operation: name of the method of boto3's client, such as ``get_object``.
         :param parameters: without the bucket.
@@ -171,7 +163,7 @@ class BucketClient:
         return code, body
 
     def in_thread(self, work: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
-        """Call a function in a thread.  Cancelling discards its result."""
+        """Call a function in a thread."""
         pool = self._reactor.getThreadPool()
         return deferToThreadPool(self._reactor, pool, work, *arguments)
 
@@ -257,8 +249,6 @@ _creating = Lock()
 def _session() -> Any:
     """
     Return a session of boto3 that reads no file but boto3's own, and no variable of the environment.
-
-    It remembers the description of S3, which takes most of the time that a client takes.
     """
     import boto3.session
     from botocore.configprovider import ConstantProvider
@@ -313,12 +303,7 @@ def create_client(target: BucketTarget, key: AccessKey, send: Callable[..., Any]
 
 
 def _is_harmless(body: bytes) -> bool:
-    """
-    Return whether an answer may be parsed.
-
-    A declaration could define entities that expand to any amount of memory; no answer of S3 has one.  In
-    UTF-16, which the parser detects, all markup has zeros.
-    """
+    """Return whether an answer may be parsed."""
     marks = max(body.count(b"<"), body.count(b"="))
     return b"<!" not in body and b"\0" not in body and marks <= _MOST_MARKS
 
@@ -366,8 +351,6 @@ class UploadPart(NamedTuple):
 class S3Store:
     """
     Recordings as objects ``PREFIX/NAME.cast``.
-
-    Cancelling a Deferred aborts the request that is under way.
 
     :param part_bytes: smaller only in tests.
     """
@@ -554,11 +537,7 @@ class S3Store:
 
 
 def _entries(page: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
-    """
-    Return the entries of a page of a list.
-
-    :raises StoreError: it is not a page.
-    """
+    """Return the entries of a page of a list."""
     if "IsTruncated" not in page:
         raise StoreError("answer", _NOT_S3)
     entries: Sequence[Mapping[str, Any]] = page.get(name, ())

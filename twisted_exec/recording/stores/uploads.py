@@ -1,8 +1,5 @@
 """
 Uploads of closed recordings, until a store has each of them.
-
-There is no queue on disk: the owner of the recordings adds those that are not stored yet after each
-start, and retains their source until :meth:`Uploads.store` has fired.
 """
 
 from __future__ import annotations
@@ -64,10 +61,7 @@ class UploadMetrics:
 
 @dataclass
 class _Job:
-    """
-    :ivar read: ``None`` to delete the recording.
-    :ivar is_unreadable: the last attempt could not read the recording.
-    """
+    """:ivar read: ``None`` to delete the recording."""
 
     name: str
     read: ReadText | None
@@ -107,14 +101,13 @@ class Uploads(BackgroundTask):
         """
         Store a recording.
 
-        :return: fires when the recording is in the store, and a copy read back from it was the same.
-            It never fails; it does not fire at all if the recording is deleted, or if the program
-            stops before.
+        :return: fires when the recording is in the store, and a copy read back from it was the
+            same.  It never fails.
         """
         return self._add(_Job(name, read))
 
     def delete(self, name: str) -> Deferred[None]:
-        """Delete a recording in the store, or give up storing it.  Fires when it is done."""
+        """Delete a recording in the store, or give up storing it."""
         return self._add(_Job(name, None))
 
     def _add(self, job: _Job) -> Deferred[Any]:
