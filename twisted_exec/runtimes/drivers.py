@@ -1,8 +1,7 @@
 """
 Twisted plugins for the drivers of machine classes.
 
-Packages add drivers by plugins of their own.  Every twistd that writes the plugin cache imports
-this module, so it must not import anything heavy.
+Packages add drivers by plugins of their own.  This module must not import anything heavy.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 Hand-over of a machine runtime: another process goes on with its machines and sessions.
 
 The new process creates the sessions of the old one before it accepts requests
-(:class:`SessionsHandOver`), and adopts its machines (:class:`MachinesHandOver`).  Clients that can
-resume use the keys that they have.  For a stream of a stock client the old process becomes the
-client of the session (:class:`SessionBridge`).
+(:class:`SessionsHandOver`), and adopts its machines (:class:`MachinesHandOver`).
 """
 
 from __future__ import annotations
@@ -425,7 +423,7 @@ class MachinesHandOver:
 
     async def unsuspend(self) -> None:
         """
-        Go on after :meth:`suspend`, also if it has failed half way.
+        Go on after :meth:`suspend`.
 
         :raises StateInUse: another process uses the state directory.
         :raises TLSConfigError: a directory is not private or cannot be created.
@@ -508,8 +506,6 @@ Longest time without the session: a successor that is replaced may take 20 s to 
 class SessionBridge:
     """
     The attachment of a stream to a session in another process.
-
-    The stream is that of a stock client, in a process whose successor has the machines.
 
     :param reopen: opens a connection to the session.
     :param sent: input of the stream that the machine got before, for audit.
@@ -651,9 +647,8 @@ class BridgeRoutes(SocketRoutes):
     The routes of the socket at which predecessors of this process reach the sessions of their
     streams.
 
-    The socket is in the private directory of the runtime, so only processes of the same account, and
-    root's, reach it.  A request names a session, and has the key that resumes it
-    (:mod:`twisted_exec.wire.resume`).
+    The socket is in the private directory of the runtime, so only processes of the same account,
+    and root's, reach it.
     """
 
     _server: StreamServer
@@ -735,12 +730,7 @@ async def pass_on(
 
 
 class LeftStreamRoutes(SocketRoutes):
-    """
-    The routes of a socket for successors of this process, which serves streams.
-
-    A poollet that is replaced cuts the connections of stock clients' streams, and the API server
-    rejoins them (:mod:`twisted_exec.wire.resume`).
-    """
+    """The routes of a socket for successors of this process, which serves streams."""
 
     serves_while_frozen = True
 

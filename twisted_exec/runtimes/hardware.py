@@ -1,8 +1,7 @@
 """
 Changes of volumes and network interfaces of machines.
 
-A change of a machine that is off takes effect at its next start.  Some runs can change the volumes
-of a machine that is on, immediately; other changes are refused.
+A change of a machine that is off takes effect at its next start.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class Hardware:
         """
         Check the volumes and interfaces of a new machine.
 
-        :raises APIError: a name is not valid or occurs twice, there are too many, or the class does not
-            support one of them.
+        :raises APIError: a name is not valid or occurs twice, there are too many, or the class does
+            not support one of them.
         """
         name = str(getattr(machine.spec, "class"))
         if name not in self._offered:

@@ -62,18 +62,16 @@ class MachineFacts:
     :param hostname: the guest's desired hostname, or empty.
     :param directory: private directory of this machine with a short path, for sockets;
         the runtime creates and removes it.
-    :param marker: ``(variable, value)`` for the environment of every process of the machine, by
-        which this and later runtimes find them.
+    :param marker: ``(variable, value)`` for the environment of every process of the machine.
     :param started: call this immediately with each process that leads a session.
     :param event: call this with type (``Normal``, ``Warning``), reason and message to post an
         Event.
     :param changed: call this while the machine is on, with ``MACHINE_SUSPENDED`` or
         ``MACHINE_RUNNING``, and the reason (one word) and message of a problem, empty when it is
         solved.
-    :param is_on: returns whether the machine is switched on, also between two attempts to start it.
+    :param is_on: returns whether the machine is switched on.
     :param booted: call this when a driver of existing lines has switched the machine on.
-    :param namespace: namespace of the API object; empty, as are ``name`` and ``uid``, if the
-        poollet does not pass them on.
+    :param namespace: of the API object; empty, as are ``name`` and ``uid``, if unknown.
     :param storage: private directory for the machine's disks; the driver creates it, the runtime
         removes it with the machine.
     :param keep: the machine should outlive the runtime (drivers with :class:`IAdoptsMachines`).
@@ -112,9 +110,8 @@ class IRun(IConsole):
     """
     One machine from power on to power off.
 
-    ``connect`` is called once: it powers the machine on and opens its line.  A size that was set
-    before is the line's initial size.  The protocol's transport provides
-    :class:`~twisted_exec.console.interfaces.ILineTransport`.
+    ``connect`` is called once: it powers the machine on and opens its line.  The protocol's
+    transport provides :class:`~twisted_exec.console.interfaces.ILineTransport`.
     """
 
     def stop() -> Deferred[None]:
@@ -148,8 +145,7 @@ class IHardware(Interface):
         """
         Check a volume when it is added to a machine.
 
-        :raises APIError: no machine of the class can have this volume.  Problems that may be solved
-            later are reported when the machine starts.
+        :raises APIError: no machine of the class can have this volume.
         """
 
     def check_network_interface(interface: pb.NetworkInterface) -> None:
@@ -174,8 +170,7 @@ class IShutdown(Interface):
         """
         Request a shutdown, like a press of the power button.
 
-        :return: fires when the machine is off, the driver's time limit has passed, or the request
-            has failed.
+        :return: fires when the machine is off, or the request has failed or timed out.
         """
 
 
@@ -184,9 +179,9 @@ class ISharedLineTransport(ILineTransport):
     The transport of one connection of a line that is reopened after a loss.
 
     It may also have ``window_changed(size)`` and ``hand_on()``.  ``hand_on()`` closes the transport
-    so that the next connection goes on without a loss, and returns the input that was not sent.
-    The transport must have ``send_break(milliseconds)`` if the line is ``breakable``.
-    ``pauseProducing`` must work for every line.
+    without a loss, and returns the input that was not sent.  The transport must have
+    ``send_break(milliseconds)`` if the line is ``breakable``.  ``pauseProducing`` must work for
+    every line.
     """
 
     def abortConnection() -> None:
@@ -243,8 +238,7 @@ class IReleasable(Interface):
         """
         Disconnect from the machine, which continues without the runtime.
 
-        :return: input that only this run keeps and the machine has not got, for a runtime that
-            continues at once; ``None`` for none.
+        :return: input that the machine has not got; ``None`` for none.
         """
 
 
@@ -252,12 +246,12 @@ class IReopenable(Interface):
     """
     A run of a line that exists without the runtime; provided in addition to :class:`IRun`.
 
-    ``stop`` only closes the line, and another run opens it again.
+    ``stop`` only closes the line.
     """
 
     def leave() -> Deferred[bytes]:
         """
-        Close the line so that the next run, perhaps of another process, opens it with the least loss.
+        Close the line so that the next run opens it with the least loss.
 
         :return: fires with input that was not sent.
         """

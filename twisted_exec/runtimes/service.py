@@ -91,8 +91,7 @@ class MachineRuntime(Service):
     :param state_directory: private; created if missing, and locked.
     :param cache: stores the tokens.
     :param links: of its stream server.
-    :param journal_opened: called with the facts of each machine and its journal, when the machine
-        is created or goes on from an earlier runtime.
+    :param journal_opened: called with the facts and the journal of each new or retained machine.
     :param acted: called with the acts of users at consoles, for audit.
     :ivar upload_metrics: of the store of recordings.
     :ivar machines: those that exist.
@@ -190,8 +189,8 @@ class MachineRuntime(Service):
         :param inherited: the machines of a runtime that this runtime continues.
         :raises ValueError: one of them is of a class that is not offered.
         :raises StateInUse: another runtime uses the state directory.
-        :raises RetainedMachinesError: there are machines with disks of a runtime with ``keep_machines``, and
-            this runtime is without.
+        :raises RetainedMachinesError: there are machines with disks, and this runtime is without
+            ``keep_machines``.
         :raises FormatError: a later release wrote the journals.
         :raises ServiceUnavailable: the directory for a machine's sockets cannot be created.
         :raises TLSConfigError: a directory is not private or cannot be created.
@@ -460,8 +459,6 @@ class RuntimeConsoles:
     """
     The consoles and logs of one runtime.
 
-    The stream server checks when the token is used.
-
     :param journals: those of deleted machines, too.
     :param cache: stores the tokens.
     :param links: of its stream server.
@@ -502,13 +499,7 @@ class RuntimeConsoles:
         return self._links.log_url(self._cache.insert(grant))
 
     def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
-        """
-        Create a viewer for a token.
-
-        :return: the names of the machine, and the viewer.
-        :raises NotFound: the machine is being deleted or was, or is another machine of the same name.
-        :raises Conflict: the machine is off, or cannot start.
-        """
+        """See :meth:`MachineRuntime.attach`."""
         record = self._machines.records.get(grant.machine_id)
         console = self._console(record, grant.machine_uid)
         # The poollet may be another program, so its texts are checked here, too.
@@ -516,13 +507,7 @@ class RuntimeConsoles:
         return record.subject(), console.viewer(banner)
 
     def read_log(self, grant: Grant) -> tuple[Subject, IJournal]:
-        """
-        Find the journal for a token of a log.
-
-        :return: the names of the machine, and its journal.
-        :raises NotFound: the machine is being deleted or was, or is another machine of the same name;
-            without a machine's id: nothing is retained of the machine with that UID.
-        """
+        """See :meth:`MachineRuntime.read_log`."""
         if not grant.machine_id:
             return self._retained(grant.machine_uid)
         record = self._machines.records.get(grant.machine_id)

@@ -104,8 +104,7 @@ class SupervisedMachines:
 
     :param offered: the classes by name; the mapping may change.
     :param mark: the environment variable that marks the processes of machines.
-    :param journal_opened: called with the facts of each machine and its journal, when the machine
-        is created or goes on from an earlier runtime.
+    :param journal_opened: called with the facts and the journal of each new or retained machine.
     :param acted: called with the acts of users at consoles, for audit.
     :ivar records: the machines as the runtime interface shows them.
     :ivar supervisors: by the id of the machine.
@@ -155,12 +154,8 @@ class SupervisedMachines:
         """
         End or adopt the machines of an earlier runtime.
 
-        :param inherited: the machines of a runtime that this runtime continues.
-        :raises ValueError: one of them is of a class that is not offered.
-        :raises RetainedMachinesError: there are machines with disks of a runtime with ``keep_machines``, and
-            this runtime is without.
-        :raises FormatError: a later release wrote the journals.
-        :raises ServiceUnavailable: the directory for a machine's sockets cannot be created.
+        :param inherited: the machines of a runtime that this runtime continues; errors as of
+            :meth:`.MachineRuntime.prepare`.
         """
         retained = self._retained() if inherited is None else self._continued(inherited)
         self._journals.open()
@@ -551,8 +546,7 @@ class LastLines:
     The conditions of the machines of one runtime.
 
     A condition, ``ConsoleOutput``, has the last line of the machine's console as its message.  All
-    users who may read a machine read its conditions, so this is off unless the runtime's operator
-    asks for it.
+    users who may read a machine read its conditions.
 
     :param seconds: how often the line of a machine may change; 0 for no conditions.
     """

@@ -50,16 +50,14 @@ class Supervisor:
     """
     Keeps one machine on or off.
 
-    :param state_changed: called with each new ``pb.MachineState``; reason (one word) and message
-        explain it, and may be empty.
+    :param state_changed: called with each new ``pb.MachineState``, reason (one word) and message,
+        which may be empty.
     :param journal: that of the machine, possibly of an earlier run; in memory by default.
     :param adopted: processes of a machine that an earlier runtime left; ``None`` for others.
     :param unsent: input that an adopted machine has not got.
     :param acted: called with the acts of users at the console.
     :param recorder: see :class:`.SharedConsole`, also for ``answers_queries``.
     :ivar journal: the machine's output across restarts.
-    :ivar is_starting: true during each start, until the line is open or the start has failed.
-    :ivar run: the run of a machine that is on; ``None`` while it starts or is off.
     :ivar console: the console; ``None`` while the machine is off, unless viewers may wait there.
     """
 
@@ -137,8 +135,8 @@ class Supervisor:
         """
         Stop the machine and end its viewers with this status.
 
-        :param gently: the machine may be switched on again: request a shutdown first, if it supports
-            that, and let its viewers wait.
+        :param gently: the machine may be switched on again: request a shutdown first, and let its
+            viewers wait.
         :return: fires when the machine has stopped.
         """
         self._should_run, self._is_ending = False, True

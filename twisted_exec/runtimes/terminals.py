@@ -75,9 +75,6 @@ class TerminalProcess(ProcessProtocol):
     """
     Connects Twisted's process to the line's protocol.
 
-    After the end of the command its other processes are ended, the remaining output is read, and
-    then the line gets the exit status.
-
     :param closed: called after the terminal was closed.
     """
 

@@ -1,8 +1,8 @@
 """
 The process that searches the output of machines.
 
-It reads jobs from its standard input and writes matches to its standard output, one at a time, until
-the input ends.  A job that takes too much memory or time ends the process, and the pool notices.
+It reads jobs from its standard input and writes matches to its standard output, one at a time,
+until the input ends.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ class Searcher:
     """
     Does jobs.
 
-    A job has pieces of output, and the keys of groups of patterns.  Each group in each piece is
-    one step.  The answer says with which step the next job goes on, or which keys are unknown.
+    The answer says with which step the next job goes on, or which keys are unknown.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,6 @@
 """
 Searches the output of machines for the patterns of alerts.
 
-Processes of low priority search new output, in short turns of the reactor.  A line without an end,
-such as a prompt, is searched when the machine is quiet.
-
 Matches wait until their owner, a poollet, acknowledges them; only then the machine's cursor on disk
 moves past them.
 """

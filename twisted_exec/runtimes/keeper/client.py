@@ -169,8 +169,8 @@ class Keeper:
         """
         Start a command in a new pseudo-terminal.
 
-        :param ended: called with the status of the ended command, or with ``None`` if the keeper
-            itself has ended; not before this method has returned, and at most once.
+        :param ended: called at most once, with the status of the ended command, or ``None`` if the
+            keeper itself has ended.
         :param keep: hold the terminal when this runtime is killed.
         :raises ServiceUnavailable: the command cannot be started.
         """

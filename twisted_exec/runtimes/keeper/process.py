@@ -1,10 +1,8 @@
 """
 The keeper: a process that holds terminals and other descriptors while no runtime runs.
 
-It imports only small modules, so it takes about 10 MiB.
-
-A *holding* is a descriptor under a name.  A holding that is not *kept* belongs to the client that
-started, stored or took it, and is dropped with the client's connection.
+A *holding* is a descriptor under a name.  A holding that is not *kept* is dropped with the
+connection of the client that started, stored or took it.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ The driver ``command`` has consoles behind a command of this host, such as conse
           break: "\x05cl0"
       capabilities: {cpu: "1", memory: 1Gi}
 
-Each machine has a command of its own, and the end of the command is a lost line, which
-:mod:`.shared_line` reopens.
+The end of the command is a lost line, which :mod:`.shared_line` reopens.
 """
 
 from __future__ import annotations
@@ -116,8 +115,7 @@ class EscapedInput(Typing):
     Encodes input for a program with an escape character and the command ``B`` for BREAK.
 
     ssh(1) and ipmitool(1) interpret an escape character, but only at the start of a line: at the
-    very beginning, and after a carriage return or newline.  Users' input is for the machine, so
-    :class:`Escaper` doubles each ``~`` at the start of a line.
+    very beginning, and after a carriage return or newline.
     """
 
     def __init__(self) -> None:
@@ -146,11 +144,11 @@ class CommandEndpoint:
     :param leave: run after a connection that had reached the machine and was closed by this side.
     :param begins: takes the output so far (the newest 64 KiB); returns the offset at which the
         machine's output begins, or ``None`` if the machine is not reached yet.  Called until the
-        machine is reached: at the start, after each output, and every ``look_seconds`` (0 is never).
+        machine is reached, at each output and every ``look_seconds`` (0 is never).
     :param complaint: takes the same output; returns the program's message about its end.  By
         default the last line, if the command ended within ``early_end_seconds``.
-    :param settle_seconds: for a command without such a report.  If the command still runs after this
-        time, it has reached the machine.
+    :param settle_seconds: a command without such a report that still runs after this time has
+        reached the machine.
     """
 
     def __init__(
@@ -441,7 +439,7 @@ async def run_program(
     :param seconds: time after which it is killed.
     :return: fires when the program has ended, also after a cancellation, which kills it.  The
         result is the first 64 KiB of its output; fails with :class:`ServiceUnavailable` and a
-        reason, such as its last line, if it did not end with exit code 0.
+        reason if it did not end with exit code 0.
     """
     program = _Program(words[0])
     executable = shutil.which(words[0], path=path) or words[0]

@@ -11,11 +11,10 @@ The driver ``libvirt``: consoles and power of existing libvirt domains.
         web-2: {domain: old-web-2}
       capabilities: {cpu: "1", memory: 1Gi}
 
-A Machine gets the domain that is listed under its name (:class:`.shared_line.Lines`).  libvirt
-reports where the console is: a terminal or a UNIX socket of this host.  Power on starts the domain
-if it is off, and resumes it if it is paused.  Power off requests a shutdown, and destroys the
-domain (libvirt's word for switching
-off) after a time limit.  Deleting a Machine leaves its domain as it is.
+A Machine gets the domain that is listed under its name (:class:`.shared_line.Lines`).  Power on
+starts the domain if it is off, and resumes it if it is paused.  Power off requests a shutdown, and
+destroys the domain (libvirt's word for switching off) after a time limit.  Deleting a Machine
+leaves its domain as it is.
 """
 
 from __future__ import annotations

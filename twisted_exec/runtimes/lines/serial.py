@@ -268,8 +268,7 @@ def set_line(descriptor: int, settings: LineSettings, *, hangup: bool) -> None:
     """
     Set a terminal device to raw mode with these settings.
 
-    :raises OSError: the driver refused a setting, or does not have the speed or the format of characters;
-        or ``dtr`` or ``rts`` is set and the device has no modem lines.
+    :raises OSError: the driver refused a setting, or the device does not have it.
     """
     control_flags = _DATA_BITS[settings.data_bits] | _PARITY_FLAGS[settings.parity]
     # CSTOPB means 1.5 stop bits with five data bits, else 2 (termios(3)).

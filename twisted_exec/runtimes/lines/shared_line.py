@@ -1,8 +1,8 @@
 """
 Lines to machines that exist without the runtime, and the common part of their drivers.
 
-A lost line does not end the console.  It is reopened with exponential back-off; viewers stay, and
-input in between is discarded.
+A lost line does not end the console.  It is reopened with exponential back-off; input in between is
+discarded.
 """
 
 from __future__ import annotations
@@ -449,8 +449,8 @@ class Lines(Generic[_Options]):
     """
     The lines of one class, and their owners.
 
-    A class lists its lines by name.  A Machine gets the line with its own name: ``NAMESPACE/NAME``
-    first, then ``NAME``.  From power on to power off the line is reserved for this Machine.
+    A Machine gets the line with its own name: ``NAMESPACE/NAME`` first, then ``NAME``.  From power
+    on to power off the line is reserved for this Machine.
 
     :param lines: the driver's options for each line, by name.
     """
@@ -470,8 +470,7 @@ class Lines(Generic[_Options]):
         Reserve the machine's line until :meth:`release` and power off.
 
         :return: the line's name and options.
-        :raises CannotStart: there is no line for the machine, or another machine owns it; the
-            message lists the free lines.
+        :raises CannotStart: there is no line for the machine, or another machine owns it.
         """
         name = self._name(facts)
         if name is None:

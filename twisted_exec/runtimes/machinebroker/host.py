@@ -393,9 +393,6 @@ class SpaceTarget:
     """
     Follows one Space, the target of a broker.
 
-    The Space is looked up by name once and then fixed.  With a provider, only the namespace of the
-    Space is watched.
-
     :param hub: client of the cluster with the Spaces.
     :param make_spaces: creates the client of Spaces; this object starts and stops it.
     :param name: name of the Space.

@@ -1,15 +1,13 @@
 """
 Conversion between machines of the runtime interface and objects of the target cluster, sans I/O.
 
-Labels and annotations of a machine are stored as JSON, each in one annotation of its object,
-because they belong to the caller and may be longer than labels can be.  Labels and annotations have
-the names of ironcore's own machinebroker (``broker/machinebroker/api/v1alpha1`` and
-``server/machine_create.go``), except :attr:`BrokerPlace.parts_annotation`.
+Labels and annotations of a machine are stored as JSON, each in one annotation of its object.
+Labels and annotations have the names of ironcore's own machinebroker
+(``broker/machinebroker/api/v1alpha1`` and ``server/machine_create.go``), except
+:attr:`BrokerPlace.parts_annotation`.
 
 The name of the object is the machine's id.  It is a hash of the UID of the source's Machine, if the
 request has one, so repeated requests create one object.
-
-Local disks, and interfaces with a subnet, exist only in the ``spec`` of the target's machines.
 """
 
 from __future__ import annotations

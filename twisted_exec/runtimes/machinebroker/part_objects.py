@@ -2,9 +2,7 @@
 The objects of volumes and network interfaces in the target: create, change and delete them.
 
 They have the form of those of ironcore's broker (``server/machine_volume_attach.go``,
-``server/machine_networkinterface_attach.go``): a Volume without a class, with the access data of
-the source cluster and a Secret; a NetworkInterface, and its Network with the provider's id.  The
-machine owns all of them except the Network.
+``server/machine_networkinterface_attach.go``).  The machine owns all of them except the Network.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ The streams of a broker, proxied to the target.
 
 The paths are ``/exec/TOKEN``, ``/log/TOKEN`` and ``/screen/TOKEN``.
 
-The broker connects to the target before it answers the client, so the target's refusals reach the
-user with their codes.  The target authorizes the user (with ``--own-identity`` the broker).
+The target authorizes the user (with ``--own-identity`` the broker).
 """
 
 from __future__ import annotations

@@ -207,8 +207,7 @@ class Tokens:
         """
         Claim a token for one request.
 
-        The request must repeat user and UID of the ``Exec`` call, if that had them, so a stolen
-        token alone is useless.
+        The request must repeat user and UID of the ``Exec`` call, if that had them.
 
         :raises NotFound: see :meth:`read`; or the token has expired, is used, or is for another
             purpose.
@@ -277,9 +276,6 @@ _DIGITS = 40
 class LeaseLedger:
     """
     The ledger in the target cluster.
-
-    The name contains a hash of the token, from which the token cannot be derived.  The Leases of
-    expired tokens are deleted.
 
     :param label: label of these Leases.
     :param holder: name of this replica, for operators.

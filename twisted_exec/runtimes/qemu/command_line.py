@@ -1,8 +1,7 @@
 """
 QEMU's command line for one machine, and the choice between KVM and emulation.
 
-Users' values cannot inject options: node names are hashes, paths are JSON values or have their
-commas doubled, and ignition data is passed as a file.
+Users' values cannot inject options.
 """
 
 from __future__ import annotations
@@ -255,9 +254,6 @@ def has_kvm(device: str = DEVICE) -> bool:
 class Accelerator:
     """
     The accelerator of one machine.
-
-    A failure of KVM is recorded in the machine's storage, so that later starts do not try KVM
-    again.
 
     :param option: the class's option: ``auto``, ``kvm``, ``tcg`` or ``icount``.
     :ivar current: the accelerator of the running machine; empty before :meth:`choose`.

@@ -219,9 +219,7 @@ class QemuRun:
     """
     One virtual machine.
 
-    QEMU listens on UNIX sockets in the machine's private directory: for QMP, and for the serial
-    port unless that is a file (:class:`SerialConnection`).  It starts with a stopped processor;
-    ``cont`` is the last command of the start.
+    QEMU listens on UNIX sockets in the machine's private directory.
 
     :param adopted: the processes of a machine that runs already.
     """

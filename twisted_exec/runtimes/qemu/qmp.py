@@ -140,9 +140,6 @@ class GuestHealth:
     """
     Watches one machine and reports changes to its facts.
 
-    KVM may fail to execute a guest's instructions: then the machine ends and restarts with
-    emulation, if its class permits that.
-
     Source: QEMU, ``qapi/run-state.json`` (``RunState``) and ``qapi/block-core.json``.
 
     :param ask: coroutine function that sends a QMP command with arguments.

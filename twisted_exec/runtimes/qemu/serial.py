@@ -1,8 +1,6 @@
 """
 The serial port of a virtual machine: one line, over a socket, or over a file and a FIFO.
 
-The line ends when the machine does.
-
 A QEMU that outlives the runtime usually has a file for output and a FIFO for input
 (:class:`SerialLog`, :class:`LogPort`).
 """
@@ -217,12 +215,6 @@ if _fallocate is not None:
 class SerialLog:
     """
     The files of one QEMU.
-
-    The journal has the file's bytes up to some position.  A runtime continues with the first byte
-    that the journal lacks.
-
-    If the file system can do it, the part that the journal has is deallocated
-    (FALLOC_FL_PUNCH_HOLE).
 
     :param directory: private directory of the machine; created on demand.
     :param journal: the machine's journal.

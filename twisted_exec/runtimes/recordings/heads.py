@@ -74,7 +74,7 @@ class Heads:
     Signs heads: all that are due, one after the other, in short turns of the reactor.
 
     :param report: called with a recording whose status has changed.
-    :param needs_changed: called with a recording that has ended, failed, or got into or out of trouble.
+    :param needs_changed: called with a recording whose needs may have changed.
     :param closed: called with the UID of a recording that is closed.
     :ivar signed: the number of heads.
     :ivar failures: how often a recording could not be written, or has failed.

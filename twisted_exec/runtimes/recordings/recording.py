@@ -167,8 +167,6 @@ class RecordingFiles:
     """
     The directory of all recordings of a runtime.
 
-    The facts about each recording are in one small file, and its signed heads in another.
-
     :param layer: the module ``os``, or a stand-in.
     :ivar unreadable: the recordings whose files were damaged, removed or exchanged, by UID; with the reason.
     """
@@ -248,7 +246,7 @@ class RecordingFiles:
         """
         Store a signed head; maybe in a thread.
 
-        :raises InvalidRecording: the file is not as this process has left it.
+        :raises InvalidRecording: the file was changed.
         :raises OSError: the disk is full or not writable.
         """
         size, line, newest = self._sizes[uid], head.encode(), self._newest.get(uid, b"")
@@ -367,8 +365,7 @@ class RetainedSegments:
     """
     Segments of journals that recordings still need when retention removes them from the journals.
 
-    Such a segment gets a second name (a hard link) in a directory of the recordings.  The directory
-    has a limit of its own, and a machine takes at most half of what the others leave.
+    Such a segment gets a second name (a hard link), up to a limit of their size.
 
     :param path: the directory; it has one for each journal.
     :param limit_bytes: of all segments; 0 for a twentieth of the file system.

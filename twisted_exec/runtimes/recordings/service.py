@@ -1,8 +1,8 @@
 """
 Records the consoles of a runtime.
 
-A recording is a range of the journal of a machine.  A head of each with new output or events is
-signed once a minute, for readers, when the runtime stops, and at its end.
+A head of each with new output or events is signed once a minute, for readers, when the runtime
+stops, and at its end.
 """
 
 from __future__ import annotations

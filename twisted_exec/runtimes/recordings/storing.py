@@ -1,8 +1,5 @@
 """
 Closed recordings in a store instead of the journals.
-
-A recording that is closed is rendered, uploaded and compared; then its content is read from the
-store.
 """
 
 from __future__ import annotations

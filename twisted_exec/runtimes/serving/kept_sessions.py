@@ -2,8 +2,7 @@
 Sessions that outlive their connections.
 
 A :class:`KeptSession` stands between an attachment and the streams of its user, of which there is
-one at a time.  When the stream is lost, the session waits for another stream; a newer stream ends
-the older one.
+one at a time.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class KeptSession:
     :param subject: the names of the machine.
     :param earlier: the digest of the key by which it is resumed, if it was in an earlier process.
     :ivar connection: the present stream; ``None`` before the first one, and while the user is away.
-    :ivar bridged: the stream that a predecessor of this process serves, if the user cannot resume.
+    :ivar bridged: the stream that a predecessor of this process serves, if there is one.
     """
 
     def __init__(
@@ -121,7 +120,6 @@ class KeptSession:
         """
         Create the attachment for a stream.
 
-        :param session: the id of the stream's session, usually the same at all hops.
         :param live: ends the stream.
         :param ended: is called at the end of the stream.
         :param resume: the request to resume; ``None`` for a new session.
@@ -186,7 +184,6 @@ class KeptSessions:
     :param clock: tells the time for the sessions, too.
     :param seconds: how long a session waits for its user.
     :ivar absences: those that wait for their users.
-    :ivar moving: those that wait, and whose streams a predecessor of this process serves or cuts.
     """
 
     def __init__(self, clock: IReactorTime, seconds: int, registry: CollectorRegistry) -> None:
@@ -654,9 +651,9 @@ class Bridged:
     :param cache: gets the tokens of the stream.
     :param tokens: the digests of the tokens that name the stream, each with its grant.
     :param terms: those of the session.
-    :param rejoin: the digest of the key with which the hop before rejoins the stream, in hexadecimal
-        digits; empty if it cannot.
-    :param socket: path of the socket at which the process accepts that; empty if it does not.
+    :param rejoin: the digest of the key that rejoins the stream, in hexadecimal digits; empty if it
+        cannot.
+    :param socket: path of the socket at which the process accepts that.
     """
 
     def __init__(

@@ -2,8 +2,7 @@
 Keys with which clients resume their sessions.
 
 A key is random, and it has a seal: an authentication code over the key, its holder and the
-beginning of the session.  The seal lets a later process of the same runtime recognise it, for the
-sessions of machines that outlive the runtime.
+beginning of the session.
 
 A text in base64 (URL-safe, without padding) of::
 
@@ -95,8 +94,8 @@ class ResumeKeys:
         """
         Check a key of an earlier process.
 
-        :return: the position of the oldest output that the session may read; ``None`` if this is
-            no key that an earlier process issued for this holder, or this process knows its sessions.
+        :return: the position of the oldest output that the session may read; ``None`` if no earlier
+            process issued this key for this holder.
         """
         try:
             raw = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))

@@ -239,7 +239,7 @@ def header_text(request: Request | FurtherRequest, header: bytes) -> str:
     """
     Decode a percent-encoded header; return an empty text if it is missing.
 
-    :raises NotFound: the header occurs twice, or is not percent-encoded UTF-8; no token matches it.
+    :raises NotFound: the header occurs twice, or is not percent-encoded UTF-8.
     """
     values: Sequence[bytes] = request.requestHeaders.getRawHeaders(header, [])
     if not values:
@@ -259,8 +259,8 @@ class TokenServer(Service):
     :param name: name of this hop in messages to users.
     :param drain_seconds: how long sessions may take to end at a stop.
     :param limits: of concurrent sessions; ``None`` for as many as file descriptors allow.
-    :param rejoin_seconds: how long a stream waits when its connection is lost on the way to a client
-        of Kubernetes; 0 to end it at once.
+    :param rejoin_seconds: how long a stream of a client of Kubernetes waits after a loss; 0 to end
+        it at once.
     :ivar sessions: the live sessions.
     :ivar health: the probes of ``/readyz``; the owner adds them.
     :ivar ordinary: the open streams of clients that cannot resume their sessions.
@@ -327,8 +327,8 @@ class TokenServer(Service):
         """
         Start to serve.
 
-        :raises TargetError: the address needs a certificate or a base URL; or its path is not valid, in use,
-            or not safe from other users.
+        :raises TargetError: the address needs a certificate or a base URL, or its path cannot be
+            used.
         :raises TLSConfigError: the address is not valid, or its certificate cannot be loaded.
         :raises CannotListenError: the address is in use or not of this host.
         """
