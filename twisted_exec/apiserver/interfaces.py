@@ -87,7 +87,7 @@ class IMutatingAdmission(IAdmission):
     def mutate(change: Change) -> Deferred[Object]:
         """
         :param change: a create or an update; ``new`` has the schema's types and defaults, but is
-            not validated.  Do not modify it.
+            not validated.
         :return: fires with the object to continue with, or fails as :meth:`admit`.
         """
 
@@ -136,11 +136,7 @@ class Strictness:
 
 
 class IReservation(Interface):
-    """
-    An approval for one session, which no other new session of this server can use meanwhile.
-
-    The session calls :meth:`use` before it is open, and one of the other methods at last.
-    """
+    """An approval for one session, which no other new session of this server can use meanwhile."""
 
     def use() -> Deferred[None]:
         """
@@ -181,8 +177,8 @@ class IConsolePolicies(Interface):
         :param machine: as read from the store for this session.
         :param right: the right that the user has and asks for.
         :return: fires with the decision.  Fails with :class:`~twisted_exec.api.status.Forbidden` if
-            a policy refuses the session.  Fails with another
-            :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
+            a policy refuses the session, with another :class:`~twisted_exec.api.status.APIError` if
+            no decision is possible now.
         """
 
     def review(applicant: Applicant, uid: str, right: Right) -> Terms:

@@ -1,9 +1,8 @@
 """
 Machines shown as Pods, so that kubectl's Pod commands work on them.
 
-Stock kubectl, k9s and client libraries open streams of Pods only.  So each Machine is served as a
-Pod with its name, namespace, UID and labels, on a node named after its pool, with one container:
-the console.
+Each Machine is served as a Pod with its name, namespace, UID and labels, on a node named after its
+pool, with one container: the console.
 
 A running Machine on a silent pool has phase Unknown: its workload may still be running.
 """

@@ -1,9 +1,8 @@
 """
 Pods of the server's own Nodes: their verbs, and streams, logs and proxies to their kubelets.
 
-Streams and logs of stored Pods are proxied to the kubelet of the Pod's Node.  As in kube-apiserver,
-the kubelet learns the command and the container but not the user: this server authorizes the user,
-and the kubelet authorizes this server.  Opening a stream is a ``create`` whatever the HTTP method.
+The kubelet does not learn the user: this server authorizes the user, and the kubelet authorizes
+this server.
 
 Source: ``pkg/registry/core/pod/strategy.go`` (``streamLocation``, ``LogLocation``,
 ``validateContainer``) of Kubernetes, ``k8s.io/api/core/v1`` for the query parameters of kubelets.

@@ -1,12 +1,9 @@
 """
 The API server as a service: assembled from its parts.
 
-Store, audit sink and settings are passed in.  Nothing is opened before
-:meth:`APIServer.startService`.
+Nothing is opened before :meth:`APIServer.startService`.
 
 In a hand-over (:mod:`twisted_exec.program.handover`) the server is two processes for some time.
-The successor has the store, if it is exclusive, the listening socket and the controllers; the old
-process has its sessions.
 """
 
 from __future__ import annotations

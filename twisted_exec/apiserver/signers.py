@@ -403,11 +403,9 @@ class PoolletServing:
     """
     Signs serving certificates of poollets.
 
-    The signer is ``twisted-exec.dev/poollet-serving``.  Its certificates name the pool (common
-    name) and its addresses (subject alternative names).  The server approves a request of the
-    pool's own poollet when its MachinePool reports all of the names.  A pool that has reported none
-    yet, as at its poollet's first start, gets names that no other pool of its dialect reports:
-    first come, first served.
+    The signer is ``twisted-exec.dev/poollet-serving``.  The server approves a request of the pool's
+    own poollet when its MachinePool reports all of the names.  A pool that has reported none yet
+    gets names that no other pool of its dialect reports: first come, first served.
 
     :param storage: holds the pools.
     :param own_names: the API server's own names in certificates of the same CA.

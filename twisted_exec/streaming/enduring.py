@@ -2,12 +2,10 @@
 A stream at the machine's end that outlives its connection to the previous hop.
 
 The hop that a client is connected to can *rejoin* the stream over a new connection
-(:mod:`twisted_exec.wire.resume`) when a hop between it and the machine dies, and both ends send
-again what the other end has not received.
+(:mod:`twisted_exec.wire.resume`) when a hop behind it dies, and both ends send again what the other
+end has not received.
 
-:class:`EnduringStream` is the transport of the protocol that decodes the stream, which does not
-notice the change.  It keeps what it has sent until the client's answer to a ping shows that it has
-arrived, up to :data:`MOST_KEPT_BYTES`.
+An end keeps what it has sent until it has arrived, up to :data:`MOST_KEPT_BYTES`.
 
 After a loss it waits for a limited time.
 """

@@ -165,7 +165,7 @@ class Location:
         or ``later`` does that, if there is one.
     :param whole: the path has the complete query; otherwise the stream options of the user's
         request are added to it.
-    :param refusal: converts a refusal by the backend, also 401, into the user's error.  ``None``
+    :param refusal: converts a refusal by the backend, also 401, into the user's error; ``None``
         passes it on, except that 401 becomes 502.
     :param terms: what the session is held to here; the next hop must confirm it.
     :param resumes: the next hop may resume sessions and rejoin streams (:mod:`twisted_exec.wire.resume`).
@@ -299,11 +299,7 @@ class IAttachment(Interface):
 
 
 class IOperable(IAttachment):
-    """
-    An attachment whose user can send BREAK and change roles.
-
-    Without it the stream answers such requests itself, with a message that they are not available.
-    """
+    """An attachment whose user can send BREAK and change roles."""
 
     def wished(wish: Break | Role) -> None:
         """The user asks for a BREAK, or for another role; in order with what is typed."""
@@ -469,13 +465,13 @@ class IEchoTransport(Interface):
 
 class IConsole(IStreamClientEndpoint):
     """
-    A machine's console line.  Connecting opens the line.
+    A machine's console line.
 
-    ``connect(factory)`` as any stream client endpoint: fires with the protocol
-    when the line is open.  Its ``connectionLost`` reason tells how the line
-    ended: :class:`~twisted.internet.error.ProcessDone` and
-    :class:`~twisted.internet.error.ProcessTerminated` carry a process's exit
-    code, anything else is a lost line.
+    ``connect(factory)`` as any stream client endpoint: fires with the protocol when the line is
+    open.  Its ``connectionLost`` reason tells how the line ended:
+    :class:`~twisted.internet.error.ProcessDone` and
+    :class:`~twisted.internet.error.ProcessTerminated` carry an exit code, anything else is a lost
+    line.
     """
 
     paced = Attribute(

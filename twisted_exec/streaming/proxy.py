@@ -54,8 +54,8 @@ class Proxy:
     :param wait_seconds: longest wait for a turn while many streams are being opened.
     :param continue_seconds: instead of the limits of connections and answers for requests that
         continue an open session.  ``None``: no other limits.
-    :param end_seconds: from the decision to end a session until the session is cut; longer in the
-        cases of :mod:`~twisted_exec.streaming.carried`.
+    :param end_seconds: from the decision to end a session until the session is cut; see also
+        :mod:`~twisted_exec.streaming.carried`.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
     :param credential_headers: returns the headers that never reach the next hop.

@@ -2,8 +2,7 @@
 A splice that outlives the loss of its connection to the machine.
 
 The hop that the client is connected to rejoins the stream (:mod:`twisted_exec.wire.resume`) when a
-hop behind it dies.  Meanwhile it does not read the client.  It keeps the last bytes of the user,
-and the machine's end keeps its own (:mod:`.enduring`).
+hop behind it dies.
 
 If the stream cannot be rejoined in time, the user gets a status with the reason.
 """

@@ -2,10 +2,9 @@
 Splice two connections: the work of a middle hop after the 101.
 
 Bytes read from one transport are written to the other.  Each transport pauses the *other's* reading
-while its own buffer is full, so a direction holds at most one read and one write buffer.
+while its own buffer is full.
 
-TCP and UNIX sockets pass a half-close on.  When one end is gone, the other receives what was sent
-to it, within a time limit.
+When one end is gone, the other receives what was sent to it, within a time limit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """
 Control plane of an aggregated server: the host's users, authorization, namespaces, Events, leases.
 
-Such a server serves only kinds that the cluster lacks, such as machines of its dialects and
-ConsoleSessions.
-
 :func:`cluster_rules` and :func:`namespaced_rules` are the RBAC rules that the server's user needs
 in the host.
 """

@@ -1,7 +1,5 @@
 """
 Storage for the host's objects: a client of its API server behind the interface of a store.
-
-Namespaces are copied by list and watch and read from the copy, as Kubernetes' own servers do.
 """
 
 from __future__ import annotations
@@ -292,8 +290,6 @@ def _version(metadata: Object) -> int:
 class SplitStorage(DelegatingStorage):
     """
     Picks the store by resource.
-
-    Resource versions and readiness are those of the server's own store.
 
     :param own: started and stopped by the caller.
     :param hosted: likewise.

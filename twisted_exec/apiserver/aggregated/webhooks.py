@@ -2,8 +2,8 @@
 The host's webhooks: matching, order of calls, HTTP calls, and handling of responses.
 
 Mutating webhooks run one after another, each on the result of the previous; validating webhooks run
-concurrently on the object to be stored.  A failed call refuses the request if ``failurePolicy`` is
-``Fail``; a denial always does.  Source:
+concurrently.  A failed call refuses the request if ``failurePolicy`` is ``Fail``; a denial always
+does.  Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
 
 Each call is one POST over verified TLS, with limits on time and size.  The webhook's certificate is

@@ -61,8 +61,7 @@ class ConsolePolicies(StoreFollower):
     """
     The policies of one API server.
 
-    The index follows the store's watches.  Before its lists are complete, the index allows no
-    session.
+    Before its lists are complete, the index allows no session.
 
     :param storage: started before this service.
     :param machines: resources of machines.
@@ -419,8 +418,7 @@ class Reservations:
         Reserve an approval, which no other session has.
 
         :param check: returns whether the session still needs an approval; raises
-            :class:`~twisted_exec.api.status.Forbidden` if this approval does not count for it any
-            more, or a policy refuses it.
+            :class:`~twisted_exec.api.status.Forbidden` if the session is refused.
         """
         reservation = Reservation(self, request, applicant, check)
         if "session" not in request["status"]:

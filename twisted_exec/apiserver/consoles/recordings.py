@@ -1,8 +1,7 @@
 """
 The ConsoleRecordings that sessions need: those that are open, and new ones.
 
-Sessions at one machine that need the same input share a recording.  The server notes in it that
-sessions are opened, and the controller ends recordings without sessions.
+Sessions at one machine that need the same input share a recording.
 """
 
 from __future__ import annotations

@@ -4,9 +4,6 @@ ConsoleSession objects, which show the sessions at the consoles of this control 
 Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
 whose objects are deleted.
 
-A session begins and ends without waiting for its object, which is created shortly after, renewed
-periodically with byte counts, and deleted at the end.
-
 A session that its user can resume keeps its object for some time when the connection is lost.
 """
 
@@ -251,8 +248,7 @@ class ForeignObjects:
     """
     The objects of other servers, as one server knows them.
 
-    Clocks of servers need not agree: each server notes each object's last change by its own clock.
-    It deletes other servers' objects that are not renewed in the time that they state.
+    An object that is not renewed in the time that it states is deleted.
 
     :param failed: called when an object cannot be deleted.
     """

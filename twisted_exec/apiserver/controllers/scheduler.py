@@ -1,8 +1,6 @@
 """
 The scheduler: assign Machines without a pool to a pool.
 
-:func:`plan` decides, without I/O.
-
 A pool fits when it is ready, the machine tolerates its taints and selects its labels, and it has
 room for the machine's class.  Among several, pools with an untolerated ``PreferNoSchedule`` taint
 come last; then the pool with the most room wins.

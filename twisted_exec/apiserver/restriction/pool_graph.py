@@ -1,9 +1,5 @@
 """
 The pool graph: which Secrets, Volumes, NetworkInterfaces and so on the machines of each pool need.
-
-A machine refers to Secrets, Volumes and interfaces.  A Volume refers to the Secrets that it is
-attached and decrypted with.  An interface refers to its Network, and its addresses are Prefixes
-named after it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """
 The bodies of requests and responses.
-
-Stored objects are not encoded again: their bytes are inserted between others
-(:mod:`twisted_exec.api.encoded`).  Long lists are generated in pieces on demand.
 """
 
 from __future__ import annotations

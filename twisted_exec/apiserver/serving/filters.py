@@ -136,8 +136,6 @@ class RequestLimits:
     """
     Limits on concurrent requests.
 
-    Short requests are counted apart from watches, so that watches cannot delay quick answers.
-
     :param short: short requests of all users.
     :param long: watches of all users.
     :param long_per_user: watches of one user.

@@ -437,8 +437,7 @@ class ContinueExpired(Expired):
     """
     A paged list was continued too late: its version is compacted.
 
-    A paged list was continued too late; the Status contains a token to continue at the current
-    version.
+    The Status contains a token to continue at the current version.
     """
 
     def __init__(self, after: tuple[str, str]) -> None:

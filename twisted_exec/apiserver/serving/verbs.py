@@ -1,9 +1,8 @@
 """
 The verbs, on objects: the layer between requests and the store.
 
-A change reads the object, makes the new one, runs admission and stores it with optimistic
-concurrency.  On a conflict with another writer it starts again a few times, unless the client named
-a version.
+A change that conflicts with another writer starts again a few times, unless the client named a
+version.
 
 ``fieldValidation`` is about unknown and duplicate fields in a request body: ``Ignore`` accepts
 them, ``Warn`` sends warnings, ``Strict`` refuses the request.

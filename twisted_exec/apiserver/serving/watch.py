@@ -65,9 +65,6 @@ _STEP_SECONDS = TURN_SECONDS / 8
 class WatchTurns:
     """
     Turns of all watches of a server together; half of the time is left to the server's other work.
-
-    The users of those that wait do one step each in rotation.  So a user with long selectors delays
-    another user's step by one step at most.
     """
 
     _log = Logger()

@@ -172,7 +172,6 @@ class ControlRequests:
         :param awaits_silence: wait as long for a silent hop; otherwise fail with :class:`Silent`.
         :return: fires when the hop has answered with 2xx.  Fails with :class:`UpgradeRefused` for
             any other answer, and with an :class:`~twisted_exec.api.status.APIError` without one.
-            Cancelling gives up the answer.
         """
         self._recent.append(self.clock.seconds())
         # Requests with other credentials must not meet: the hop compares them with the sessions'.

@@ -1,8 +1,7 @@
 """
 Long responses, written in pieces at the client's pace.
 
-After a burst there is no room until the reactor has served others.  For pieces that take long to
-make, responses take turns, user by user.
+For pieces that take long to make, responses take turns, user by user.
 """
 
 from __future__ import annotations
@@ -239,8 +238,7 @@ async def respond_pieces(
     """
     Send a document that is produced in pieces.
 
-    A single piece that is not compressed is sent as an ordinary response. Returns after the last write;
-    a client that does not read is cut.
+    Returns after the last write; a client that does not read is cut.
 
     :param pieces: at least one.
     :param gzip: compress a document of :data:`GZIP_BYTES` or more.

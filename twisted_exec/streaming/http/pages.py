@@ -1,7 +1,7 @@
 """
 WebSockets for pages in browsers, and WebSockets over which only the server sends.
 
-It sends the value of ``X-Twisted-Exec-Resume`` as a subprotocol, in the way in which Kubernetes
+A page sends the value of ``X-Twisted-Exec-Resume`` as a subprotocol, in the way in which Kubernetes
 takes bearer tokens.  It reads the answer in the first message on channel 4, and a refusal in a
 Status on channel 3.
 """

@@ -70,8 +70,6 @@ def split_path(path: bytes) -> list[str]:
     """
     The decoded segments of a request's path (without its query).
 
-    A trailing slash is an empty segment.
-
     :raises BadRequest: no slash at the beginning, an encoded slash, a backslash, a dot segment, a NUL,
         or not UTF-8.
     """
@@ -234,8 +232,7 @@ class ProbeRoutes(Dispatcher):
     """
     ``/healthz``, ``/livez`` and ``/readyz``.
 
-    The probes have a port of their own, without TLS, credentials and secrets.  A program that stops
-    reports not ready.
+    The probes have a port of their own, without TLS, credentials and secrets.
 
     :param registry: metrics to serve at ``/metrics``; ``None`` if another port serves them.
     """

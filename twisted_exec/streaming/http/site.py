@@ -520,8 +520,7 @@ class Site(server.Site):
     :param body_seconds: from there to the end of the body.
     :param idle_seconds: between two requests of one connection.
     :param spare_seconds: returns how much longer than ``header_seconds`` the client of a transport
-        may keep a connection without a byte; 0 for clients that are not known.  ``None``: the
-        clients keep no spare connections.
+        may keep a connection without a byte; ``None``: the clients keep no spare connections.
     :param linger_seconds: for a client to read the last response.
     :param max_body_bytes: larger bodies are refused with 413.
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
@@ -634,8 +633,7 @@ class Budget(Generic[Holder]):
     """
     Bytes buffered per holder, with a common limit.
 
-    A limit per connection is not enough against thousands of connections.  Beyond it the peer whose
-    buffer is oldest is evicted.
+    Beyond the limit the peer whose buffer is oldest is evicted.
 
     :param limit_bytes: total of all holders.
     :param evict: called with the holder to evict, which no longer counts.

@@ -1,8 +1,5 @@
 """
 Carriers: a console's channels over WebSocket messages or SPDY streams.
-
-A carrier knows how its protocol encodes channels, sizes and endings, and the order in which a
-session begins and ends.
 """
 
 from __future__ import annotations

@@ -493,8 +493,8 @@ class ServerMessages(MessageCarrier):
     The server starts with an empty message, and ends with a Close behind the status.
 
     Before Kubernetes 1.35, kubectl drops messages that it reads before it has anywhere to put them.
-    For a client without a terminal's size output is held back until it sends something, the session
-    ends, or a moment has passed.
+    For such a client output is held back until it sends something, the session ends, or a moment
+    has passed.
 
     :param hold_seconds: how long output is held back for a silent client.
     """

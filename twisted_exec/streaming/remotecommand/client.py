@@ -6,9 +6,6 @@ a status counts as a lost connection, however politely it closed.
 
 A server without version 5 is tried again with version 4, which cannot signal the end of input, and
 then with SPDY.
-
-Over a WebSocket the client can ask for a session that it can resume, see
-:mod:`twisted_exec.wire.resume`.
 """
 
 from __future__ import annotations
@@ -334,9 +331,7 @@ def connect(
         lost.
     :param must_record: open no console that is not recorded.
     :return: fires with the attached stream; fails with an
-        :class:`~twisted_exec.api.status.APIError`: the server's; 400 for a request that HTTP cannot
-        encode; 502 and 504 if the server cannot be reached, breaks the protocol or speaks none of
-        ``protocols``; 501 if a recording is required and the server does not record.
+        :class:`~twisted_exec.api.status.APIError`: the server's, 400, 501, 502 or 504.
     """
 
     async def open_console() -> ConsoleClient:

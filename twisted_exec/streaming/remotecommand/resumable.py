@@ -1,8 +1,6 @@
 """
 The machine's end of a console whose client can come back after a loss of the connection.
 
-Beside the output it sends marks (:mod:`twisted_exec.wire.resume`).
-
 A connection is *lost* when it ends before the client's Close, unless another reason than the
 console's ended the session.
 """
@@ -277,8 +275,8 @@ class PageServer(ResumableServer):
     A session's stream to a page, made by
     :func:`~twisted_exec.streaming.remotecommand.server.serve`.
 
-    A page cannot stop reading its WebSocket.  So it names a credit with its request, and reports
-    what it has taken (:mod:`twisted_exec.wire.resume`).
+    A page cannot stop reading its WebSocket, so it names a credit and reports what it has taken
+    (:mod:`twisted_exec.wire.resume`).
     """
 
     def __init__(self, resumption: Resumption, *arguments: Any, **more: Any) -> None:
@@ -351,12 +349,7 @@ class PageServer(ResumableServer):
         return True
 
     def close_received(self, code: int | None = None) -> None:
-        """
-        Treat the end of the page, and of a connection that the page gives up, as a loss.
-
-        Browsers close each WebSocket of a page that is loaded again with 1001 (RFC 6455, section
-        7.4.1).
-        """
+        """Treat the end of the page, and of a connection that the page gives up, as a loss."""
         if code in (GOING_AWAY, GIVEN_UP) and not self._ending:
             self._carrier.abort()
         else:

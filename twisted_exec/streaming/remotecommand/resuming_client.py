@@ -3,8 +3,7 @@ The user's end of a session that outlives its connections.
 
 After a loss this end opens the next connection (:mod:`.reconnecting`) and names the position of the
 next byte of output that its user lacks; input that is not settled is sent again
-(:mod:`.input_log`).  The user gets a message about output that the server no longer has, and about
-input that may or may not have reached the machine.
+(:mod:`.input_log`).
 """
 
 from __future__ import annotations

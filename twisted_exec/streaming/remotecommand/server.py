@@ -90,8 +90,6 @@ def serve(
     """
     Answer a request with a console.
 
-    Over a WebSocket the attachment is attached before this returns, and may have got input.
-
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param record: the session in this hop's
         :class:`~twisted_exec.streaming.sessions.registry.Sessions`, if there is one.
@@ -101,8 +99,8 @@ def serve(
         :class:`~twisted_exec.streaming.interfaces.IResumableAttachment` then.
     :param offer: accepted from the previous hop, which may rejoin the stream.
     :return: the attachment's transport.
-    :raises APIError: the request is no valid handshake, or the attachment does not admit a session
-        with these terms; nothing was sent.
+    :raises APIError: the request is no valid handshake, or the attachment does not admit a session;
+        nothing was sent.
     :raises ConnectionDone: the client has left.
     """
     protocol, options = choose_protocol(request), StreamOptions.of(request.args)

@@ -2,9 +2,8 @@
 Bridge between a frontend and a backend connection, which may speak different protocols.
 
 A middle hop decodes a stream only when it records the stream, or when the next hop refuses the
-client's protocol.  Then the hop makes its own offers to the next one, and decodes and encodes both
-streams here, as kube-apiserver's ``StreamTranslator`` does
-(``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``).
+client's protocol.  Then it decodes and encodes both streams here, as kube-apiserver's
+``StreamTranslator`` does (``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``).
 """
 
 from __future__ import annotations

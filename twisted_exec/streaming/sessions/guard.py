@@ -1,13 +1,11 @@
 """
 How long sessions last: the session guard, idle timeouts, and the time after a hand-over.
 
-The guard ends sessions that are no longer allowed, or whose object is gone:
+The guard ends sessions that are no longer allowed:
 
-* The gate puts what allowed the session (credentials, user, permission) into ``context.evidence``.
 * The guard passes sessions and their evidence to the hop's :class:`ISessionReviewer`, periodically
   (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
 * The guard takes a replaced file of users (tokens, CAs) as a hint (:data:`LOOK_SECONDS`).
-* Whatever follows objects calls :meth:`SessionGuard.end`.
 
 A review that cannot get an answer ends nothing.
 """

@@ -274,7 +274,7 @@ class Sessions:
         End all sessions; cut those that go on elsewhere, or here later.
 
         :param seconds: after which the remaining sessions are cut.
-        :return: fires when no session is left, at the latest with the cut; never fails.
+        :return: fires when no session is left, at the latest with the cut.
         """
         for session in self.live():
             if session.is_movable:
@@ -351,8 +351,8 @@ class Session:
     :ivar expires: the end of the credentials, in seconds since 1970.
     :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
     :ivar resumes: the id of the session that the user wants to resume, or has resumed; empty if none.
-    :ivar resumable_seconds: how long the next hop waits for the user after a loss of the connection;
-        0 if the session cannot be resumed.
+    :ivar resumable_seconds: how long the next hop waits for the user after a loss; 0 if the session
+        cannot be resumed.
     :ivar is_lost: the connection was lost, and the session waits for its user.
     :ivar is_superseded: the user has resumed the session over another connection.
     """
@@ -418,8 +418,8 @@ class Session:
         :param cut: ends the stream now.
         :param counts: returns the bytes to the machine and to the user so far.
         :param hold_to: changes the terms of the stream; ``None`` if the stream cannot change them.
-        :param supersede: ends the stream soon, because its user has resumed the session; ``None`` if
-            that cannot happen.
+        :param supersede: ends the stream soon, because its user has resumed the session; ``None``
+            if that cannot happen.
         :param transports: see :attr:`transports`.
         """
         if self._over:

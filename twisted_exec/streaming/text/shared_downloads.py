@@ -1,13 +1,9 @@
 """
 HTTP/2 connections that carry many texts at once, for one server and one set of credentials.
 
-Requests with the same server and credentials share connections (:class:`SharedDownloads`).  A
-request takes a free stream of an existing connection or waits for a new one.  A server that chooses
-HTTP/1.1 in the handshake gets a connection per request, as without this pool.
+Requests with the same server and credentials share connections (:class:`SharedDownloads`).
 
 A connection without streams closes after :data:`IDLE_SECONDS`; a silent peer gets a PING.
-
-The `h2` library implements the protocol.
 
 Sources: RFC 9113, §5.1.2, §5.2, §6.5-6.9.
 """

@@ -330,8 +330,8 @@ class TextSocket(TextStream, OutputSocketUser):
 
     The protocols are Kubernetes' own for read-only streams (``k8s.io/apiserver/pkg/util/wsstream``,
     ``stream.go``): ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in
-    text messages of base64 each.  The first message is empty.  Messages of the client are ignored.
-    A complete text ends with Close 1000, an incomplete one with 1011.
+    text messages of base64 each.  The first message is empty.  A complete text ends with Close
+    1000, an incomplete one with 1011.
 
     :raises BadRequest: the request is no complete handshake.
     :raises Forbidden: it offers only other protocols.
