@@ -1,8 +1,8 @@
 """
 The directories of journals, and the file ``run`` beside them.
 
-It has the files of the journal (:mod:`.files`), and once the machine is deleted, a mark and the
-facts about the machine.
+A directory, named like the key of its journal, has the files of the journal, and once the machine
+is deleted, a mark and the facts about the machine.
 
 The file ``run`` tells whether the last run of the program lost output in a power cut.
 """

@@ -1,8 +1,7 @@
 """
 The directory of one journal: its epoch, its segments and its cursors.
 
-Segments are named by the offset of their first byte.  Between two segments there may be a gap.  An
-offset of an epoch is never used twice.
+Segments are named by the offset of their first byte.  An offset of an epoch is never used twice.
 """
 
 from __future__ import annotations
@@ -89,8 +88,7 @@ class JournalFiles:
     """
     The segments of one journal.
 
-    They can be read at once.  :meth:`begin` comes before anything is written, except by
-    :meth:`reserve`.
+    :meth:`begin` comes before anything is written, except by :meth:`reserve`.
 
     :param now: the time, in nanoseconds since the epoch.
     :param epoch: that of a new journal.
@@ -102,7 +100,6 @@ class JournalFiles:
     :raises OSError: the directory cannot be read.
     :raises ForeignFile: the path is no directory, or the directory is open to others or of another
         user.
-    :raises NewerFormat: an open segment is of a later release.
     """
 
     def __init__(
@@ -316,7 +313,7 @@ class JournalFiles:
         """
         Note that viewers may have seen offsets below ``until``, although they are not on disk.
 
-        :return: whether it is noted; nothing needs a note in a new journal that has no file yet.
+        :return: whether it is noted.
         """
         if not self._is_created and not self.open.first:
             return True

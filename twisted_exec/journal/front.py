@@ -1,9 +1,8 @@
 """
 A file in memory, with the output that the files of journals do not have yet.
 
-Output waits for the disk for a tenth of a second, or for as long as the disk does not answer.  If
-the program is killed meanwhile, the next run finds in this file what it still has to write, unless
-the file was given up (:data:`MOST_BYTES`).
+If the program is killed, the next run finds in this file what it still has to write, unless the
+file was given up (:data:`MOST_BYTES`).
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class ICursor(Interface):
         """
         Return the saved offset; ``None`` if none can be read, or it is of another epoch.
 
-        :raises Unanswered: the disk does not answer; the journal's watchers are called when it does.
+        :raises Unanswered: the disk does not answer.
         """
 
     def save(offset: int) -> None:
@@ -150,7 +150,7 @@ class IJournal(Interface):
         """
         Return the offset of the last ``count`` lines before ``end``, or ``start`` if there are fewer.
 
-        :param end: an offset from ``start`` on; by default the end of the journal.
+        :param end: an offset from ``start`` on.
 
         A line ends with a newline; text after the last newline counts as a line.
         """
@@ -203,7 +203,7 @@ class IJournal(Interface):
         Record input of a viewer.
 
         :param data: at most 4 KiB.
-        :param echoed: the machine has echoed it; else it is recorded before the machine gets it.
+        :param echoed: the machine has echoed it.
         :return: whether it is recorded.
         """
 

@@ -1,7 +1,7 @@
 """
 The codecs of segments, sans I/O: records of open ones, compressed blocks of sealed ones.
 
-A sealed segment has an index at the end.  ``docs/reference/journal-format.rst`` has both formats.
+``docs/reference/journal-format.rst`` has both formats.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def open_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
     :param first: the offset that the file's name says.
     :return: the header, which may be of another journal; and the seed of the records.
     :raises NewerFormat: the segment is of a later release.
-    :raises Damaged: neither the header, nor a checkpoint, nor the first record is correct.
+    :raises Damaged: nothing of it is correct.
     """
     try:
         header = decode_header(data, OPEN_MAGIC)

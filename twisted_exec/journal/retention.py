@@ -3,7 +3,7 @@ Retention of journals, sans I/O.
 
 Whole segments are removed, the oldest first: those beyond their age, those of a journal beyond its
 size, and those of all journals beyond their size in all or while the file system has less free
-space than configured.  Of a machine deleted long ago, all is removed.
+space than configured.
 """
 
 from __future__ import annotations

@@ -408,7 +408,7 @@ class JournalStore:
         """
         Call a function with the path of each segment before it is removed, maybe in a thread.
 
-        It may link the file to another name.  It must not fail.
+        It may link the file to another name, and must not fail.
         """
         self._directories.removing = removing
 

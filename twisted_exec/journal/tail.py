@@ -1,9 +1,8 @@
 """
 The newest output of a console, in memory.
 
-A time is a mark: output from this offset on was printed at that time.  Output within 10 ms shares a
-mark, and output in fast succession one of a longer interval.  A time may be too early by that
-interval.
+A time is a mark: output from this offset on was printed at that time.  A time may be somewhat too
+early.
 """
 
 from __future__ import annotations

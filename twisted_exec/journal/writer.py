@@ -1,7 +1,5 @@
 """
 Writing the output of a store's journals to their files, and sealing full segments.
-
-A segment is sealed a minute after it is full, or later.
 """
 
 from __future__ import annotations

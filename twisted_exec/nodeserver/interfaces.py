@@ -24,8 +24,8 @@ class LeafNode:
 
     :param name: of the Node in the root.
     :param leaf: the leaf's name in the registry.
-    :param mode: ``cluster`` (the whole leaf), ``node`` (one node of the leaf, under its own name)
-        or ``party`` (another set of its nodes): Kosmos's three leaf modes.
+    :param mode: ``cluster`` (the whole leaf), ``node`` (one node of the leaf) or ``party`` (another
+        set of its nodes).
     :param leaf_nodes: names of the leaf's nodes that the Node stands for; if empty, ``selector`` decides.
     :param selector: labels of these nodes; empty for all.
     """
@@ -49,8 +49,8 @@ class LeafPod:
     :param namespace: in the leaf; it may differ from the root's.
     :param name: in the leaf.
     :param root: the Pod in the root, as last seen; read-only.
-    :param pod: the Pod in the leaf, as last seen, trimmed to the fields used here (see
-        :func:`.ownership.trimmed`); read-only.  ``None`` if only its name is known.
+    :param pod: the Pod in the leaf, as last seen, trimmed (see :func:`.ownership.trimmed`),
+        read-only; ``None`` if only its name is known.
     """
 
     leaf: ILeaf
@@ -118,7 +118,7 @@ class ILeaf(Interface):
     def follow(changed: Callable[[str], None]) -> Callable[[], None]:
         """
         Call ``changed`` with the UID of the root's Pod whenever the leaf's Pod behind it appears,
-        changes or disappears, in no particular order.
+        changes or disappears.
 
         :return: a function that ends this.
         """
@@ -166,8 +166,8 @@ class IRootPods(Interface):
         """
         Look up a Pod; ask the root if our copy lacks it.
 
-        The caller checks whether the Pod is on a Node of ours.  Fails with ``NotFound`` if the root
-        has no such Pod, or with another ``APIError`` if that is unknown.
+        Fails with ``NotFound`` if the root has no such Pod, or with another ``APIError`` if that is
+        unknown.
 
         :param uid: the UID it must have; empty accepts any.
         """

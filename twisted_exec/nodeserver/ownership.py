@@ -201,12 +201,7 @@ def trim_root_pod(pod: Object, shared: SharedParts | None = None) -> Object:
 
 
 def trimmed(pod: Object, shared: SharedParts | None = None) -> Object:
-    """
-    Return a trimmed Pod of a leaf; read-only.
-
-    It keeps metadata, status, node name, and of containers the names, images, ``tty`` and ``stdin``
-    fields.  All parts have their proper shape (:mod:`twisted_exec.nodeserver.objects`).
-    """
+    """Return a trimmed Pod of a leaf; read-only."""
     spec = mapping(pod.get("spec"))
     reduced: Object = {
         kind: [{key: entry[key] for key in _KEPT_OF_CONTAINER if key in entry} for entry in listed]

@@ -130,8 +130,7 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     """
     Iterate over the text of an excerpt.
 
-    It has whole blocks, so it may begin earlier and end later.  The first block stays, which has no
-    output, and all certificates stay.
+    It has whole blocks, so it may begin earlier and end later.
 
     :param file: a closed recording; an excerpt is one, too.
     :param first: milliseconds since the epoch.

@@ -84,8 +84,8 @@ def version_2(lines: Iterable[bytes]) -> Iterator[bytes]:
     """
     Convert a recording to an asciicast of version 2, for players that read no newer version.
 
-    That version has no comments, so it has neither the proof nor the bytes of output that is not
-    UTF-8; its times count from the beginning.
+    That version has neither the proof nor the bytes of output that is not UTF-8; its times count
+    from the beginning.
 
     :param lines: those of a recording, the last of which may be incomplete.
     :raises InvalidRecording: a line is not of the format.

@@ -1,8 +1,7 @@
 """
 Verification of recordings, whose blocks are read from a file in constant memory.
 
-Each link covers all text before it, so a byte that is changed, missing or repeated changes every
-later link.  A signed head has the newest link, so it proves all blocks before it.
+A signed head has the newest link, so it proves all blocks before it.
 """
 
 from __future__ import annotations
@@ -178,8 +177,7 @@ class Section:
     The text of one block, without most of it.
 
     :ivar first: position of the text in the file.
-    :ivar lines: the lines with which the text begins: the two of the recording in the first block,
-        heads and certificates.
+    :ivar lines: the lines with which the text begins.
     :ivar digest: SHA-256 of the text.
     :ivar line: the line that ends the block; empty if the file ends before it.
     :ivar omitted: the number of the block, if a line stands for it; else -1.

@@ -2,8 +2,6 @@
 The writer of recordings, sans I/O: output and events in, lines of an asciicast (version 3) out.
 
 ``docs/reference/recording-format.rst`` has the format.
-
-Typed bytes count as echoed only if the next output is exactly their echo.
 """
 
 from __future__ import annotations

@@ -67,8 +67,7 @@ def restore(backup: str, path: str, *, force: bool = False, accept_loss: bool = 
     """
     Replace a store's database, which no server may use, by a backup.
 
-    The store gets a new identity, and its versions continue far above all earlier ones.  Watches
-    from earlier versions get 410, so clients list again.
+    The store gets a new identity, and its versions continue far above all earlier ones.
 
     :param backup: a backup, or another store's database; the store's own to continue after a loss.
     :param force: replace an existing database.

@@ -2,8 +2,7 @@
 The files of the SQLite store: the database, the record of its latest version, and a reserve.
 
 In the database ``objects`` holds the current objects, ``log`` their changes.  The resourceVersion
-of a change is its number in ``log``.  ``state`` holds the identity of the database, and whether a
-server uses it.
+of a change is its number in ``log``.
 
 The record (:class:`VersionRecord`) shows whether the database is complete: the latest acknowledged
 version is also in a file of its own.
@@ -468,7 +467,6 @@ class Reserve:
 
     :param path: created with mode 0600 if missing.
     :param size: in bytes; on a small disk at most a quarter of it.
-    :ivar size: what it has on this disk, unless the disk is full.
     """
 
     def __init__(self, path: str, size: int = RESERVED_BYTES) -> None:

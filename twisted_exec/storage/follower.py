@@ -56,8 +56,6 @@ class StoreFollower(Service):
     """
     Base of services that follow resources of a store.
 
-    Subclasses implement :meth:`followed`.
-
     :param storage: started before this service is.
     :param clock: for the pauses between lists that fail; by default the reactor.
     """
@@ -77,7 +75,7 @@ class StoreFollower(Service):
         """
         Watch all resources, then list those that want it.
 
-        In this order no change is lost between list and watch; an object may be reported twice.
+        An object may be reported twice.
         """
         super().startService()
         followed = tuple(self.followed())

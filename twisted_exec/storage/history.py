@@ -1,10 +1,7 @@
 """
 The part of a store in memory: all objects, the latest changes, the watchers.
 
-Stores that keep the objects themselves have one.  The changes are bounded: a request for older ones
-fails with ``Expired``, and the client lists again.
-
-A list as of an older version is computed by undoing the changes since then.
+The changes are bounded: a request for older ones fails with ``Expired``.
 """
 
 from __future__ import annotations

@@ -72,13 +72,11 @@ class IStorage(IService):
     """
     Objects under optimistic concurrency.
 
-    One resourceVersion counts all changes of all objects, so the versions of objects, lists and
-    watches can be compared.  A write's Deferred fires when the write is durable; readers and
-    watchers see only durable writes.  Reads see every write that any server on the same store
-    acknowledged before, unless they are stale.
+    One resourceVersion counts all changes of all objects.  A write's Deferred fires when the write
+    is durable; readers and watchers see only durable writes.  Reads see every write that any server
+    on the same store acknowledged before, unless they are stale.
 
-    ``startService`` must not wait for another host.  After it call nothing else before
-    :meth:`when_ready` fires.
+    ``startService`` must not wait for another host.
     """
 
     exclusive = Attribute("Whether this server is the only one that uses these objects: a bool.")
@@ -117,8 +115,8 @@ class IStorage(IService):
         :param version: list the objects as of this version, ``None`` for the latest.
         :param stale: as for :meth:`get`.
         :return: fires with a :class:`Listing`; fails with :class:`~twisted_exec.api.status.Expired`
-            if the store has forgotten ``version``, and with another
-            :class:`~twisted_exec.api.status.APIError` if that has not happened yet.
+            if the store has forgotten ``version``, with another
+            :class:`~twisted_exec.api.status.APIError` if it has not happened yet.
         """
 
     def create(resource: Resource, obj: Object) -> Deferred[Object]:
@@ -157,10 +155,9 @@ class IStorage(IService):
         Deliver every change after ``since``, in order: past changes first, then live.
 
         :param since: a resourceVersion; ``None`` for now.
-        :param on_lost: called once, instead of all further events, if changes were missed:
-            list again.  Without it the watch delivers the differences as changes.
-        :param on_event: called for past changes before this method returns.  A callback that
-            raises is not called again.
+        :param on_lost: called once, instead of all further events, if changes were missed; without
+            it the watch delivers the differences as changes.
+        :param on_event: called for past changes before this method returns.
         :raises Expired: changes after ``since`` are forgotten: list again.
         :raises APIError: ``since`` has not happened yet.
         """
@@ -199,11 +196,9 @@ class IHandsOverStorage(IStorage):
 
     def retire() -> Deferred[str]:
         """
-        Go on through the successor, which has opened the store: held and later writes are its own,
-        and watches continue with its changes.
+        Go on through the successor, which has opened the store.
 
-        :return: fires with the reason when the successor is lost.  Then every write fails, and no
-            more changes are delivered.
+        :return: fires with the reason when the successor is lost.
         """
 
     def inherit() -> None:

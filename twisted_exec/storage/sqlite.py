@@ -3,8 +3,7 @@ The store of one API server: SQLite, one writer thread, group commit.
 
 All objects are also in memory (:mod:`twisted_exec.storage.history`), so reads never wait for the
 disk.  One thread takes queued writes, checks each against the database, and commits them together
-with ``synchronous=FULL``.  The writers' Deferreds fire and watchers get their events after the
-commit.
+with ``synchronous=FULL``.
 """
 
 from __future__ import annotations
@@ -71,8 +70,7 @@ class SQLiteStorage(HistoryStorage):
     """
     Objects in one SQLite file.
 
-    :param path: path of the file, which is created (mode 0600) if missing.  Further files, such as
-        ``-wal``, are beside it.
+    :param path: path of the file, which is created (mode 0600) if missing.
     :param remembered: number of changes kept for watches and older lists.
     :param remembered_bytes: limit of the size of these changes together.
     :param reserved_bytes: size of a file beside it, whose space makes deletions possible on a full

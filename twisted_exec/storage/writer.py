@@ -2,8 +2,7 @@
 The thread that writes to the SQLite file.
 
 On a full disk it commits one write at a time, in the place of the reserve
-(:class:`~twisted_exec.storage.database.Reserve`): deletions, and updates that do not grow.  Other
-writes are possible again when there is enough space for the reserve.
+(:class:`~twisted_exec.storage.database.Reserve`): deletions, and updates that do not grow.
 """
 
 from __future__ import annotations

@@ -5,11 +5,9 @@ Authentication comes first, for every path and method: a client without credenti
 else.
 
 A client's permission for the Node is checked before any answer tells whether the Pod exists
-(:func:`find`).  Only the root decides which Pods and containers exist; the server asks a leaf only
-for Pods of the root.
+(:func:`find`).
 
-Requests to a kubelet are translated into requests to an API server (:func:`parse`); a leaf's
-refusal of our credentials becomes a 502.
+Requests to a kubelet are translated into requests to an API server (:func:`parse`).
 
 Sources: ``pkg/kubelet/server/server.go`` (paths, ``cmd``) of Kubernetes; ``NewOptions`` and
 ``NewV4Options`` of ``k8s.io/kubelet/pkg/cri/streaming``; ``PodExecOptions``, ``PodAttachOptions``
@@ -67,8 +65,7 @@ class Route:
     One path of a kubelet.
 
     :param methods: upper case; others get 405.
-    :param pattern: as in :meth:`RouteTable.add_endpoint`.  ``{namespace}`` and ``{pod}`` become the
-        subject's.
+    :param pattern: as in :meth:`RouteTable.add_endpoint`.
     :param handler: answers a request that is authenticated but not authorized.
     :param subresource: of the Pod, for the subject; empty for a request that concerns no Pod.
     :param plain: errors are plain text, not a ``Status``.
@@ -474,7 +471,6 @@ def forward_query(raw: bytes, *, needs_ports: bool) -> bytes:
     Return the query for ``pods/portforward``.
 
     :param needs_ports: a WebSocket takes its ports from the query (``port=80,81``, or repeated).
-        SPDY names the port with each stream.
     :raises BadRequest: a port is missing or invalid, there are too many, or the query is undecodable.
     :raises APIError: 414, it is too long.
     """
@@ -509,7 +505,7 @@ def parse(raw: bytes) -> list[tuple[bytes, bytes]]:
     """
     Return names and values of a query, decoded, in their order.
 
-    :raises BadRequest: a broken escape, or a bare semicolon, which servers interpret differently.
+    :raises BadRequest: a broken escape, or a bare semicolon.
     :raises APIError: 414, it is too long.
     """
     if len(raw) > MAX_QUERY_BYTES:

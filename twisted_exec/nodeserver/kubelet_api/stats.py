@@ -415,13 +415,6 @@ class Counters:
     """
     The counters of a leaf, by any hashable key.
 
-    Counters turn a leaf's CPU time *per second* (:class:`Sample`) into a kubelet's *total* since a
-    start time:
-
-    * A counter starts at the beginning of the first window.
-    * Each new sample adds its rate times the time since the previous sample.
-    * A container that restarted, or was not sampled for long, gets a new counter with a later start.
-
     Sources: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``;
     ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/storage/{pod,node,types}.go`` of
     metrics-server.
@@ -478,8 +471,6 @@ _POD = ("pod", "namespace")
 def exposition(node: str, usage: LeafUsage) -> bytes:
     """
     Return the metrics of ``/metrics/resource`` in Prometheus' text format.
-
-    Names, help, units and timestamps are those of a kubelet.
 
     Source: ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
 

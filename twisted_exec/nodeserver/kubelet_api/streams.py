@@ -185,12 +185,6 @@ class PodLogLocator:
     """
     Finds the log of a Pod's container in its leaf.
 
-    The request goes to ``pods/log`` of the leaf's API server, with the same options in its form.
-    Options that a client must not set are dropped (such as skipping TLS verification), and so are
-    unknown options.
-
-    Errors are plain text, never JSON.
-
     Sources: ``getContainerLogs`` of ``pkg/kubelet/server/server.go``, ``ValidatePodLogOptions`` of
     ``pkg/apis/core/validation`` and ``GenericHttpResponseChecker`` of ``k8s.io/apiserver``.
 

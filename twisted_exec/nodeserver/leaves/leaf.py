@@ -1,8 +1,6 @@
 """
 One leaf cluster: credentials, our Pods in it, and whether it is reachable.
 
-Our Pods are watched and trimmed to the fields used here.
-
 Valid credentials apply from the next request on; invalid ones leave the last valid ones in force.
 """
 
@@ -421,8 +419,7 @@ class DataCredentials(LeafCredentials):
     """
     A kubeconfig given as constant data.
 
-    :param before: earlier credentials of the same leaf, which stay in force if these are invalid;
-        but not if the source has none at all any more.
+    :param before: earlier credentials of the same leaf, which stay in force if these are invalid.
     """
 
     _log = Logger()

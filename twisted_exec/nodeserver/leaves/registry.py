@@ -1,8 +1,7 @@
 """
 Registry of leaf clusters: their sources, the leaves by name and by Node, and their metrics.
 
-Names and Nodes belong to the first that claims them.  A second leaf of the same name is refused; a
-second leaf with the same Node does without it.  Both are logged once and listed in
+Names and Nodes belong to the first leaf that claims them; other claims are listed in
 :attr:`Leaves.problems`.
 """
 

@@ -1,8 +1,7 @@
 """
 Plan the next actions for one Node of the root; :mod:`.worker` carries them out.
 
-A foreign Node is never touched: an annotation of the Node says who keeps it.  A Node that Kosmos or
-an administrator has declared to stand for the leaf may be adopted.
+A foreign Node is never touched: an annotation of the Node says who keeps it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@ Status of a Node that stands for a leaf: addresses, conditions, and sums of the 
 
 Each section of the path to a console has a condition of its own, and ``ExecReady`` summarizes them.
 
-A kube-apiserver takes the first address of the first type of ``--kubelet-preferred-address-types``
-that the Node has.  So a Node publishes our address first, under a type that users rarely read (by
-default InternalDNS); those of its leaf follow.
+A Node publishes our address first, under a type that users rarely read (by default InternalDNS);
+those of its leaf follow.
 
 Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).  Addresses:
 ``pkg/util/node/node.go`` (``GetPreferredNodeAddress``) and
@@ -159,11 +158,7 @@ _INFO = (
 
 
 def trimmed(node: Object) -> Object:
-    """
-    Return a leaf's node with only the fields that are read here, in their proper shape.
-
-    ``resourceVersion`` and times are dropped, so that a heartbeat alone does not change the result.
-    """
+    """Return a leaf's node with only the fields that are read here, in their proper shape."""
     metadata, status = node["metadata"], mapping(node.get("status"))
     identity = {key: str(metadata.get(key, "")) for key in ("name", "uid")}
     return {
@@ -268,8 +263,8 @@ def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
     """
     Return the pressure conditions of the Node.
 
-    A pressure is True only if it is True on all nodes that report it: Pods can still run on any
-    other.  A pressure that no node reports is False (NetworkUnavailable is left out).
+    A pressure is True only if it is True on all nodes that report it.  A pressure that no node
+    reports is False (NetworkUnavailable is left out).
     """
     conditions: dict[str, ConditionValue] = {}
     for type in PRESSURES:
@@ -398,7 +393,7 @@ def publication_order(
     :param leaf: the leaf's own addresses; at most 32 are published.
     :param family: of :func:`root_family`.
     :return: ours; the leaf's InternalIPs, those of the root's family first; the leaf's other
-        addresses.  Without duplicates, which API servers refuse.
+        addresses.
     """
     # An address of the leaf that equals ours would be a duplicate.
     rest = list(dict.fromkeys(each for each in leaf if each not in own))[:_MAX_ADDRESSES]

@@ -1,8 +1,7 @@
 """
 Keep one Node and its Lease, and back off from another writer of its addresses.
 
-The worker looks every ten seconds, and after each change of the Node, of the leaf's nodes or of a
-probe's result; it carries out what :mod:`.plan` returns.
+The worker looks every ten seconds, and after each change; it carries out what :mod:`.plan` returns.
 """
 
 from __future__ import annotations
@@ -374,8 +373,6 @@ LONGEST_SECONDS = 300.0
 class AddressConflict:
     """
     Detects another writer of a Node's addresses and spaces out our corrections.
-
-    The intervals between our corrections grow.
 
     :param own: how many addresses are ours.
     :ivar quiet_until: no correction is written before this time.

@@ -135,8 +135,7 @@ class Copies:
 
     :param labels: our marks.
     :param leaf: its name.
-    :param leaves: returns the names of all current leaves; a copy for another of them is left to
-        that leaf.
+    :param leaves: returns the names of all current leaves.
     :param changed: called with the root's namespace of a copy that has changed.
     :param of: name of the leaf in the log.
     """
@@ -190,7 +189,7 @@ class Copies:
 
     async def bring(self, source: str, target: str, objects: Iterable[Reference]) -> None:
         """
-        Bring copies up to date.  An object that is missing in the root is skipped.
+        Bring copies up to date.
 
         :param source: a namespace of the root; ``target`` its existing counterpart in the leaf.
         """

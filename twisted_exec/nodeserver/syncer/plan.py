@@ -5,7 +5,7 @@ The order is a kubelet's: a deleted Pod of the root goes only after its Pod in t
 created that.
 
 A Pod of the root with ``readinessGates`` is ready if the leaf's Pod is ready and the gates are
-True; the leaf does not know the gates.
+True.
 """
 
 from __future__ import annotations

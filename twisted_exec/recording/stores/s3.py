@@ -102,9 +102,6 @@ class BucketClient:
     """
     Calls operations of S3.
 
-    boto3 only makes the signed request, and reads the answer.  Only answers that report success
-    come to boto3.
-
     :param credentials: returns the present credentials, or raises :class:`StoreError`.
     :param transport: a :class:`HTTPTransport`.
     """
@@ -143,8 +140,8 @@ class BucketClient:
         :param parameters: without the bucket.
         :return: code and body of the answer, which reports success.
         :raises Refusal: the bucket answered with an error.
-        :raises StoreError: the bucket does not answer, or not as S3 does; or there are no credentials, or
-            boto3 cannot make the request.
+        :raises StoreError: the bucket does not answer, or not as S3 does; or no request can be
+            made.
         """
         signed = await self.in_thread(self._call, self._credentials(), operation, parameters)
         # boto3 makes a stream of bytes.

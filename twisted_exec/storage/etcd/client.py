@@ -2,7 +2,7 @@
 Calls of one etcd cluster: any of its members, TLS, tokens, deadlines, errors.
 
 The client stays with one member until it fails, then tries the next.  A write with an unknown
-outcome is not repeated, as it might be executed twice.
+outcome is not repeated.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ JSON without its resourceVersion, which is the key's ``mod_revision``; in a rest
 of skipped versions is added.
 
 ``PREFIX/.twisted-exec`` is the marker.  It claims the prefix for this program, and servers write it
-together with each object.  Its value is unique to each write.
+together with each object.
 """
 
 from __future__ import annotations
@@ -207,8 +207,8 @@ def read_marker(key: bytes, value: bytes) -> MarkerValue:
     """
     Decode the marker.
 
-    :raises StorageError: the marker is another program's, or of a newer version of this program,
-        or the store is not restored completely.
+    :raises StorageError: the marker is another program's or a newer version's, or the store is not
+        restored completely.
     """
     try:
         document: Any = json.loads(value)

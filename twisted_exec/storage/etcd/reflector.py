@@ -462,8 +462,8 @@ class EtcdWatch:
     One watch, until it ends.
 
     :param on_begun: called when etcd has accepted the watch.
-    :param on_events: called in the reactor's thread with the events of whole revisions, in
-        order, and with a function to call when they have been handled.
+    :param on_events: called in the reactor's thread with the events of whole revisions, in order,
+        and with a function to call when they have been handled.
     :param on_end: called once with the reason of the end, :class:`Compacted` or
         :class:`EtcdError`; never after :meth:`stop`.
     """

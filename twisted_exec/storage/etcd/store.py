@@ -5,9 +5,7 @@ Every server has all objects in memory (:mod:`twisted_exec.storage.history`), ke
 watch (:mod:`.reflector`).
 
 A read that must see other servers' writes (:class:`Reads`) gets the revision of the marker
-(:mod:`twisted_exec.storage.etcd.keys`) from etcd and waits until that is visible here.
-
-A write (:class:`Writes`) is one transaction.
+(:mod:`twisted_exec.storage.etcd.keys`) and waits until that is visible here.
 """
 
 from __future__ import annotations
@@ -64,8 +62,7 @@ class EtcdStorage(HistoryStorage):
     :param remembered_bytes: limit of the size of these changes together.
     :param read_seconds: time limit of a read.
     :param write_seconds: time limit of a write.
-    :param limits: limits of what objects use.  Servers that write at the same time may exceed them
-        by these writes.
+    :param limits: limits of what objects use.
     """
 
     exclusive = False

@@ -1,7 +1,6 @@
 """
 The client of a successor, through which a predecessor goes on with its store.
 
-It keeps the predecessor's history current, so that reads and watches go on, and sends its writes.
 The client connects again, for :data:`LOST_SECONDS`.
 """
 
