@@ -122,7 +122,6 @@ class ServingSettings:
 
     :param dialects: dialects of machines, each once; Pods of the first keep the machines' names.
     :param allowed_origins: further origins of web pages that may send requests.
-    :param scheduling: run the scheduler.
     :param deleted_console_days: lifetime of DeletedConsoles; 0 to create none.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
@@ -183,7 +182,6 @@ class ControlPlane(Protocol):
     The differences between a standalone and an aggregated server.
 
     :ivar storage: holds the served objects, and those of its surroundings that the server reads.
-    :ivar kinds: the served kinds.
     :ivar garbage_collection: a garbage collector handles the dependents of deleted objects.
     """
 
@@ -206,11 +204,7 @@ class ControlPlane(Protocol):
     def on_permission_change(
         self, callback: Callable[[], None], users: Callable[[], Iterable[User]]
     ) -> None:
-        """
-        Call ``callback`` whenever a user may have lost a permission.
-
-        :param users: returns the users of the open sessions.
-        """
+        """Call ``callback`` whenever a user may have lost a permission."""
 
     def observe_permissions(self) -> None:
         """Begin to observe changes, if that takes an effort: there is a session."""
@@ -218,20 +212,12 @@ class ControlPlane(Protocol):
     def followers(
         self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """
-        Return the services that follow the store on each server, to be started after it.
-
-        :param verbs: without admission.
-        """
+        """Return the services that follow the store on each server, to be started after it."""
 
     def leader_controllers(
         self, registry: KindRegistry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
-        """
-        Return the controllers that run on the leader only; called for each term.
-
-        :param verbs: without admission.
-        """
+        """Return the controllers that run on the leader only; called for each term."""
 
     def views(self) -> list[tuple[Kind, IStorage]]:
         """Kinds that show stored objects of another kind, each with a store that converts them."""
@@ -264,11 +250,7 @@ class ControlPlane(Protocol):
         """
 
     async def prepare(self, verbs: Verbs) -> None:
-        """
-        Create or read what serving depends on; the store is ready.
-
-        :param verbs: without admission.
-        """
+        """Create or read what serving depends on; the store is ready."""
 
     def when_prepared(self) -> Deferred[None]:
         """Fires when requests can be authenticated; the followers have started."""
@@ -302,7 +284,6 @@ class ServerContext:
     """
     The parts of a process that its server uses.
 
-    :param audit: receives the audit records.
     :param execute: runs the work on large objects; by default at once.
     :param now: seconds since the epoch; a reactor's own clock may start anywhere.
     """
@@ -324,12 +305,7 @@ def assemble(
     kubelets: Kubelets | None = None,
     page: HostedPage | None = None,
 ) -> ServerParts:
-    """
-    Assemble the parts.
-
-    :param kubelets: access to kubelets, for Pods on Nodes.
-    :param page: the web console, if it is served.
-    """
+    """Assemble the parts."""
     server = _Server(settings, control_plane, context, limits or RequestLimits(), kubelets)
     server.add_objects()
     probes = server.add_probes()

@@ -277,7 +277,6 @@ class AuditedDispatcher(GatedDispatcher):
     """
     Records requests besides sessions.
 
-    :param trail: writes the records.
     :param machines: the qualified resources of machines.
     """
 

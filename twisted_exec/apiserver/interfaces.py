@@ -31,7 +31,6 @@ class Change:
     :param new: the object to be stored; ``None`` for a delete.
     :param old: the stored object; ``None`` for a create.
     :param subresource: that is written, such as ``status`` or ``approval``; empty for the object itself.
-    :param dry_run: nothing will be stored.
     :param options: the client's options, such as ``fieldManager``.
     """
 
@@ -59,7 +58,6 @@ class Opening:
     A stream before it is opened.
 
     :param kind: kind of the object that it belongs to.
-    :param subresource: such as ``exec``.
     :param options: the query, as an object of the kind in ``kind.connects``.
     """
 
@@ -108,7 +106,6 @@ class Applicant:
     The user of a session, for ConsolePolicies.
 
     :param caller: the name of the user who impersonates ``user``; empty if there is none.
-    :param session: the id of the session.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param since: when the session began, in seconds since the epoch.
     :param resumes: the id of the session that this session resumes.
@@ -185,7 +182,6 @@ class IConsolePolicies(Interface):
         """
         Decide again about a session that :meth:`open` allowed.
 
-        :param uid: of the machine.
         :return: the present terms of the session.
         :raises Forbidden: a policy refuses the session now.
         :raises APIError: no decision is possible now.

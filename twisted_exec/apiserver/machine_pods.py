@@ -89,9 +89,6 @@ class PodsAuthorizer:
 
     A Pod has no permissions of its own: reading a Pod is reading its machine, attaching to it is
     opening the machine's console.
-
-    :param authorizer: decides for machines and everything else.
-    :param names: maps Pods to machines.
     """
 
     def __init__(self, authorizer: IRulesAuthorizer, names: PodNames) -> None:
@@ -297,7 +294,6 @@ def host_of(name: str, pool: Object | None, noun: str) -> Host:
     """
     Return the pool's contribution to its machines' Pods.
 
-    :param name: name of the machine's pool; empty for none.
     :param pool: ``None`` when that pool does not exist.
     :param noun: what the dialect calls a pool.
     """
@@ -329,11 +325,7 @@ def _ready_condition(status: Object) -> Object:
 
 
 def pod_of(machine: Object, host: Host, dialect: Dialect, name: str) -> Object:
-    """
-    Convert a machine; the result shares parts with it.
-
-    :param name: the Pod's name.
-    """
+    """Convert a machine; the result shares parts with it."""
     metadata = {
         key: machine["metadata"][key] for key in _COPIED_METADATA if key in machine["metadata"]
     }
@@ -581,7 +573,6 @@ class PodStorage(ReadOnlyStorage):
     first request for Pods fails.
 
     :param storage: store of the machines; started before this service is.
-    :param names: names of the Pods, and the dialects.
     """
 
     def __init__(self, storage: IStorage, names: PodNames, clock: IReactorTime) -> None:

@@ -215,12 +215,7 @@ _LARGEST_PORT = 65535
 
 @dataclass(frozen=True)
 class KubeletAccess:
-    """
-    Files and settings for connections to kubelets; paths of PEM files.
-
-    :param certificate: client certificate for kubelets.
-    :param ca: CA of kubelets' serving certificates.
-    """
+    """Files and settings for connections to kubelets; paths of PEM files."""
 
     certificate: str = field(
         metadata={
@@ -288,7 +283,6 @@ class KubeletClient:
     """
     One kubelet.
 
-    :param label: its name in messages.
     :param host: value of the ``Host`` header.
     """
 
@@ -307,7 +301,6 @@ class Kubelets:
 
     Source: ``pkg/kubelet/client/kubelet_client.go`` and ``pkg/util/node/node.go`` of Kubernetes.
 
-    :param credentials: our client certificate, and the CA of kubelets.
     :param seconds: time limit to connect, TLS included, and again for the response, except for
         logs.
     """
@@ -320,7 +313,6 @@ class Kubelets:
         """
         Return the kubelet of a Node.
 
-        :param node: the Node's name.
         :raises NotFound: there is no such Node.
         :raises ServiceUnavailable: it reports no usable address, or no TLS connection to it is possible.
         """

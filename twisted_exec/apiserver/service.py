@@ -125,7 +125,6 @@ class Settings(ServingSettings):
 
     :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
     :param client_ca: CA of users; behind a host its ConfigMap replaces this.
-    :param identities: further credentials of users.
     :param poollet_certificate: client certificate for poollets; its CN may forward identities.
     :param poollet_ca: CA of poollets' serving certificates.
     :param address_types: preferred types of pools' addresses, in order.
@@ -287,7 +286,6 @@ class APIServer(AsyncService):
     It provides :class:`IHandsOver`, unless its store is exclusive and cannot be handed over.
 
     :param storage: not started; this service starts and stops it.
-    :param audit: receives the records of sessions and requests.
     :param metrics: registry for metrics; ``None`` makes a new one.
     :raises ValueError: the settings exclude each other.
     """

@@ -322,7 +322,6 @@ class NodeServing:
     The signer is ``kubernetes.io/kubelet-serving``.  The server approves a node server's own
     request when its Node reports every requested name, and no other Node any of them.
 
-    :param storage: holds the Nodes.
     :param own_names: the API server's own names in certificates of the same CA.
     """
 
@@ -372,12 +371,7 @@ def own_node_problem(csr: Mapping[str, Any], subject: RequestedSubject) -> str:
 def node_serving_refusal(
     subject: RequestedSubject, nodes: Iterable[Object], ours: Collection[str] = ()
 ) -> str:
-    """
-    Why the server does not approve these names; empty when it does.
-
-    :param nodes: all Nodes.
-    :param ours: the API server's own names.
-    """
+    """Why the server does not approve these names; empty when it does."""
     if mine := next((name for name in subject.names if is_named(name, ours)), None):
         return f"{mine} is the API server's own, whose certificate is of the same CA"
     name = node_of(subject.common_name)
@@ -407,7 +401,6 @@ class PoolletServing:
     own poollet when its MachinePool reports all of the names.  A pool that has reported none yet
     gets names that no other pool of its dialect reports: first come, first served.
 
-    :param storage: holds the pools.
     :param own_names: the API server's own names in certificates of the same CA.
     """
 
@@ -538,13 +531,7 @@ def own_pool_problem(csr: Mapping[str, Any], subject: RequestedSubject, dialect:
 def poollet_serving_refusal(
     subject: RequestedSubject, pool: str, pools: Iterable[Object], ours: Collection[str] = ()
 ) -> str:
-    """
-    Why the server does not approve these names; empty when it does.
-
-    :param pool: the pool of the requesting poollet.
-    :param pools: all pools of the dialect.
-    :param ours: the API server's own names.
-    """
+    """Why the server does not approve these names; empty when it does."""
     if mine := next((name for name in subject.names if is_named(name, ours)), None):
         return f"{mine} is the API server's own, whose certificate is of the same CA"
     own: set[str] = set()

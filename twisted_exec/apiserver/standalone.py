@@ -49,7 +49,6 @@ class StandaloneControlPlane:
     """
     The control plane of a standalone server.
 
-    :param credentials: the users' credentials.
     :param pods_view: serve machines as Pods too, authorized as their machines.
     :param node_pods: serve Pods of Nodes; excludes ``pods_view``.
     :param authorities: CAs for CertificateSigningRequests, by the signer's name.

@@ -65,7 +65,6 @@ class RuntimeClass:
 
     :param resources: capabilities: ``memory`` in bytes, ``cpu`` in whole units, others in units of
         their own.
-    :param quantity: maximal number of machines.
     :param spare: number of machines beyond ``quantity`` that can be created as well.
     :param retention: limits of the retained output; by default those of the runtime.
     :param match: :data:`NAME`, :data:`CAPABILITIES`, or :data:`AUTO`, as the driver says.

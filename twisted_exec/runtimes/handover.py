@@ -117,7 +117,6 @@ class SessionsHandOver:
     """
     The sessions of one runtime, in the old process or in the new one.
 
-    :param machines: the machines of the runtime.
     :param endpoint: leads to a socket of another process of this runtime.
     :param listen_at: listens at such a socket, and returns how to stop that.
     """
@@ -336,11 +335,7 @@ class CannotHandOver(HandOverError):
 
 
 class MachinesHandOver:
-    """
-    The machines of one runtime, in the old process or in the new one.
-
-    :param runtime: has all of them.
-    """
+    """The machines of one runtime, in the old process or in the new one."""
 
     _log = Logger()
 
@@ -696,7 +691,6 @@ async def pass_on(
     """
     Pass a request that rejoins a stream on to the process that serves it.
 
-    :param endpoint: leads to that process.
     :raises APIError: it refuses, or cannot be reached.
     :raises ConnectionDone: the hop has left.
     """

@@ -67,7 +67,6 @@ class Settings(MachineSettings):
     """
     Settings of a runtime; those of :class:`.MachineSettings` are passed by name.
 
-    :param iri_target: where to serve the machine runtime interface.
     :param streaming: where to serve consoles; an empty address means a UNIX socket in a private
         directory.
     :param iri_tls: for a TCP target.
@@ -161,7 +160,6 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
     :class:`~twisted_exec.iri.interfaces.IConsoleAlerts` and
     :class:`~twisted_exec.iri.interfaces.IConsoleRecordings`.
 
-    :ivar runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
     :raises TargetError: the IRI target is not valid.
     """
 

@@ -57,7 +57,6 @@ class MachineFacts:
     """
     The machine that a driver runs, and the callbacks of the runtime.
 
-    :param id: the runtime's id of the machine.
     :param label: ``NAMESPACE/NAME``, for messages and logs.
     :param hostname: the guest's desired hostname, or empty.
     :param directory: private directory of this machine with a short path, for sockets;
@@ -69,7 +68,6 @@ class MachineFacts:
     :param changed: call this while the machine is on, with ``MACHINE_SUSPENDED`` or
         ``MACHINE_RUNNING``, and the reason (one word) and message of a problem, empty when it is
         solved.
-    :param is_on: returns whether the machine is switched on.
     :param booted: call this when a driver of existing lines has switched the machine on.
     :param namespace: of the API object; empty, as are ``name`` and ``uid``, if unknown.
     :param storage: private directory for the machine's disks; the driver creates it, the runtime

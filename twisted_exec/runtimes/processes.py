@@ -179,12 +179,7 @@ class ProcessTable:
 
 
 class ProcessFamily:
-    """
-    The processes of one machine.
-
-    :param belongs: returns true for marks of the machine.
-    :param leaders: processes whose sessions belong to the machine.
-    """
+    """The processes of one machine."""
 
     def __init__(
         self,

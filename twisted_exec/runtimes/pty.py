@@ -61,7 +61,6 @@ class PtyOptions:
     The options of a class.
 
     :param user: user of the process; empty for the runtime's own, which requires ``same_user``.
-    :param environment: additional environment variables.
     :param directory: working directory; empty for the user's home.
     :param raw: start the terminal in raw mode, for programs that switch to it only after they have
         reported that they are ready.

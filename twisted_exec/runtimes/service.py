@@ -89,13 +89,8 @@ class MachineRuntime(Service):
     :param classes: configured classes; at the start those are offered whose drivers miss nothing.
     :param table: the table of the drivers, with marks under :data:`MARK`.
     :param state_directory: private; created if missing, and locked.
-    :param cache: stores the tokens.
-    :param links: of its stream server.
     :param journal_opened: called with the facts and the journal of each new or retained machine.
     :param acted: called with the acts of users at consoles, for audit.
-    :ivar upload_metrics: of the store of recordings.
-    :ivar machines: those that exist.
-    :ivar journals: the output of the machines' consoles, on disk.
     """
 
     _log = Logger()
@@ -460,8 +455,6 @@ class RuntimeConsoles:
     The consoles and logs of one runtime.
 
     :param journals: those of deleted machines, too.
-    :param cache: stores the tokens.
-    :param links: of its stream server.
     """
 
     def __init__(

@@ -45,13 +45,11 @@ class RuntimeState:
     The state directory of a runtime, and its directory for sockets.
 
     :param path: the state directory; created if missing.
-    :param keep: machines outlive the runtime.
     :param journals: the journals of the machines' consoles, in this directory.
     :ivar id: id of the state directory, which marks the processes of its machines; empty before
         :meth:`open`.
     :ivar directory: private directory with a short path, for sockets; empty before :meth:`open`.
     :ivar keeper: holds terminals while no runtime runs; ``None`` before :meth:`open`.
-    :ivar storage: the machines on disk.
     """
 
     _log = Logger()
@@ -135,7 +133,6 @@ class RuntimeState:
         End the processes of an earlier runtime, and delete the sockets of their machines.
 
         :param leaders: see :meth:`read_leaders`.
-        :param retained: ids of machines that continue.
         """
         assert self._records is not None and self.keeper is not None
         prefix = f"{self.id}/"
@@ -262,8 +259,6 @@ class MachineStorage:
     The directories of a runtime's machines.
 
     :param path: private directory; created if missing.
-    :param keep: machines outlive the runtime.
-    :param thread: where machines are written.
     """
 
     _log = Logger()

@@ -75,10 +75,8 @@ class MachineSettings:
 
     :param keep_machines: let machines outlive the runtime if their driver supports it.
     :param retention: limits of the output of classes without limits of their own.
-    :param journal_limits: limits of all journals.
     :param last_line_seconds: how often the last line of a console is shown to all users who may read
         its machine; 0 for never.
-    :param recording: how consoles are recorded.
     """
 
     keep_machines: bool = field(
@@ -106,8 +104,6 @@ class SupervisedMachines:
     :param mark: the environment variable that marks the processes of machines.
     :param journal_opened: called with the facts and the journal of each new or retained machine.
     :param acted: called with the acts of users at consoles, for audit.
-    :ivar records: the machines as the runtime interface shows them.
-    :ivar supervisors: by the id of the machine.
     :ivar deleting: the callers that wait for the end of a machine that is being deleted, by its id.
     :param make_recordings: returns the recordings for a directory; called at each start.
     :ivar alerts: searches the machines' output; ``None`` before :meth:`start_alerts`.

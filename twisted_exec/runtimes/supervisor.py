@@ -57,7 +57,6 @@ class Supervisor:
     :param unsent: input that an adopted machine has not got.
     :param acted: called with the acts of users at the console.
     :param recorder: see :class:`.SharedConsole`, also for ``answers_queries``.
-    :ivar journal: the machine's output across restarts.
     :ivar console: the console; ``None`` while the machine is off, unless viewers may wait there.
     """
 

@@ -72,11 +72,7 @@ def read_rest(descriptor: int) -> Iterator[bytes]:
 
 
 class TerminalProcess(ProcessProtocol):
-    """
-    Connects Twisted's process to the line's protocol.
-
-    :param closed: called after the terminal was closed.
-    """
+    """Connects Twisted's process to the line's protocol."""
 
     transport: Any
     _log = Logger()

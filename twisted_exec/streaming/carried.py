@@ -67,11 +67,7 @@ class CarriedStream:
         self._proxy, self._session = proxy, session
 
     def reach_later(self, location: Location, session_id: str) -> None:
-        """
-        Prepare requests to the next hop about the open session.
-
-        :param session_id: the session's id there.
-        """
+        """Prepare requests to the next hop about the open session."""
         proxy = self._proxy
         if location.again is not None:
             location = replace(location, again=None)  # that was for a second request
@@ -250,7 +246,6 @@ class NextHop:
     """
     The next hop of one open session.
 
-    :param session_id: the session's id there.
     :param change_seconds: longest wait for the answer to changed terms.
     """
 

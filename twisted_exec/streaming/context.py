@@ -37,7 +37,6 @@ class RequestContext:
     :ivar user: as whom the request is answered; set by the gate.
     :ivar caller: the user or proxy that acts for ``user``; ``None`` if the user acts for
         themselves.
-    :ivar evidence: what allowed the session, for its reviews.
     :ivar ceiling: the terms that the previous hop holds the session to.
     :ivar has_session: a session was opened, which records its own end.
     :ivar resume_headers: the request's, if the gate has taken them out of it.

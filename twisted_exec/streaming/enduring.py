@@ -55,10 +55,8 @@ class EnduringStream:
     """
     The transport of one stream's protocol, over one connection after the other.
 
-    :param protocol: decodes the stream.
     :param wait_seconds: longest wait for the next connection.
     :param has_head: the protocol first writes the head of a response, which is no part of the stream.
-    :param on_end: called when the stream is over.
     :ivar received: bytes that the protocol got.
     :ivar ping: sends a ping over the stream, and returns whether it did.
     :ivar on_wait: called when the stream has lost its connection and waits for the next one.
@@ -432,7 +430,6 @@ class Offer:
         """
         Return the protocol for the first connection of a stream.
 
-        :param protocol: decodes the stream.
         :param has_head: see :class:`EnduringStream`.
         """
         return self.streams._add(self, protocol, has_head).connection()
@@ -450,7 +447,7 @@ class KeptBytes:
     """
     Sent bytes, by their offsets in the stream.
 
-    :param limit_bytes: the last bytes that are kept.  Older ones are dropped by whole pieces.
+    :param limit_bytes: older ones are dropped by whole pieces.
     :ivar first: the offset of the first byte that is kept.
     :ivar end: the offset behind the last byte.
     """

@@ -59,7 +59,6 @@ def unread(transport: Any, protocol: IProtocol, data: bytes, *, later: bool = Fa
     """
     Deliver bytes to the transport's protocol again, before all others that were received.
 
-    :param protocol: the transport's protocol.
     :param later: not in this turn of the reactor.
     """
     if isinstance(transport, TurnTaking):

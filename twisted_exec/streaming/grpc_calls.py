@@ -110,11 +110,7 @@ def call(
 
 
 class Callers:
-    """
-    A few threads that make blocking calls.
-
-    :param reactor: where results are delivered.
-    """
+    """A few threads that make blocking calls."""
 
     def __init__(self, reactor: IReactorFromThreads, threads: int = 2) -> None:
         self._reactor, self._most = reactor, threads

@@ -149,8 +149,6 @@ class Location:
 
     :param endpoints: tried in order, each with a label for messages.  The next endpoint is tried if
         connecting (TLS included) failed.
-    :param path: path and query of the backend's request.
-    :param host: its ``Host`` header.
     :param headers: set on the backend's request, from which the inbound credential,
         identity and hop-by-hop headers have been removed.
     :param streams: the channels that the backend waits for, whatever the request says;
@@ -227,11 +225,7 @@ class IStreamRecorder(Interface):
         """Record output; see :meth:`input`."""
 
     def end(reason: str) -> None:
-        """
-        The stream has ended; called once after :meth:`begin`, unless that has failed.
-
-        :param reason: for audit.
-        """
+        """The stream has ended; called once after :meth:`begin`, unless that has failed."""
 
 
 class IStreamLocator(Interface):
@@ -253,7 +247,6 @@ class ISessionReviewer(Interface):
         """
         Authenticate and authorize a session again.
 
-        :param subject: user and object of the session.
         :param evidence: what the hop's own gate put into ``context.evidence``; only this method
             reads it, except for ``expires`` (end of the credentials, seconds since 1970) and
             ``began`` (when the gate began to decide, by :func:`time.monotonic`), if it has them.
@@ -370,11 +363,7 @@ class IResumableAttachment(ITermsAttachment):
         """
 
     def resumed(transport: IMarkTransport, position: Position) -> None:
-        """
-        The user is back, over another stream; called instead of ``attached``.
-
-        :param position: where output continues.
-        """
+        """The user is back, over another stream; called instead of ``attached``."""
 
     def heard() -> None:
         """The client has sent something over its present stream; called once for each stream."""

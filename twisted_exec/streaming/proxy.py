@@ -46,11 +46,9 @@ class Proxy:
     """
     Forwards upgrade requests to the locations of a locator.
 
-    :param hop: the name of this hop, for the log.
     :param caller_of: authenticates the caller of a request that ends sessions or changes their
         terms; ``None``: the previous hop can do neither.
     :param connect_seconds: for each address, TLS included.
-    :param answer_seconds: from the request to the 101.
     :param wait_seconds: longest wait for a turn while many streams are being opened.
     :param continue_seconds: instead of the limits of connections and answers for requests that
         continue an open session.  ``None``: no other limits.

@@ -47,10 +47,7 @@ class RejoinableStream(SplicedStream):
     """
     A stream that is rejoined.
 
-    :param location: where the stream leads.
-    :param head: the request that opened it.
     :param query: its query, unless the location has all of it.
-    :param answer: the machine's end's answer to the offer.
     """
 
     stream: EnduringSplice

@@ -49,7 +49,6 @@ class EnduringSplice(Splice):
         :meth:`give_up` must follow, unless the splice ends before.
     :param on_leave: called when the user's connection is lost and the machine's end does not know
         yet that the session is over; :meth:`left` must follow.
-    :param boundaries: of the frames of both directions.
     """
 
     def __init__(
@@ -193,7 +192,6 @@ class Rejoiner:
     """
     Looks for another connection to the machine's end of a stream.
 
-    :param answer: the machine's end's answer to the offer.
     :param reach: sends a request with this header to the next hop.  Fires with the connection, or
         fails with :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused` or an
         :class:`~twisted_exec.api.status.APIError`.

@@ -57,7 +57,6 @@ class SpliceEnd(Protocol):
     """
     One end of a splice; created by :class:`Splice`.
 
-    :ivar received: bytes received from this end.
     :ivar passing: filter for passing bytes; returns those to pass on.
     :ivar last: the last bytes received from this end; ``None`` if they do not matter.
     """

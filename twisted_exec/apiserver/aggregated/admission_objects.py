@@ -189,11 +189,7 @@ class FollowedKind(Service):
 
 
 class HostNamespaces:
-    """
-    The host's namespaces, and their labels.
-
-    :param followed: copy of the namespaces.
-    """
+    """The host's namespaces, and their labels."""
 
     def __init__(self, client: IKubeClient, followed: FollowedKind) -> None:
         self._client, self._followed = client, followed

@@ -181,12 +181,7 @@ class _Use:
 
 
 class Policies:
-    """
-    Applies the host's policies.
-
-    :param validating: ValidatingAdmissionPolicies and their bindings.
-    :param mutating: MutatingAdmissionPolicies and their bindings.
-    """
+    """Applies the host's policies."""
 
     _log = Logger()
 

@@ -211,7 +211,6 @@ def denial(name: str, status: Mapping[str, Any]) -> APIError:
     """
     The error for the client whose request a webhook denied.
 
-    :param name: name of the webhook.
     :param status: ``status`` of its response; may be empty.
     """
     error = from_status(status, 400)

@@ -204,7 +204,6 @@ class HostTrust(Service):
 
     :param overrides: settings that take precedence over the ConfigMap.
     :ivar problem: why the ConfigMap is unusable, or not known yet; empty if it is usable.
-    :ivar changed: called after the settings changed.
     """
 
     _log = Logger()
@@ -362,8 +361,6 @@ class HostAuthenticator:
     """
     Authenticates as servers behind a kube-apiserver do: by the proxy's headers, then client
     certificate, then token.
-
-    :param tokens: authenticates bearer tokens.
     """
 
     def __init__(self, trust: HostTrust, tokens: IAuthenticator, clock: IReactorTime) -> None:

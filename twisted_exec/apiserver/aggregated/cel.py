@@ -59,7 +59,6 @@ class Cel:
     async def evaluate(self, expression: str, values: Mapping[str, Any], user: str) -> Any:
         """
         :param values: by name of :data:`VARIABLES`; missing ones are null.
-        :param user: the user of the request.
         :return: the value as in JSON.
         :raises Undecided: the evaluation fails.
         :raises ServiceUnavailable: too many costly evaluations wait.

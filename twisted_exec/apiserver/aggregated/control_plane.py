@@ -74,8 +74,6 @@ class HostAuthorizer:
     Authorizes by the host's SubjectAccessReviews.
 
     As in Kubernetes' own servers, ``system:masters`` is allowed without a review.
-
-    :param reviews: sends the reviews.
     """
 
     def __init__(self, reviews: IAuthorizer) -> None:

@@ -293,7 +293,6 @@ class SplitStorage(DelegatingStorage):
 
     :param own: started and stopped by the caller.
     :param hosted: likewise.
-    :param resources: resources in ``hosted``.
     """
 
     def __init__(

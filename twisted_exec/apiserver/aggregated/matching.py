@@ -38,7 +38,6 @@ class AdmissionAttributes:
     :param new: ``None`` for DELETE; options of the stream for CONNECT.
     :param old: ``None`` for CREATE and CONNECT.
     :param options: a complete object, such as ``CreateOptions``; ``None`` for CONNECT.
-    :param warn: called with each warning for the client.
     """
 
     user: User
@@ -228,7 +227,6 @@ class Hook:
     :param uid: unique even among webhooks of the same name.
     :param ignores_failures: ``failurePolicy: Ignore``: a failed call counts as allowed.
     :param dry_run: it has no side effects on dry-run requests.
-    :param callee: ``None`` if ``problem`` is set.
     :param reinvoked: ``reinvocationPolicy: IfNeeded``.
     """
 

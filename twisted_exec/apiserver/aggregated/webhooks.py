@@ -60,8 +60,6 @@ class Reinvocation:
     """
     State of mutating admission that decides about a second pass.
 
-    :ivar again_due: an object was changed; a second pass follows.
-    :ivar second: the second pass is running.
     :ivar observers: reinvocable webhooks that have seen the current object.
     :ivar again: those of them that must see a later change.
     """
@@ -140,12 +138,7 @@ class _WebhookCache:
 
 
 class Webhooks:
-    """
-    Calls the host's webhooks.
-
-    :param mutating: MutatingWebhookConfigurations.
-    :param validating: ValidatingWebhookConfigurations.
-    """
+    """Calls the host's webhooks."""
 
     _log = Logger()
 
@@ -326,11 +319,7 @@ class CallFailed(Exception):
 
 
 class Calls:
-    """
-    Connections to webhooks, reused.
-
-    :param reactor: a real reactor (sockets and time).
-    """
+    """Connections to webhooks, reused."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

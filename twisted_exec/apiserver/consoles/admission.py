@@ -71,7 +71,6 @@ class RequestRights(StoreFollower):
     The name of a deleted request cannot be used for a day: an approver might read one request and
     approve another.
 
-    :param authorizer: decides whether an approver may ``drive``.
     :param now: seconds since the epoch.
     """
 
@@ -406,11 +405,7 @@ def _invalid(recording: Object, status: Object, field: str, problem: str) -> Inv
 
 
 class MachineReferences:
-    """
-    Finds the machine in ``spec.machine`` and ``spec.machineResource``.
-
-    :param authorizer: decides whether the user may see the machine.
-    """
+    """Finds the machine in ``spec.machine`` and ``spec.machineResource``."""
 
     def __init__(
         self, storage: IStorage, dialects: Sequence[Dialect], authorizer: IAuthorizer
@@ -427,11 +422,7 @@ class MachineReferences:
         return dialect
 
     async def find(self, user: User, obj: Object, noun: str) -> Object:
-        """
-        Return the machine of a new object, and note its resource in the object.
-
-        :param noun: of the object, for messages.
-        """
+        """Return the machine of a new object, and note its resource in the object."""
         spec, namespace = obj["spec"], obj["metadata"]["namespace"]
         dialects = list(self._dialects.values())
         if "machineResource" in spec:

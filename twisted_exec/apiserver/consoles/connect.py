@@ -77,13 +77,11 @@ class LocatorParts:
     The parts of a server that decide about consoles and texts of machines, and lead to them.
 
     :param policies: apply to consoles and screens, not to logs.
-    :param admissions: called in order for each authorized stream.
     :param limits: locating counts as a short request.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right; see
         :mod:`twisted_exec.auth.console_rights`.
     :param now: seconds since the epoch.
     :param refusals: record refusals by policies, and denied take-overs, as Events.
-    :param recordings: of the machines.
     """
 
     gate: Gate
@@ -425,22 +423,14 @@ class ConsoleRefusals:
         self._denials = TakeoverDenials(trail, RefusalLimit(seconds))
 
     def by_policy(self, kind: Kind, machine: Object, subject: Subject, message: str) -> None:
-        """
-        Record that a policy refused a user, at most once in a short time.
-
-        :param message: of the refusal; it names the policy.
-        """
+        """Record that a policy refused a user, at most once in a short time."""
         if self._by_policies.is_due(subject):
             acting = f' (by user "{subject.caller}")' if subject.caller else ""
             text = f'user "{subject.user}"{acting} was refused the console: {message}'
             self._tell(kind, machine, REFUSED, text)
 
     async def takeover(self, kind: Kind, subject: Subject, message: str) -> None:
-        """
-        Record that a take-over was denied, at most once in a short time.
-
-        :param message: of the refusal.
-        """
+        """Record that a take-over was denied, at most once in a short time."""
         if not self._denials.is_due(subject):
             return
         machine: Object | None = None

@@ -46,11 +46,7 @@ _WORDS = {b"POST": "create", b"PUT": "replace", b"PATCH": "patch", b"DELETE": "d
 
 @implementer(IStreamLocator)
 class MachineOfPod:
-    """
-    Locates the machine that a Pod shows.
-
-    :param machines: locators by dialect.
-    """
+    """Locates the machine that a Pod shows."""
 
     def __init__(self, machines: Mapping[Dialect, IStreamLocator]) -> None:
         self._machines = {
@@ -77,11 +73,7 @@ class MachineOfPod:
 
 @implementer(IStreamLocator)
 class MachinePodLocator:
-    """
-    Locates the poollet for ``.../pods/NAME/attach`` and ``.../pods/NAME/exec``.
-
-    :param machines: locates by the machine.
-    """
+    """Locates the poollet for ``.../pods/NAME/attach`` and ``.../pods/NAME/exec``."""
 
     def __init__(self, machines: IStreamLocator) -> None:
         self._machines = machines

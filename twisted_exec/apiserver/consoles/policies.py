@@ -64,7 +64,6 @@ class ConsolePolicies(StoreFollower):
     Before its lists are complete, the index allows no session.
 
     :param storage: started before this service.
-    :param machines: resources of machines.
     :param now: seconds since the epoch.
     """
 
@@ -390,7 +389,6 @@ class Reservations:
     :param now: seconds since the epoch.
     :param present: returns a request as it is known now; ``None`` if it was deleted.
     :param remember: is called with a request that was read or written.
-    :param forget: is called with a request that was deleted.
     """
 
     def __init__(

@@ -108,8 +108,6 @@ def evaluate(
     """
     Return the terms of a session, the strictest of all policies.
 
-    :param policies: those that select the machine.
-    :param requests: the user's requests for this machine.
     :raises Forbidden: a policy refuses the session.
     """
     if not policies:

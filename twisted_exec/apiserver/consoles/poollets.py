@@ -47,7 +47,6 @@ class Backend:
     """
     Connections to poollets.
 
-    :param credentials: the forwarding certificate, and the CA of poollets.
     :param address_types: preferred types of addresses, in order.
     :param seconds: time limit to connect to each address, TLS included, and again for the response
         to an opening or for a log.

@@ -127,7 +127,6 @@ class OpenRecordings(StoreFollower):
         Return the recording of a machine that a new session needs; create it if there is none.
 
         :param machine: bound to a pool.
-        :param reason: of the session.
         :return: fires with the recording, and whether it was created; fails with an
             :class:`APIError`.
         """

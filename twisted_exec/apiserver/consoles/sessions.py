@@ -53,14 +53,10 @@ class SessionRecord:
     """
     One session, and its object.
 
-    :ivar session: at present, or before its connection was lost.
     :ivar stored: the object in the store, as far as known.
-    :ivar live: the object should exist.
     :ivar delay: the time until its object is written or deleted; ``None`` if it waits for neither.
-    :ivar name: name of the object, once it has one.
     :ivar gone: UID of the last object that was deleted by others.
     :ivar working: fires at the end of the current write.
-    :ivar renewed_at: of the last write.
     :ivar away_since: when the connection was lost; ``None`` while the user is connected.
     :ivar wait: the time until the user may no longer come back.
     """
@@ -249,8 +245,6 @@ class ForeignObjects:
     The objects of other servers, as one server knows them.
 
     An object that is not renewed in the time that it states is deleted.
-
-    :param failed: called when an object cannot be deleted.
     """
 
     def __init__(

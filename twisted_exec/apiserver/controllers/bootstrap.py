@@ -62,8 +62,6 @@ class SystemObjects(Service):
 
     :param storage: started before this service is.
     :param verbs: without admission.
-    :param objects: as for :func:`bootstrap`.
-    :param namespaces: as for :func:`bootstrap`.
     """
 
     _log = Logger()

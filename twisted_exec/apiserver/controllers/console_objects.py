@@ -170,7 +170,6 @@ class ConsoleRecordingsController(ExpiryController):
 
     :param storage: started before this service is.
     :param now: seconds since the epoch.
-    :param reports: records Events about recordings that nobody closes.
     """
 
     _log = Logger()
@@ -339,7 +338,6 @@ class DeletedConsoles(ExpiryController):
     :param storage: started before this service is.
     :param verbs: without admissions.
     :param now: seconds since the epoch.
-    :param days: lifetime of the objects.
     """
 
     _log = Logger()

@@ -87,11 +87,7 @@ class ExpiryCandidates(Generic[K]):
         self._since: dict[K, float] = {}
 
     def due(self, expired: Iterable[K]) -> list[K]:
-        """
-        Return the objects that have looked expired for an hour.
-
-        :param expired: all that look expired now.
-        """
+        """Return the objects that have looked expired for an hour."""
         now = self._clock.seconds()
         self._since = {key: self._since.get(key, now) for key in expired}
         return [key for key, since in self._since.items() if now - since >= EXPIRED_SECONDS]
@@ -160,7 +156,6 @@ class EventExpiry(ExpiryController):
 
     :param storage: started before this service is.
     :param now: seconds since the epoch.
-    :param most_bytes: limit for all Events together.
     """
 
     _log = Logger()

@@ -408,7 +408,6 @@ class Placement:
 
     :param pool: the chosen pool; empty when none fits.
     :param reason: reason of the Event and of the condition Ready when no pool fits.
-    :param message: the same for people.
     """
 
     pool: str
@@ -426,7 +425,6 @@ def plan(
     """
     Choose a pool for a machine that has none.
 
-    :param pools: every pool of the dialect.
     :param classes: names of all classes; ``None`` if they are not known.
     """
     name, is_offered = dialect.class_name(machine), False

@@ -52,7 +52,6 @@ class Identities:
     Configured credentials besides certificates of the user CA.
 
     :param token_file: CSV as kube-apiserver's ``--token-auth-file``; empty for none.
-    :param issuers: issuers of OIDC ID tokens.
     :param accounts: ``None`` without ServiceAccount tokens.
     :param bootstrap_tokens: accept bootstrap tokens of future poollets.
     :param api_audiences: audiences of this server; by default the first issuer of ServiceAccount
@@ -88,8 +87,6 @@ class ServerAuthenticators:
     :param client_ca: path of the users' CA (PEM).
     :param storage: holds ServiceAccounts and Secrets; not started yet.
     :param now: seconds since the epoch.
-    :ivar tokens: authenticates bearer tokens.
-    :ivar issuer: issues ServiceAccount tokens; ``None`` if not configured.
     :ivar jwks_uri: external URL of its keys; empty for the issuer's own.
     """
 

@@ -32,7 +32,6 @@ class StoredRules(StoreFollower):
     Stored roles and bindings.
 
     :param storage: started before this service is.
-    :ivar changed: called after each change; set by the owner.
     """
 
     def __init__(self, storage: IStorage) -> None:

@@ -39,7 +39,6 @@ class Reviews:
     Serves the review kinds.
 
     :param rules: list a user's rules; the gate decides single requests.
-    :param tokens: authenticates tokens.
     """
 
     def __init__(self, gate: Gate, rules: ConsoleRules, tokens: IAudienceAuthenticator) -> None:
@@ -134,11 +133,7 @@ def _check(kind: Kind, review: Object, namespace: str) -> None:
 
 
 def attributes_of_review(user: User, spec: Mapping[str, Any]) -> Attributes:
-    """
-    Convert the ``spec`` of an access review.
-
-    :param spec: valid by its kind.
-    """
+    """Convert the ``spec`` of an access review."""
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if path is not None:
         return Attributes(user, path.get("verb", ""), path=path.get("path", ""))
@@ -179,7 +174,6 @@ class ConsoleRules:
     Lists the rules of users.
 
     :param authorizer: its rules for Pods follow from its rules for machines.
-    :param strictness: returns that of a namespace.
     """
 
     def __init__(

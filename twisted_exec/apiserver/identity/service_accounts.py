@@ -40,7 +40,6 @@ class TokenInvalidation(Service):
     Calls back when a credential may have become invalid.
 
     :param storage: started before this service is.
-    :ivar changed: called for each such event.
     """
 
     changed: Callable[[], None] = staticmethod(lambda: None)

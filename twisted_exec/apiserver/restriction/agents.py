@@ -123,8 +123,6 @@ class NodeRestriction:
 
     Source: ``plugin/pkg/admission/noderestriction`` and ``plugin/pkg/auth/authorizer/node`` of
     Kubernetes, and ``k8s.io/kubelet/pkg/apis/well_known_labels.go``.
-
-    :param storage: for the number of certificate signing requests.
     """
 
     groups: Collection[str] = (NODE_SERVERS,)
@@ -315,7 +313,6 @@ class PoolRestriction:
 
     :param storage: for the Machines that Events are about, and the number of certificate signing
         requests.
-    :param graph: knows what the Machines of each pool need.
     """
 
     def __init__(

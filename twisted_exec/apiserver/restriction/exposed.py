@@ -108,7 +108,6 @@ class ExposedAuthorizer(StoreFollower):
     """
     Allows members of the group :data:`~twisted_exec.api.users.EXPOSED` to use exposed machines.
 
-    :param authorizer: decides about the rest.
     :param storage: of the machines; started before this service.
     :ivar changed: called when a machine is no longer exposed.
     """

@@ -35,12 +35,7 @@ from twisted_exec.tls.files import Replaceable
 
 
 class Restriction(Protocol):
-    """
-    The restriction of one group of users.
-
-    :ivar groups: names of groups.
-    :ivar prefixes: beginnings of user names.
-    """
+    """The restriction of one group of users."""
 
     groups: Collection[str]
     prefixes: Collection[str]
@@ -61,7 +56,6 @@ class Restrictions:
     """
     The restrictions of one API server.
 
-    :param kinds: that the server serves.
     :ivar graphs: services to start after the store.
     """
 
@@ -133,7 +127,6 @@ class RestrictedAuthorizer:
 
     :param authorizer: the other authorizer; it decides first, as its refusal names the missing
         right.
-    :param storage: of the objects whose streams are opened.
     """
 
     def __init__(

@@ -216,11 +216,7 @@ def object_json(
 def list_pieces(
     kind: Kind, items: Sequence[Object], metadata: Object, form: ResponseForm, now: float
 ) -> Iterator[bytes]:
-    """
-    Encode a list of objects in the requested form, each piece on demand.
-
-    :param metadata: metadata of the list.
-    """
+    """Encode a list of objects in the requested form, each piece on demand."""
     before, after = _around(empty_list(kind, metadata, form), _items_of(form))
     parts = 2 * PIECE_ROWS if form.shape == "Table" else sys.maxsize  # a comma is a part, too
     yield from _pieces(before, (_item(kind, obj, form, now) for obj in items), after, parts)
@@ -269,11 +265,7 @@ def _pieces(before: bytes, elements: Iterable[bytes], after: bytes, most: int) -
 
 
 def gathered(parts: Iterable[bytes], most: int = sys.maxsize) -> Iterator[bytes]:
-    """
-    Join parts into pieces of about :data:`PIECE_BYTES`; none if all are empty.
-
-    :param most: largest number of parts in a piece.
-    """
+    """Join parts into pieces of about :data:`PIECE_BYTES`; none if all are empty."""
     waiting: list[bytes] = []
     size = 0
     for part in parts:
@@ -292,11 +284,7 @@ def line(change: str, encoded: bytes) -> bytes:
 
 
 class SharedEvent:
-    """
-    A change, with what all watches share: lines, and results of selectors.
-
-    :param event: the change.
-    """
+    """A change, with what all watches share: lines, and results of selectors."""
 
     __slots__ = ("__weakref__", "_is_counted", "_results", "event")
 

@@ -78,11 +78,7 @@ class _Pool(ThreadPool):
 
 
 class WorkerThread(Service):
-    """
-    One thread for pure functions.
-
-    :param reactor: has the thread's results.
-    """
+    """One thread for pure functions."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -221,7 +217,6 @@ class Work:
     The pure work of one request: at once while it is cheap, in the queue otherwise.
 
     :param queue: ``None`` for work that is always done at once, such as a controller's.
-    :param cost: of the request's body.
     """
 
     def __init__(

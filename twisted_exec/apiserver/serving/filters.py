@@ -133,16 +133,7 @@ def attributes_of(
 
 
 class RequestLimits:
-    """
-    Limits on concurrent requests.
-
-    :param short: short requests of all users.
-    :param long: watches of all users.
-    :param long_per_user: watches of one user.
-    :param short_per_user: short requests of one user.
-    :param terms: terms in the selectors of all watches.
-    :param terms_per_user: terms in the selectors of one user's watches.
-    """
+    """Limits on concurrent requests."""
 
     def __init__(
         self,
@@ -182,7 +173,6 @@ class RequestLimits:
         """
         While a watch runs.
 
-        :param terms: number of terms of its selectors.
         :raises TooManyRequests: too many do, or they have too many terms, in all or of this user.
         """
         mine = self._long_now[user.name]

@@ -111,9 +111,6 @@ def accepted(
 
     :param accept: the header; empty means JSON.
     :param include: ``includeObject`` of the query, for tables.
-    :param tables: a Table is available.
-    :param partial: available metadata-only kinds.
-    :param yaml: YAML is available.
     :raises NotAcceptable: none is available, or the wrong metadata-only kind is requested.
     :raises BadRequest: ``includeObject`` has an unknown value.
     """
@@ -375,7 +372,6 @@ class WatchOptions:
     :param version: with ``initial``, the oldest acceptable version of the initial objects; without,
         the version to start from.  0 means now.
     :param initial: start with the existing objects.
-    :param bookmarks: send bookmarks with the current version.
     :param announce: mark the end of the initial objects.
     """
 

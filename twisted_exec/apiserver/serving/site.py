@@ -191,11 +191,7 @@ _ENDPOINTS = (_READY, "healthz", "livez")
 
 
 class Probes:
-    """
-    Serves the server's health endpoints.
-
-    :param health: the checks of ``/readyz``.
-    """
+    """Serves the server's health endpoints."""
 
     def __init__(self, gate: Gate, health: Health) -> None:
         self._gate, self.health = gate, health

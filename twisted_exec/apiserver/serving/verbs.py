@@ -97,9 +97,7 @@ class Verbs:
     """
     The verbs over one store.
 
-    :param admissions: called in order before each write.
     :param now: seconds since the epoch.
-    :param garbage_collection: a garbage collector handles dependents of deleted objects.
     """
 
     def __init__(
@@ -252,7 +250,6 @@ class Verbs:
         """
         Replace the whole object.
 
-        :param work: as for :meth:`create`.
         :raises Conflict: it has changed since the client read it, or changes again and again.
         """
         kind, work = target.kind, work or Work()
@@ -281,7 +278,6 @@ class Verbs:
         Change an existing object.
 
         :param make: applies the patch; must not modify its argument.
-        :param work: as for :meth:`create`.
         """
 
         def patched(old: Object) -> Draft:
@@ -306,9 +302,6 @@ class Verbs:
         """
         Server-side apply: set exactly the fields that ``options.manager`` wants.
 
-        :param force: take over fields of other managers.
-        :param may_create: create a missing object.
-        :param work: as for :meth:`create`.
         :return: the object as stored, and whether it was created.
         :raises Conflict: other managers have different values for some fields.
         """
@@ -547,11 +540,7 @@ class Draft:
 
 
 class AdmissionChain:
-    """
-    All admissions of a server.
-
-    :param admissions: called in order.
-    """
+    """All admissions of a server."""
 
     def __init__(self, storage: IStorage, admissions: Sequence[IAdmission]) -> None:
         self._storage, self._admissions = storage, admissions
@@ -702,8 +691,6 @@ def with_collector_finalizer(obj: Object, options: Mapping[str, Any]) -> Object:
 
     Source: ``deletionFinalizersForGarbageCollection`` of
     ``k8s.io/apiserver/pkg/registry/generic/registry/store.go``.
-
-    :param options: the ``DeleteOptions``.
     """
     policy = "Orphan" if options.get("orphanDependents") else options.get("propagationPolicy")
     finalizer, held = _FINALIZERS.get(str(policy)), obj["metadata"].get("finalizers", [])

@@ -72,7 +72,6 @@ class LineReader:
     """
     Reads lines from an offset on.
 
-    :ivar position: offset of the next byte to read.
     :ivar line_start: offset at which the line begins that is not complete yet.
     """
 

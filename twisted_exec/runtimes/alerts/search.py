@@ -61,7 +61,6 @@ class Group:
     The patterns of one alert for a machine.
 
     :param key: identifies alert and patterns.
-    :param numbers: of the patterns in the rule.
     """
 
     key: str
@@ -71,12 +70,7 @@ class Group:
 
 @dataclass(frozen=True)
 class LineMatch:
-    """
-    A line that matches.
-
-    :param piece: number of the piece.
-    :param numbers: of the patterns in the rule.
-    """
+    """A line that matches."""
 
     piece: int
     offset: int
@@ -120,7 +114,6 @@ class CPUBudget:
         """
         Count a search.
 
-        :param seconds: of CPU time.
         :param size: bytes that were searched.
         :param now: seconds of any clock.
         :return: false if the budget is used up.
@@ -136,7 +129,6 @@ class OutputSearch:
     """
     Searches pieces of output for groups of patterns.
 
-    :param jobs: the processes.
     :param suspended: called after a group was suspended.
     """
 
@@ -293,7 +285,6 @@ class Rules:
     """
     :param by_uid: by the UID of the machine's API object.
     :param problems: why patterns are not searched, by their numbers.
-    :param groups: keys of all groups of patterns.
     """
 
     generation: str = ""

@@ -155,8 +155,6 @@ class ConsoleAlerts:
     The alerts of one runtime.
 
     :param path: of the file of :class:`Memory`.
-    :param make_jobs: makes the processes that search.
-    :param thread: where the file is written.
     """
 
     _log = Logger()

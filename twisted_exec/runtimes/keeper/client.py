@@ -58,7 +58,6 @@ class KeptCommand:
     :param path: of the executable, absolute.
     :param user: user id, group id and all groups; ``None`` for those of the runtime.
     :param tty_group: group of the terminal if ``user`` is given; -1 for no change.
-    :param raw: start in raw mode.
     """
 
     path: str
@@ -115,7 +114,6 @@ class Keeper:
     The keeper of one state directory.
 
     :param directory: private, with a short path.
-    :param log: path of the keeper's log.
     """
 
     _log = Logger()
@@ -561,11 +559,7 @@ _NOTE_BYTES = 256
 
 
 class ReadMark:
-    """
-    A note in a file about the output that is between a terminal and its journal.
-
-    :param path: the file; created if missing.
-    """
+    """A note in a file about the output that is between a terminal and its journal."""
 
     def __init__(self, path: str) -> None:
         self._note: Any = bytearray(_NOTE_BYTES)
@@ -620,7 +614,6 @@ class KeptTerminal(FileDescriptor):
     The master of a pseudo-terminal: the transport of a process protocol.
 
     :param descriptor: non-blocking; closed by :meth:`connectionLost`.
-    :param process: gets output by ``childDataReceived``.
     :param name: of the terminal, for the mark.
     """
 

@@ -42,12 +42,7 @@ class KeeperRefusal(Exception):
 
 
 class KeeperState:
-    """
-    The holdings and the clients.
-
-    :param listener: non-blocking.
-    :param path: of the listener.
-    """
+    """The holdings and the clients."""
 
     def __init__(self, listener: _socket.socket, path: str) -> None:
         self._listener = listener
@@ -367,8 +362,6 @@ def main(path: str) -> None:
     Run a keeper.
 
     Standard input is the listening socket, and standard error a log file.
-
-    :param path: of the socket.
     """
     os.setsid()  # survives the terminal of the runtime
     os.chdir("/")

@@ -57,11 +57,7 @@ _LINE_ENDS = b"\r\n"
 
 
 class Escaper:
-    """
-    Encodes the input of one program.
-
-    :param character: the program's escape character, one byte.
-    """
+    """Encodes the input of one program."""
 
     def __init__(self, character: bytes = b"~") -> None:
         self._character = character
@@ -137,10 +133,7 @@ class CommandEndpoint:
     Each connection is a :class:`~twisted_exec.runtimes.pty.PtyRun`; its end is a lost line.  If the
     command fails, its last message becomes the reason.
 
-    :param name: the program's name in messages.
-    :param make_run: creates one run of the command.
     :param typing: creates the encoder of input.
-    :param prepare: run before each connection.
     :param leave: run after a connection that had reached the machine and was closed by this side.
     :param begins: takes the output so far (the newest 64 KiB); returns the offset at which the
         machine's output begins, or ``None`` if the machine is not reached yet.  Called until the
@@ -436,7 +429,6 @@ async def run_program(
 
     :param path: search path for the program.
     :param marker: environment variable by which a later runtime finds it.
-    :param seconds: time after which it is killed.
     :return: fires when the program has ended, also after a cancellation, which kills it.  The
         result is the first 64 KiB of its output; fails with :class:`ServiceUnavailable` and a
         reason if it did not end with exit code 0.

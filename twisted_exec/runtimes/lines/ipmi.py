@@ -68,8 +68,6 @@ class IPMILine:
 
     :param password_file: a file with the password in its first line.
     :param cipher_suite: 0 lets ipmitool negotiate with the BMC.
-    :param power: power on and power off switch the chassis.
-    :param force: end a SOL session of another client.
     :param shutdown_seconds: time for a shutdown before the chassis is switched off.
     """
 

@@ -56,7 +56,6 @@ class LibvirtDomain:
     One domain.
 
     :param domain: name or UUID.
-    :param uri: libvirt's connection URI.
     :param shutdown_seconds: time for a shutdown before the domain is destroyed.
     """
 

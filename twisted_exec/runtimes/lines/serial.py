@@ -44,11 +44,7 @@ from twisted_exec.wire.telnet import LineSettings
 
 @dataclass(frozen=True)
 class SerialLine:
-    """
-    One device.
-
-    :param hangup: drop DTR on close.
-    """
+    """One device."""
 
     device: str
     settings: LineSettings = LineSettings()
@@ -315,7 +311,6 @@ class SerialPort(FileDescriptor):
     An open device: the transport of its protocol.
 
     :param lock: released on close.
-    :param path: the device, for messages.
     :param store: keeps a duplicate of the descriptor for the next runtime.
     """
 

@@ -48,7 +48,6 @@ class LineTiming:
     :ivar first_delay_seconds: from the loss of a line until it is opened again; each further delay is
         twice as long, until a line is open for 10 seconds.
     :ivar longest_delay_seconds: limit of these delays.
-    :ivar open_seconds: limit of one attempt to open the line.
     :ivar close_seconds: how long a peer may take to accept pending input before the line is cut.
     """
 
@@ -121,7 +120,6 @@ class SharedLine:
     :param claim: returns the line's name and endpoint, or raises an ``APIError``.
     :param release: called after the line is closed for good.
     :param breakable: the endpoint's transports have ``send_break``.
-    :param power: the machine's switch, or ``None``.
     """
 
     paced = False
@@ -402,7 +400,6 @@ class LineDriver(Generic[_Options]):
     """
     Base of these drivers; each provides ``IMachineDriver``.
 
-    :param lines: the driver's options for each line, by name.
     :ivar timing: of the lines of machines that start from now on.
     """
 
@@ -451,8 +448,6 @@ class Lines(Generic[_Options]):
 
     A Machine gets the line with its own name: ``NAMESPACE/NAME`` first, then ``NAME``.  From power
     on to power off the line is reserved for this Machine.
-
-    :param lines: the driver's options for each line, by name.
     """
 
     def __init__(self, lines: Mapping[str, _Options]) -> None:

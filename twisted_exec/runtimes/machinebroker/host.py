@@ -82,9 +82,7 @@ class Settings:
     Settings of a broker.
 
     :param place: namespace and pools of the machines in the target.
-    :param identity: identities for consoles in the target.
     :param state_directory: for the socket of consoles without another address.
-    :param iri_target: where to serve the machine runtime interface.
     :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param token_key: path of the key that all replicas share; empty for a single broker.
     """
@@ -127,7 +125,6 @@ class BrokerHost(StreamHost):
     """
     Runs a broker.
 
-    :param client: client of the target.
     :param config: returns the current kubeconfig of the target, for streams.
     :param target: the Space that is the target, if it is one; ``client`` and ``config`` are then
         its own.
@@ -393,13 +390,9 @@ class SpaceTarget:
     """
     Follows one Space, the target of a broker.
 
-    :param hub: client of the cluster with the Spaces.
     :param make_spaces: creates the client of Spaces; this object starts and stops it.
-    :param name: name of the Space.
     :param provider: provider of the Space, see
         :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
-    :param clock: times the lookups.
-    :ivar client: client of the Space's current API server.
     :ivar available: called with true when there is a new server, and with false when the
         Space has changed.
     :ivar lost: called with the reason when the Space has disappeared.

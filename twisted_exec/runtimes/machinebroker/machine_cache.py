@@ -27,7 +27,6 @@ class MachineCache:
     """
     The machines of this broker and of others with the same namespace and labels.
 
-    :param deleted: called with each deleted machine.
     :param trouble: returns why the target is not available, or nothing.
     """
 

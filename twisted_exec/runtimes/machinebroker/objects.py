@@ -151,7 +151,6 @@ class CachedMachine:
     """
     The last known state of one object, and the machine that it stands for.
 
-    :param uid: UID of the object in the target.
     :param spec: ``spec`` of the object; do not change it.
     :param complete: all objects that belong to it exist.
     """
@@ -388,11 +387,7 @@ def parts_annotation(spec: pb.MachineSpec) -> str:
 
 
 def merge_parts(annotation: str, *parts: Part) -> str:
-    """
-    Update the annotation with new descriptions of some parts.
-
-    :param annotation: the previous annotation, or empty.
-    """
+    """Update the annotation with new descriptions of some parts."""
     merged = _parsed(annotation)
     for part in parts:
         if isinstance(part, pb.NetworkInterface):
@@ -545,7 +540,6 @@ class BrokerPlace:
 
     :param source: name of the source cluster, or empty.
     :param pool: pool of all machines; empty for the target's scheduler.
-    :param selector: labels of permitted pools.
     """
 
     dialect: Dialect

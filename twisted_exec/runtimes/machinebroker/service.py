@@ -88,8 +88,6 @@ class MachineBroker:
     A runtime whose machines are in another cluster.
 
     :param client: client of the target with the broker's identity.
-    :param links: of its stream server.
-    :param deleted: called with each deleted machine.
     :param trouble: returns why the target is not available, or nothing.
     """
 
@@ -486,11 +484,7 @@ class TargetCapacity:
         return f"{pool} of the target {offers} machine class; its poollet reports them in the pool's status"
 
     def status(self, machines: Iterable[CachedMachine]) -> list[pb.MachineClassStatus]:
-        """
-        Return the classes with their capabilities and quantities.
-
-        :param machines: this broker's machines in the target.
-        """
+        """Return the classes with their capabilities and quantities."""
         self._log_shortage()
         ours = Counter(str(getattr(each.machine.spec, "class")) for each in machines)
         return [

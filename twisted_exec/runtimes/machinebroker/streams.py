@@ -100,7 +100,6 @@ class TargetUpstream:
     """
     The target as the next hop.
 
-    :param config: returns the current kubeconfig.
     :param ends_here: the broker itself reports the end of a session to the user, for targets that
         may disappear.
     """

@@ -82,7 +82,6 @@ class MemoryLedger:
     The claims of this process.
 
     :param seconds: a monotonic clock.  A claim is kept for two minutes.
-    :param limit: maximal number of claims of unexpired tokens.
     """
 
     def __init__(self, seconds: Callable[[], float] = time.monotonic, limit: int = 10_000) -> None:
@@ -154,8 +153,6 @@ class Tokens:
     """
     Creates, reads and claims tokens.
 
-    :param key: returns the current key material, which may change.
-    :param ledger: provides :class:`ILedger`.
     :param now: seconds since the epoch; the replicas' clocks must agree.
     """
 
@@ -277,7 +274,6 @@ class LeaseLedger:
     """
     The ledger in the target cluster.
 
-    :param label: label of these Leases.
     :param holder: name of this replica, for operators.
     """
 

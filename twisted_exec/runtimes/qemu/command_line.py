@@ -41,7 +41,6 @@ class Disk:
     """
     One disk of a machine.
 
-    :param volume: the volume's name in the machine's spec.
     :param path: a qcow2 file.
     :param base: path of the backing image, or empty.
     :param base_format: ``qcow2`` or ``raw``; never detected from the file.

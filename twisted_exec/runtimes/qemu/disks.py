@@ -40,8 +40,6 @@ class DiskOptions:
     The disk options of a class.
 
     :param images: directory of images; empty for a class without images.
-    :param size_bytes: default size of a disk.
-    :param limit_bytes: maximal size of a disk.
     """
 
     images: str = ""
@@ -96,7 +94,6 @@ class Disks:
     The disks of one machine.
 
     :param directory: directory of this machine only; created if missing.
-    :param environment: environment of ``qemu-img``.
     """
 
     def __init__(

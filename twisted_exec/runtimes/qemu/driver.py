@@ -150,8 +150,6 @@ class QemuDriver:
     """
     Runs a class of QEMU machines.
 
-    :ivar watch_seconds: interval of status queries.
-    :ivar answer_seconds: time limit for answers on the control socket.
     :ivar start_seconds: time limit for a QEMU to start, or to answer the next runtime.
     :ivar off_seconds: from the end of a machine until QEMU must have written its disks and ended.
     :ivar unplug_seconds: time that a guest has to release a disk.
@@ -220,8 +218,6 @@ class QemuRun:
     One virtual machine.
 
     QEMU listens on UNIX sockets in the machine's private directory.
-
-    :param adopted: the processes of a machine that runs already.
     """
 
     paced = False
@@ -660,7 +656,6 @@ class SerialConnection:
     A machine that outlives the runtime prints into a file
     (:mod:`twisted_exec.runtimes.qemu.serial`), unless that could not be created.
 
-    :param ask: runs one QMP command.
     :param reach: connects to one of QEMU's sockets; it takes the path and a maker of protocols.
     """
 

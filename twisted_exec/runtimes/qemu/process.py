@@ -43,8 +43,6 @@ class ProcessExit:
     """
     The end of one QEMU process.
 
-    :ivar is_off: the process has ended.
-    :ivar by_guest: the guest powered itself off.
     :ivar why: reason for a message, if known before the end.
     """
 
@@ -75,11 +73,7 @@ class ProcessExit:
 
 
 class ChildProcess(ProcessProtocol):
-    """
-    A QEMU that ends with the runtime.
-
-    :param exited: called after its end.
-    """
+    """A QEMU that ends with the runtime."""
 
     transport: Any
 
@@ -130,7 +124,6 @@ class DetachedProcess:
     """
     A QEMU that outlives the runtime.
 
-    :param exited: called after its end.
     :param log: path of its log file, for this machine only.
     :param inherited: a descriptor that it keeps open, or ``None``.
     """

@@ -45,7 +45,6 @@ class QMP(LineOnlyReceiver):
     :param on_event: called with name and data of each event.
     :ivar greeting: fires when commands may be sent; fails if QEMU refuses that, or closes the socket
         first.
-    :ivar is_lost: the socket is closed.
     """
 
     delimiter = b"\n"
@@ -253,7 +252,6 @@ class IdlePause:
 
     :param ask: coroutine function that sends a QMP command.
     :param seconds: of silence before a pause; 0 pauses never.
-    :ivar is_paused: the machine is paused because it is idle.
     """
 
     def __init__(self, ask: Callable[..., Any], clock: Any, seconds: float) -> None:

@@ -217,9 +217,6 @@ class SerialLog:
     The files of one QEMU.
 
     :param directory: private directory of the machine; created on demand.
-    :param journal: the machine's journal.
-    :ivar path: the log.
-    :ivar input_path: the FIFO.
     """
 
     _log = Logger()

@@ -70,8 +70,6 @@ _READ_BYTES = 256 << 10
 class StoredStream(TextResponse):
     """
     One reader's response with a recording that is in a store, as that of :class:`RecordingStream`.
-
-    :param read: reads the text from the store.
     """
 
     _log = Logger()

@@ -44,7 +44,6 @@ class HeadParts:
     :param recordings: by UID; the mapping changes.
     :param journal: returns the journal with a key; ``None`` if it is not retained.
     :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
-    :param in_thread: runs a function that may wait.
     :param now: the time of day, in nanoseconds since the epoch.
     """
 
@@ -76,7 +75,6 @@ class Heads:
     :param report: called with a recording whose status has changed.
     :param needs_changed: called with a recording whose needs may have changed.
     :param closed: called with the UID of a recording that is closed.
-    :ivar signed: the number of heads.
     :ivar failures: how often a recording could not be written, or has failed.
     """
 
@@ -283,7 +281,6 @@ class RecordedMachine:
     """
     A machine that can be recorded.
 
-    :param key: of its journal.
     :param names: ``namespace``, ``name`` and ``uid``, as far as known.
     :param size: returns columns and rows of its terminal; ``None`` if they are unknown.
     """
@@ -305,8 +302,6 @@ class Beginning:
 
     :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
     :param now: the time of day, in nanoseconds since the epoch.
-    :param count: returns the number of recordings that there are.
-    :param thread: where files are written.
     :ivar refusals: how often a recording could not begin.
     """
 

@@ -29,14 +29,10 @@ class Recording:
     """
     A recording that exists.
 
-    :ivar facts: as on disk.
-    :ivar last: the newest signed head.
-    :ivar certificate: of that head, in DER.
     :ivar trouble: why it cannot be written at present; else empty.
     :ivar waiting: why the store did not take it; else empty.
     :ivar number: grows with each change of the status, see ``RecordingStatus``.
     :ivar covered: the end of the journal and the time of its newest entry, when a head was signed last.
-    :ivar is_due: a head is to be signed soon.
     """
 
     def __init__(self, stored: StoredRecording) -> None:
@@ -107,14 +103,9 @@ class RecordingFacts:
     """
     The facts about one recording.
 
-    :param uid: of the ConsoleRecording.
-    :param key: of the journal.
-    :param machine: its names, for the content.
     :param input: see :class:`.Range`.
-    :param start_ns: the time of the beginning.
     :param secret: in hexadecimal digits, see :class:`.Range`.
     :param until_ns: when it ends, if not 0.
-    :param is_ended: it is to end.
     :param owner: identifies the poollet; empty until that has set the recording.
     :param failure: the reason why it cannot go on; else empty.
     :param message: describes missing output; else empty.
@@ -151,12 +142,7 @@ class RecordingFacts:
 
 @dataclass(frozen=True)
 class StoredRecording:
-    """
-    A recording on disk.
-
-    :param last: its newest head.
-    :param certificate: of that head, in DER.
-    """
+    """A recording on disk."""
 
     facts: RecordingFacts
     last: SignedHead
@@ -167,7 +153,6 @@ class RecordingFiles:
     """
     The directory of all recordings of a runtime.
 
-    :param layer: the module ``os``, or a stand-in.
     :ivar unreadable: the recordings whose files were damaged, removed or exchanged, by UID; with the reason.
     """
 
@@ -367,9 +352,7 @@ class RetainedSegments:
 
     Such a segment gets a second name (a hard link), up to a limit of their size.
 
-    :param path: the directory; it has one for each journal.
     :param limit_bytes: of all segments; 0 for a twentieth of the file system.
-    :param layer: the module ``os``, or a stand-in.
     :ivar needed: the ranges that recordings need, by the key of the journal; replaced as a whole.
     :ivar lost: segments that could not be retained; the owner takes them.
     """

@@ -63,12 +63,9 @@ class ConsoleRecordings:
     """
     The recordings of one runtime.
 
-    :param path: of their directory.
     :param signer: returns the recorder, or raises :class:`UnusableCertificate`.
     :param limit_bytes: see :class:`.RetainedSegments`.
-    :param in_thread: runs a function that may wait.
     :param make_uploads: returns uploads to a store of closed recordings, or ``None`` without one.
-    :ivar storing: that store.
     """
 
     _log = Logger()
@@ -485,7 +482,6 @@ class MachineRecorder:
     """
     :ivar key: of the machine's journal.
     :param recordings: returns those of the runtime, which change with it; ``None`` before its start.
-    :param seconds: returns the time of a clock.
     """
 
     def __init__(
@@ -640,7 +636,6 @@ class RecordingMetrics(Collector):
 class RecordingSettings:
     """
     :param certificate: PEM file of the recorder's certificate; empty if nothing can be recorded.
-    :param key: its private key.
     :param limit_bytes: see :class:`.RetainedSegments`.
     :param make_store: creates the store of closed recordings; ``None`` without one.
     """

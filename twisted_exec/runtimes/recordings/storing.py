@@ -33,8 +33,6 @@ class Storing:
     :param uploads: made for this object, which stops it; ``None`` without a store.
     :param recordings: by UID; the mapping changes.
     :param content: returns the text of a recording from the journal.
-    :param save: stores changed facts of a recording; raises :class:`OSError`.
-    :param report: called with a recording whose status has changed.
     """
 
     _log = Logger()

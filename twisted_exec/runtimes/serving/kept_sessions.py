@@ -57,9 +57,7 @@ class KeptSession:
     """
     One session of a user at a machine.
 
-    :param user: the user's name.
     :param machine: the UID to which keys are bound, see :class:`.Holder`.
-    :param subject: the names of the machine.
     :param earlier: the digest of the key by which it is resumed, if it was in an earlier process.
     :ivar connection: the present stream; ``None`` before the first one, and while the user is away.
     :ivar bridged: the stream that a predecessor of this process serves, if there is one.
@@ -96,11 +94,7 @@ class KeptSession:
     def restore(
         self, keys: Mapping[bytes, str], settled: int | None, *, is_away: bool = False
     ) -> None:
-        """
-        Continue a session of a predecessor, which waits for its next stream.
-
-        :param is_away: its user was away before.
-        """
+        """Continue a session of a predecessor, which waits for its next stream."""
         self._settled = settled
         self.use_keys(dict(keys))
         self._wait(is_moving=not is_away)
@@ -120,8 +114,6 @@ class KeptSession:
         """
         Create the attachment for a stream.
 
-        :param live: ends the stream.
-        :param ended: is called at the end of the stream.
         :param resume: the request to resume; ``None`` for a new session.
         :param credit: as of :class:`~twisted_exec.streaming.remotecommand.resumable.Resumption`.
         :return: the attachment, and the beginning of its stream.
@@ -181,9 +173,7 @@ class KeptSessions:
     """
     The sessions of one stream server that can be resumed.
 
-    :param clock: tells the time for the sessions, too.
     :param seconds: how long a session waits for its user.
-    :ivar absences: those that wait for their users.
     """
 
     def __init__(self, clock: IReactorTime, seconds: int, registry: CollectorRegistry) -> None:
@@ -325,7 +315,6 @@ class KeptSessions:
         """
         Issue a key.
 
-        :param id: of the stream for which it is.
         :return: the digest of the key, and the answer to the client.
         """
         holder = Holder(session.user, session.machine, id)
@@ -417,8 +406,6 @@ class KeptStream:
         by digest.
     :param key: the digest of this stream's key.
     :param settled: settled pieces of input before this stream; ``None`` if unknown.
-    :param live: ends the stream.
-    :param ended: is called at the end of the stream.
     """
 
     _transport: IMarkTransport | None = None
@@ -566,9 +553,7 @@ class Absences:
     Each session waits for the same time; if there are too many, one that has waited longest ends
     first.
 
-    :param seconds: how long a session waits.
     :param most: limit for their number.
-    :param most_of_user: limit for each user.
     """
 
     def __init__(
@@ -648,9 +633,7 @@ class Bridged:
     """
     A stream that another process of this runtime serves, for the hops that end or limit it.
 
-    :param cache: gets the tokens of the stream.
     :param tokens: the digests of the tokens that name the stream, each with its grant.
-    :param terms: those of the session.
     :param rejoin: the digest of the key that rejoins the stream, in hexadecimal digits; empty if it
         cannot.
     :param socket: path of the socket at which the process accepts that.

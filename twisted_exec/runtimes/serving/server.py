@@ -89,7 +89,6 @@ class Listening:
     :param address: ``unix:PATH``, or a Twisted endpoint string for TCP.
     :param base_url: URL for clients, as a prefix of exec URLs; by default from ``address``.
     :param certificate: PEM file; required for TCP, except on loopback addresses.
-    :param key: its private key.
     :param allowed_uids: users besides root and the server's own that may use a UNIX socket.
     :param allowed_origins: origins of web pages besides the server's own that may open a console.
     """
@@ -261,7 +260,6 @@ class TokenServer(Service):
     :param limits: of concurrent sessions; ``None`` for as many as file descriptors allow.
     :param rejoin_seconds: how long a stream of a client of Kubernetes waits after a loss; 0 to end
         it at once.
-    :ivar sessions: the live sessions.
     :ivar health: the probes of ``/readyz``; the owner adds them.
     :ivar ordinary: the open streams of clients that cannot resume their sessions.
     :ivar elsewhere: rejoins streams that another process serves; ``None`` if there is none.
@@ -429,9 +427,7 @@ class StreamHost(AsyncService):
     """
     Runs a stream server and the machine runtime interface.
 
-    :param settings: those of a runtime or a broker.
     :param checks: called at the start, which fails if one raises.
-    :ivar streams: serves the consoles.
     :ivar iri: serves the runtime interface; ``iri.target`` is its address, once it is ready.
     """
 

@@ -439,7 +439,6 @@ def resumption_of(request: Request, protocol: str) -> RequestedResumption | None
     """
     Read what the client says about resuming sessions.
 
-    :param protocol: of the stream.
     :return: ``None`` if it cannot resume, or if sessions over this protocol cannot be resumed.
     :raises BadRequest: the header is not valid, or resumes a session over such a protocol.
     """
@@ -469,7 +468,6 @@ class Resuming:
         """
         Find the machine and the attachment for a request.
 
-        :param claimed: the facts that the request names.
         :return: the names of the machine, and a kept session if the client can resume it later.
         :raises APIError: as of ``attach``, or the session cannot be resumed.
         """
@@ -512,13 +510,10 @@ class StreamServer(TokenServer):
     Serves consoles, logs, screens and recordings for tokens.
 
     :param attach: see :data:`Attach`.
-    :param cache: the tokens that the runtime created.
     :param read_log: see :data:`ReadLog`; ``None`` disables logs and screens.
     :param resume_seconds: how long a session waits for its user after the loss of a connection; 0
         disables that.
-    :param screens: renders screens; ``None`` disables them.
     :param recordings: returns the recordings of the runtime, or raises; ``None`` disables them.
-    :ivar kept_sessions: the sessions that can be resumed.
     """
 
     def __init__(

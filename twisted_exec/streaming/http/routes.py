@@ -54,11 +54,7 @@ class RouteMatch(Generic[Endpoint]):
 
 
 class WrongMethod(MethodNotAllowed):
-    """
-    The path exists, for other methods.
-
-    :ivar allowed: the value of the ``Allow`` header.
-    """
+    """The path exists, for other methods."""
 
     def __init__(self, method: bytes, allowed: Iterable[bytes]) -> None:
         self.allowed = b", ".join(sorted(set(allowed) - {b"HEAD"}))

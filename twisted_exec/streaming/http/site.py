@@ -87,7 +87,6 @@ class HTTPChannel(http.HTTPChannel):
     One connection, with one deadline at a time.
 
     :ivar refused: the last response was written; further input is discarded.
-    :ivar stalled: a long response waits for the client.
 
     Deadlines, none of which counts while a handler works on a request:
 
@@ -635,7 +634,6 @@ class Budget(Generic[Holder]):
 
     Beyond the limit the peer whose buffer is oldest is evicted.
 
-    :param limit_bytes: total of all holders.
     :param evict: called with the holder to evict, which no longer counts.
     """
 

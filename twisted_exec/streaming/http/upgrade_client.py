@@ -71,7 +71,6 @@ class HopSigns:
     Signs of life of one next hop, which all requests to it share.
 
     :ivar life: connections whose TLS handshake is complete, and answers.
-    :ivar answers: answers alone.
     """
 
     def __init__(self, clock: IReactorTime, of: Progress | None = None) -> None:
@@ -145,11 +144,7 @@ class UpgradeRefused(Exception):
 
 
 class Upgraded:
-    """
-    A connection after its 101, paused.
-
-    :ivar headers: those of the 101.
-    """
+    """A connection after its 101, paused."""
 
     def __init__(self, asking: Asking, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self._asking, self.headers = asking, headers
@@ -371,8 +366,6 @@ async def connect(
     Connect, TLS included, without sending a request.
 
     :param timeout_seconds: counted from the last sign of life of the hop.
-    :param factory: makes the protocol.
-    :param signs: of the hop.
     :raises BadGateway: the connection or the verification of the peer failed.
     :raises GatewayTimeout: no connection in time.
     """
@@ -407,7 +400,6 @@ async def connect_first(
 
     :param endpoints: with labels for messages.
     :param timeout_seconds: for each endpoint, as in :func:`connect`.
-    :param signs: of all hops.
     :raises BadGateway: none accepts; with the reason for each.
     :raises GatewayTimeout: none accepts in time.
     :raises ServiceUnavailable: there are none.
@@ -444,7 +436,6 @@ async def ask(
     Send the request on a connection from :func:`connect`.
 
     :param timeout_seconds: counted from the last answer of the hop; ``None`` for no limit.
-    :param signs: of the hop.
     :return: what the factory of the connection is for: an :class:`Upgraded` by default.
     :raises UpgradeRefused: the hop refuses.
     :raises APIError: 400 if HTTP cannot encode the request, 502 for a malformed response or a lost

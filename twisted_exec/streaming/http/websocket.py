@@ -198,7 +198,6 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
 
     :param key: the client's ``Sec-WebSocket-Key``.
     :param subprotocol: our choice; empty if the client offered none.
-    :param headers: further headers of the 101.
     """
 
     def __init__(self, key: str, subprotocol: str, headers: dict[str, str]) -> None:

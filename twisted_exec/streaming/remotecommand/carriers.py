@@ -116,7 +116,6 @@ def accept(
     Answer an upgrade request with a 101, and start its carrier.
 
     :param protocol: as chosen by :func:`choose_protocol`.
-    :param options: the stream options of the request.
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param terms: terms that ``user`` enforces, repeated to the hop that sent them.
     :param resumable: the answer to a client that can resume; ``None`` for other clients.
@@ -220,10 +219,8 @@ def over(
 
     :param way: the requested protocol: a WebSocket subprotocol, or
         :data:`~twisted_exec.streaming.remotecommand.carriers.OVER_SPDY`.
-    :param protocol: the server's choice.
     :param open_seconds: time limit to open the streams, with SPDY.
     :param linger_seconds: time limit to close, from the last byte on.
-    :param channels: streams to open; a WebSocket always has all.
     """
     if way == OVER_SPDY:
         from twisted_exec.streaming.remotecommand.spdy_carrier import ClientSPDY
@@ -330,7 +327,6 @@ class Attempt:
     """
     One offer of a protocol.
 
-    :param headers: headers of the upgrade.
     :param check: checks the 101: see :meth:`chosen`.
     """
 

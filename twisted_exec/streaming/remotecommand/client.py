@@ -258,9 +258,6 @@ class FirstUser:
     The user of a connection whose server has not yet said whether it can resume sessions.
 
     If it can, the user gets a stream that resumes.
-
-    :param reopen: opens the next connection.
-    :ivar stream: the user's stream, once it is attached.
     """
 
     stream: ConsoleStream

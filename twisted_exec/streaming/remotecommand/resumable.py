@@ -79,7 +79,6 @@ class Acknowledgements:
 
     It sends a mark after 4 KiB of input, and otherwise at most one mark a second.
 
-    :param send: sends a mark.
     :param settled: pieces that the client knows to be settled.
     """
 

@@ -70,15 +70,12 @@ class ResumingClient:
         never.
     :param jitter: as for :class:`.Reconnecting`.
     :ivar is_resumable: true; other streams lack this attribute.
-    :ivar resumes: how often the session was resumed.
     :ivar missed_bytes: output that the machine printed while the connection was lost last.
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
         unknown.
     :ivar unsent_pieces: number of pieces of input that were dropped after the last loss, and were never
         sent.
     :ivar session: id of the newest connection's session, for support.
-    :ivar transport: the newest connection's transport, for its addresses.
-    :ivar protocol: name of the protocol version.
     """
 
     is_resumable = True
@@ -132,10 +129,6 @@ class ResumingClient:
     def resume(self, key: Resumable, session: str, position: Position) -> None:
         """
         Begin with a session that exists already, of which no input is settled, and attach the user.
-
-        :param key: that of the session.
-        :param session: its id.
-        :param position: of the next byte of output.
         """
         self._keys, self._position = [(key, session)], position
         self.session, self.protocol, self.can_half_close = session, V5, True

@@ -93,8 +93,6 @@ def serve(
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param record: the session in this hop's
         :class:`~twisted_exec.streaming.sessions.registry.Sessions`, if there is one.
-    :param terms: what the session is held to.
-    :param now: returns the time of day.
     :param resumption: for a client that can resume; the attachment is an
         :class:`~twisted_exec.streaming.interfaces.IResumableAttachment` then.
     :param offer: accepted from the previous hop, which may rejoin the stream.
@@ -158,7 +156,6 @@ class ConsoleServer:
     """
     A session's stream at the machine's end; made by :func:`serve`.
 
-    :ivar terms: what the session is held to at present.
     :ivar bytes_to_user: sent output, without framing.
     """
 
@@ -481,16 +478,12 @@ class UserInput:
     Keys and requests are *pieces*: each byte of the keys, each BREAK, each role request, and the
     end of input.  A piece is settled when the attachment has it, or when it was discarded for good.
 
-    :param takes_input: whether input passes now.
-    :param tell: shows a notice to the user.
     :param used: is called when the user has sent keys, a request, or another size than before.
     :param limit_bytes: input buffered while the attachment accepts none.
     :param set_full: is called with true when that limit is reached, and with false afterwards.
     :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
-    :ivar settled: pieces of input that are settled.
     :ivar on_settled: is called with that number when it changes; ``None`` if the exact
         number does not matter.
-    :ivar bytes_to_machine: delivered keys.
     """
 
     def __init__(

@@ -203,7 +203,6 @@ class ClientSPDY(_SPDYCarrier):
     The user's end.
 
     :param protocol: the server's choice.
-    :param channels: channels to open.
     """
 
     streams: ClientStreams

@@ -67,7 +67,6 @@ async def translate(
     """
     Bridge a request to a next hop that refused its protocol, or whose stream is recorded.
 
-    :param options: the stream options of the request.
     :param ask: sends an offer to that hop on a new connection; raises
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused`.
     :param open_seconds: time limit for the backend's streams.
@@ -115,7 +114,6 @@ class Translation:
     """
     A session whose two connections may speak different protocols.
 
-    :param session: its id.
     :param terms: returns the terms that the next hop has confirmed.
     :param recorder: see :class:`~twisted_exec.streaming.interfaces.Location`.
     :param on_end: called once, when both connections are closed, with the reason for audit; never
@@ -196,7 +194,6 @@ class Translation:
         """
         Answer the client.
 
-        :param options: what it asked for.
         :raises APIError: the stream cannot be recorded; the machine's connection is closed.
         :raises ConnectionDone: the client has left; the machine's connection is closed.
         """

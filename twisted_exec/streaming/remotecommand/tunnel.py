@@ -120,7 +120,6 @@ class Tunnel:
 
     :param on_end: called once, when both connections are closed, with the reason for audit; never
         if the client was not answered.
-    :ivar machine: protocol for the backend connection.
     :ivar bytes_to_machine: bytes of the inner connection.
     :ivar bytes_to_user: bytes of the inner connection.
     """

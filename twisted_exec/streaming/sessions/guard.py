@@ -144,7 +144,6 @@ class SessionGuard(Service):
 
     :param reviewer: decides again; see :class:`ISessionReviewer`.
     :param review_seconds: from the start of one round of reviews to the next.
-    :param at_once: reviews that run concurrently.
     :param now: the time of day, in seconds since 1970.
     :param files: returns the files that decide about users.
     :param on_review: is called with no argument when a session opens that is to be reviewed.
@@ -495,7 +494,6 @@ async def linger(
     Cut the sessions that go on at the successor, and serve the others until they end.
 
     :param seconds: after which those that are left end.
-    :param reason: for their users.
     :param lost: fires with the reason if they have to end earlier.
     """
 

@@ -77,10 +77,7 @@ class Openings:
         """
         Wait for a turn; :meth:`end` must follow, unless this raises.
 
-        :param hop: identifies the next hop.
-        :param user: identifies the user.
         :param seconds: longest time to wait, counted from the last sign of life.
-        :param signs: of the next hop.
         :raises TooManyRequests: too many wait already, or there was no turn in that time.
         """
         turns = self._hops.get(hop)

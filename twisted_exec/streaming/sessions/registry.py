@@ -59,11 +59,7 @@ class Sessions:
     """
     The sessions of one hop.
 
-    :ivar watcher: is called when streams begin and end.
     :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
-    :ivar openings: the turns of streams that are being opened.
-    :ivar when_drained: called at the end of :meth:`drain`.
-    :ivar on_opened: is called with each new session.
     :ivar on_asked: is called when the hop before asks to end or change sessions.
     :ivar on_carried: is called with each session whose stream is up.
     :param metrics: ``None`` for metrics that no registry publishes.
@@ -118,8 +114,6 @@ class Sessions:
         Open a session.
 
         :param evidence: the session's ``context.evidence``; without it the session is not reviewed.
-        :param terms: what this hop holds the session to.
-        :param ceiling: what the hop before holds it to.
         :param resumes: the id of the session that the user wants to resume.
         :raises TooManyRequests: the limit of all sessions, or of this user's, is reached.
         :raises Forbidden: the session may not be resumed.
@@ -200,11 +194,7 @@ class Sessions:
         return self.limits.connections_beside(len(self._live))
 
     def refused(self, subject: Subject, code: int, reason: str) -> None:
-        """
-        Record and count a request for a session that was refused.
-
-        :param code: the HTTP status of the answer.
-        """
+        """Record and count a request for a session that was refused."""
         self.trail.refused(subject, code, reason)
         self.metrics.refused(code)
 
@@ -273,7 +263,6 @@ class Sessions:
         """
         End all sessions; cut those that go on elsewhere, or here later.
 
-        :param seconds: after which the remaining sessions are cut.
         :return: fires when no session is left, at the latest with the cut.
         """
         for session in self.live():
@@ -321,8 +310,6 @@ class ClientInfo:
     """
     The user's client, and the request that opened the stream.
 
-    :param address: the user's host.
-    :param protocol: the upgrade and the subprotocol of the stream.
     :param agent: the client's ``User-Agent``; unverified.
     :param via: the requested subresource, as ``RESOURCE/SUBRESOURCE``.
     """
@@ -415,12 +402,10 @@ class Session:
         Take note that the stream is up, and resumes the session that the request named.
 
         :param end: ends the stream in the protocol's order, with the reason; bounded in time.
-        :param cut: ends the stream now.
         :param counts: returns the bytes to the machine and to the user so far.
         :param hold_to: changes the terms of the stream; ``None`` if the stream cannot change them.
         :param supersede: ends the stream soon, because its user has resumed the session; ``None``
             if that cannot happen.
-        :param transports: see :attr:`transports`.
         """
         if self._over:
             return  # a connection was lost while the stream was being set up
@@ -489,11 +474,7 @@ class Session:
             self.end(Ending(REVOKED, "the terms of this session have changed: open it again"))
 
     def cut(self, why: str = "") -> None:
-        """
-        End the session now, without a reason for the user; do nothing before it has a stream.
-
-        :param why: the reason for the audit record.
-        """
+        """End the session now, without a reason for the user; do nothing before it has a stream."""
         if self._cut is not None and not self._over:
             self._why = why
             self._cut()
@@ -528,7 +509,6 @@ class Session:
         """
         Take note that the session is over.  Repeated calls do nothing.
 
-        :param reason: for the audit record.
         :param code: the HTTP status of a session that never had a stream.
         :param is_lost: the connection was lost; the session waits for its user at the machine's end.
         """

@@ -38,7 +38,6 @@ class TimeLimits:
 
     :ivar last_input: of the session; may be replaced before the stream is up.
 
-    :param warn: shows a message to the user.
     :param end: ends the session; called once, after which this has stopped.
     :param now: returns the time of day, in seconds since 1970.
     """

@@ -67,13 +67,11 @@ class ResumedLog:
     One log across the losses of its backends; it is used like a
     :class:`~twisted_exec.streaming.text.download.Download`.
 
-    :param options: those of the first request.
     :param again: opens the log again; it authorizes the user again.
     :param has_frames: deliver frames, not text.
     :param final: codes of refusals that end the log.
     :param lost: called at the start of each outage with the reason, and with ``None`` when the log
         continues.
-    :ivar is_waiting: true during an outage.
     :ivar ending: the reason to give up; ``None`` if there is none, or the log continues.
     """
 

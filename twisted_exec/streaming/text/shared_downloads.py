@@ -554,7 +554,6 @@ class SharedDownloads:
         Return an endpoint for a request that may share a connection.
 
         :param key: equal for requests that may share one: same server, same credentials.
-        :param inner: connects, offering :data:`OFFERED`.
         :return: for :func:`~twisted_exec.streaming.http.upgrade_client.connect` with an
             :class:`~twisted_exec.streaming.http.upgrade_client.AskingFactory` of downloads.
         """

@@ -42,8 +42,6 @@ class TextStream:
     """
     Common part of all forms.
 
-    :param pause: called when the reader's buffer is full.
-    :param resume: called when it has room again.
     :ivar sent: bytes of text so far, with the heads of frames.
     :ivar done: fires at the end of the stream, with the reason for audit.
     """
@@ -55,11 +53,7 @@ class TextStream:
         self.done: Deferred[str] = Deferred()
 
     def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """
-        Send the head, which tells the client that the text was found.
-
-        :param headers: more headers.
-        """
+        """Send the head, which tells the client that the text was found."""
         raise NotImplementedError
 
     def watch(self) -> None:
@@ -399,11 +393,7 @@ def _protocol(headers: Headers) -> str:
 
 
 class TextResponse:
-    """
-    One reader's response.
-
-    :ivar _text: once the response has begun.
-    """
+    """One reader's response."""
 
     _text: TextAnswer
 
