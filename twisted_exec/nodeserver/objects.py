@@ -2,8 +2,6 @@
 Objects from leaves: checked for their shape, with equal parts stored once.
 
 The shape is checked once, on arrival; a part of another shape is dropped.
-
-Read-only objects share equal parts.
 """
 
 from __future__ import annotations

@@ -26,8 +26,6 @@ class DelegatingStorage(Service):
     """
     Base of stores that wrap another store: methods pass their calls on.
 
-    Subclasses override what they do differently.
-
     :param storage: the wrapped store, started and stopped by the caller.
     """
 

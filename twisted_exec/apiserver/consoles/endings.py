@@ -1,7 +1,5 @@
 """
 Endings of the API server's sessions: the machine or the Pod is gone, or its pool or Node.
-
-The store's changes are followed, so a deletion ends its sessions at once.
 """
 
 from __future__ import annotations

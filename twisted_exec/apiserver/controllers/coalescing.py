@@ -1,8 +1,7 @@
 """
 Coalesce triggers into runs, one at a time.
 
-A run reads the current state and acts on it.  Triggers during a run cause at most one more run
-afterwards, however many there were.
+Triggers during a run cause at most one more run afterwards.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@ Controllers that run on one of the servers that share a store.
 
 They run only on the leader, which :mod:`twisted_exec.kube.leases` elects with a Lease in the store
 itself.
-
-A store with an exclusive lock needs no election.
 """
 
 from __future__ import annotations

@@ -46,12 +46,7 @@ class StoredRules(StoreFollower):
         return [Followed(kind.resource, self._note) for kind in (*_ROLES, *_BINDINGS)]
 
     def snapshot(self) -> Deferred[RBACObjects]:
-        """
-        As :meth:`IRuleSource.snapshot`.
-
-        Callers between two changes share one result: building a policy takes long with many roles,
-        and after a change every request needs it.
-        """
+        """As :meth:`IRuleSource.snapshot`."""
         if self._objects is not None:
             return succeed(self._objects)
         waiter: Deferred[RBACObjects] = Deferred()

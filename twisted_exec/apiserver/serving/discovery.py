@@ -1,9 +1,8 @@
 """
 Discovery documents: groups, versions, resources and verbs.
 
-kubectl needs both forms: the aggregated documents (v2, and v2beta1 before kubectl 1.30), and the
-documents per group and version, which ``kubectl auth can-i`` always requests.  Sources:
-``k8s.io/api/apidiscovery`` and ``k8s.io/apimachinery/pkg/apis/meta/v1``.
+kubectl needs both forms: the aggregated documents (v2 and v2beta1), and the documents per group and
+version.  Sources: ``k8s.io/api/apidiscovery`` and ``k8s.io/apimachinery/pkg/apis/meta/v1``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
 Serve one stored resource under another API, with translated fields.
 
-This storage serves them as those of the other group, for reads and writes, and passes all other
-resources through.
+Reads and writes are served; all other resources pass through.
 """
 
 from __future__ import annotations
