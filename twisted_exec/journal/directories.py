@@ -37,8 +37,6 @@ class Directories:
     """
     The directories of one store.
 
-    :param layer: the module ``os``, or a stand-in.
-    :param path: of the store.
     :ivar removing: called with the path of each segment before it is removed, maybe in a thread.
     """
 
@@ -179,7 +177,6 @@ def next_run(
     Return the run that begins now.
 
     :param last: the last run; ``None`` if there was none, or its file is damaged.
-    :param is_new: there are no journals yet.
     :param front: name of the file in memory of the run that begins.
     :param has_lost: the file in memory of the last run is gone.
     """

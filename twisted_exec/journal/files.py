@@ -59,9 +59,6 @@ class JournalPlace:
     """
     The directory of a journal, and the circumstances of its use.
 
-    :param layer: the module ``os``, or a stand-in.
-    :param path: the directory; created if missing.
-    :param run: number of this run of the program.
     :param cut: number of the last run that may have lost output that viewers saw; 0 if there was none.
     :param removing: called with the path of a segment before it is removed.
     :param begin: called before anything is written; raises :class:`OSError` if that cannot begin.
@@ -93,7 +90,6 @@ class JournalFiles:
     :param now: the time, in nanoseconds since the epoch.
     :param epoch: that of a new journal.
     :param full: called by :meth:`tell_full` with this object, for each full segment that can be sealed.
-    :ivar firsts: the offsets at which the segments begin.
     :ivar unsynced: those of them that are not known to be on the disk.
     :ivar has_new_names: the directory has names that are not forced to the disk.
     :ivar pending: full segments that are not sealed yet, by first offset.
@@ -613,12 +609,7 @@ class MemoryCursor:
 
 @implementer(ICursor)
 class FileCursor:
-    """
-    A small file beside the segments, with epoch and offset.
-
-    :param path: of the file.
-    :param call: calls a function that uses files.
-    """
+    """A small file beside the segments, with epoch and offset."""
 
     def __init__(
         self,

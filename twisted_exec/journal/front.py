@@ -40,7 +40,6 @@ class Unwritten:
     """
     Output or an event of a journal that may not be in its files.
 
-    :param epoch: of the journal.
     :param offset: of the output's first byte, or that of the event.
     :param time_ns: nanoseconds since the epoch.
     """

@@ -140,11 +140,7 @@ class IJournal(Interface):
         """
 
     def discard_before(offset: int, slowest: int | None = None) -> None:
-        """
-        Allow the journal to free memory for output before ``offset``; a disk retains it.
-
-        :param slowest: the offset that the slowest viewer reads next.
-        """
+        """Allow the journal to free memory for output before ``offset``; a disk retains it."""
 
     def last_lines(count: int, end: int | None = None) -> int:
         """
@@ -203,15 +199,12 @@ class IJournal(Interface):
         Record input of a viewer.
 
         :param data: at most 4 KiB.
-        :param echoed: the machine has echoed it.
         :return: whether it is recorded.
         """
 
     def events(first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:
         """
         Iterate over the events from offset ``first`` to ``last``, both included, oldest first.
-
-        :param kind: only those of this kind.
         """
 
     def cursor(name: str) -> ICursor:

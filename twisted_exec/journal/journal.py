@@ -52,11 +52,7 @@ _OFFSET = attrgetter("offset")
 
 
 class JournalDisk(Protocol):
-    """
-    The place of a journal in a store.
-
-    :ivar thread: where files are used.
-    """
+    """The place of a journal in a store."""
 
     thread: DiskFiles
 
@@ -98,11 +94,9 @@ class Journal:
     One journal; without a disk, it ends with the process.
 
     :param now_nanoseconds: returns the time of day, in nanoseconds since the epoch.
-    :param disk: opened at the first use.
     :ivar memory_epoch: the epoch of a new journal.
     :ivar is_behind: there is output, or an event, that the files lack; false while the disk fails.
     :ivar is_dirty: the files were written since the last sync began.
-    :ivar used_at: time of the last output.
     :ivar failure: why the disk is not used at present; empty while it is.
     """
 
@@ -672,8 +666,6 @@ class Writing:
     Output and events that the thread of a disk writes to the files of a journal.
 
     :ivar lost: size of the gap before the output.
-    :ivar is_all: nothing is left when this is written.
-    :ivar recorded: the events that are written.
     :ivar error: why the rest is not.
     """
 

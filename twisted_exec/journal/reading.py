@@ -45,7 +45,6 @@ class Reading:
     """
     The output of the segments of a journal.
 
-    :param files: the segments.
     :param call: calls a function that uses files; raises :class:`Unanswered` if the disk does not answer.
     """
 

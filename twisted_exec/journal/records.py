@@ -119,7 +119,6 @@ def open_header(data: bytes, epoch: bytes, first: int) -> tuple[Header, int]:
     Decode the header of an open segment; repair it if it is damaged.
 
     :param data: the file, at least up to the end of the first record.
-    :param epoch: of the journal.
     :param first: the offset that the file's name says.
     :return: the header, which may be of another journal; and the seed of the records.
     :raises NewerFormat: the segment is of a later release.
@@ -215,7 +214,6 @@ def decode_checkpoint(head: bytes, seed: int, size: int) -> Checkpoint | None:
     Return the newest valid checkpoint.
 
     :param head: the file up to :data:`FIRST_RECORD`.
-    :param size: the length of the file.
     :return: ``None`` without a valid one.
     :raises Damaged: it is beyond the end of the file.
     """
@@ -469,8 +467,6 @@ class Index:
     The index of a sealed segment.
 
     :param end: the offset after the segment.
-    :param last_time: time of the newest record.
-    :param boots: number of the newest boot.
     """
 
     entries: Sequence[IndexEntry]
@@ -486,11 +482,7 @@ class Index:
 
 
 class SegmentEncoder:
-    """
-    Encodes a sealed segment.
-
-    :param header: that of the sealed file.
-    """
+    """Encodes a sealed segment."""
 
     def __init__(self, header: Header, level: int = LEVEL) -> None:
         self._header, self._level = header, level
@@ -538,7 +530,6 @@ class SegmentEncoder:
         Return the last block, the index, and the trailer.
 
         :param end: the offset after the segment.
-        :param boots: number of the newest boot.
         """
         block = self._block() if self._data else b""
         events = zlib.compress(
@@ -612,7 +603,6 @@ def index_place(trailer: bytes, size: int) -> tuple[int, int]:
     Return where the index is in the file: position and length.
 
     :param trailer: the last 64 bytes of the file.
-    :param size: the length of the file.
     :raises Damaged: the trailer is not of the format, is corrupted, or does not fit the file.
     """
     _check_trailer(trailer)

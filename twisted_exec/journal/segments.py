@@ -68,7 +68,6 @@ class OpenSegment:
     """
     The segment that grows.
 
-    :ivar position: where the next record begins in the file.
     :ivar synced: the position and the offset that count as forced to the disk.
     :ivar reserved: viewers may have seen output below this offset that is not in the file; 0 if not.
 
@@ -548,7 +547,6 @@ def seal(layer: Any, path: str, target: str, first: int, epoch: bytes, level: in
 
     :param path: the open segment, to which nothing is appended any more.
     :param target: the path of the sealed file; it appears when it is complete.
-    :param level: of compression.
     :return: its length.
     :raises Damaged: the open segment cannot be read.
     :raises OSError: the disk is full, or not writable.
@@ -603,7 +601,6 @@ def opened(layer: Any, path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
     """
     Open a file of a journal for a block of code.
 
-    :param layer: the module ``os``, or a stand-in for it.
     :raises ForeignFile: it is a symbolic link, not a file, or belongs to another user.
     """
     descriptor = open_file(layer, path, flags)

@@ -51,7 +51,6 @@ class Snapshot:
     A journal as it is now.
 
     :param directory: of one journal, in ``consoles`` of a state directory.
-    :param layer: the module ``os``, or a stand-in.
     :param retained: further directories with segments of the journal.
     :param epoch: of the journal, if it is known; then the directory may be missing.
     :raises NotAJournal: the directory has no epoch.

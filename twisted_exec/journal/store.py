@@ -85,7 +85,6 @@ class JournalStore:
     :param in_thread: runs a function that takes long; a thread of the store by default.
     :param thread: where files are read and written; another thread of the store by default.
     :param memory: a file system in memory, for output that is not written yet.
-    :param layer: the module ``os``, or a stand-in.
     :param kernel: identifies the boot of the kernel.
     :ivar failed: called with the key of a journal and the reason when its disk fails.
     :ivar recovered: called with key and number of lost bytes when the disk works again.

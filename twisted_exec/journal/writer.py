@@ -31,8 +31,6 @@ class JournalWriter:
     """
     Writes what was printed in the last tenth of a second, many journals with one call of the thread.
 
-    :param path: of the store, for the log.
-    :param thread: where files are used.
     :param written: called when no journal waits to be written.
     :param answered: called when the disk answers again.
     :ivar lost_bytes: output for which there was not enough memory.
@@ -233,11 +231,7 @@ SEAL_SECONDS = 60.0
 
 
 class Sealer:
-    """
-    Seals one segment after another.
-
-    :param in_thread: runs a function that may wait.
-    """
+    """Seals one segment after another."""
 
     _log = Logger()
 

@@ -22,7 +22,6 @@ class LeafNode:
     """
     A Node of the root that stands for a leaf, or for a part of it.
 
-    :param name: of the Node in the root.
     :param leaf: the leaf's name in the registry.
     :param mode: ``cluster`` (the whole leaf), ``node`` (one node of the leaf) or ``party`` (another
         set of its nodes).
@@ -47,7 +46,6 @@ class LeafPod:
 
     :param leaf: provides :class:`ILeaf`.
     :param namespace: in the leaf; it may differ from the root's.
-    :param name: in the leaf.
     :param root: the Pod in the root, as last seen; read-only.
     :param pod: the Pod in the leaf, as last seen, trimmed (see :func:`.ownership.trimmed`),
         read-only; ``None`` if only its name is known.

@@ -126,7 +126,6 @@ class MachinePods(Service):
     """
     Keeps the Pods of machines in the root.
 
-    :param client: of the root.
     :param keeper: the owning set of node servers, as with Nodes.
     """
 

@@ -31,7 +31,6 @@ class Names:
 
     :param namespaces: the leaf's namespace by the root's; values are unique.
     :param namespace_prefix: prepended to all other namespaces.
-    :param name_prefix: prepended to the names of Pods.
     """
 
     namespaces: Mapping[str, str] = field(default_factory=dict)

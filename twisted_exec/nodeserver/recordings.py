@@ -64,7 +64,6 @@ class PodSession:
     """
     The facts about a session.
 
-    :param id: of the session.
     :param via: the name of the root's API server.
     :param machine: see :class:`~twisted_exec.recording.chain.Info`.
     :param has_terminal: the terminal of the Pod echoes input.
@@ -112,13 +111,7 @@ class RecordingFile:
 
 @implementer(IStreamRecorder)
 class PodRecording:
-    """
-    Records one session.
-
-    :param name: of the recording.
-    :ivar is_dirty: there may be text that is not signed.
-    :ivar bytes: the size of its text.
-    """
+    """Records one session."""
 
     def __init__(self, owner: PodRecordings, name: str, session: PodSession, input: str) -> None:
         self.name, self.session = name, session

@@ -281,15 +281,9 @@ class NodeServer(AsyncService):
     """
     Answers the API server of a root as a kubelet does.
 
-    :param client: of the root.
-    :param leaves: provides :class:`ILeaves`.
-    :param root_pods: provides :class:`IRootPods`.
-    :param audit: the sink for session records.
-    :param make: creates the routes of the kubelet API.
     :param parts: started once the server listens, and stopped in reverse order after all sessions.
     :param controllers: as ``parts`` and after them; only one process may run them.
     :param authorizer: replaces SubjectAccessReviews to the root.
-    :param recordings: creates the recordings of sessions in Pods.
     :param checks: called at the start; an exception prevents it.
     """
 

@@ -128,8 +128,6 @@ class HeadContent:
     """
     The content of a signature: the recording as far as it was written at that time.
 
-    :param recording: id of the recording.
-    :param block: number of the newest block.
     :param chain: link of that block, in hexadecimal digits.
     :param offset: offset after the newest byte.
     :param time: of the signature, in milliseconds since the epoch.

@@ -39,7 +39,6 @@ class BlockStart:
     """
     The beginning of the output and the events of a block.
 
-    :param position: in the file.
     :param time: of the newest event before, in milliseconds since the epoch.
     :param offset: of its first byte of output; if it has none, of the next output.
     """

@@ -30,7 +30,6 @@ class JournalPosition:
     """
     A place in a journal.
 
-    :param offset: of the next byte.
     :param events: the number of events with this offset that are before the place.
     """
 

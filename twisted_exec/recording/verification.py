@@ -176,12 +176,8 @@ class Section:
     """
     The text of one block, without most of it.
 
-    :ivar first: position of the text in the file.
-    :ivar lines: the lines with which the text begins.
-    :ivar digest: SHA-256 of the text.
     :ivar line: the line that ends the block; empty if the file ends before it.
     :ivar omitted: the number of the block, if a line stands for it; else -1.
-    :ivar end: position after the block.
     """
 
     first: int

@@ -48,12 +48,8 @@ class WriterProgress:
     """
     The state of a writer after a signed head, from which another writer goes on.
 
-    :param number: of the newest block.
-    :param chain: link of that block, in hexadecimal digits.
-    :param offset: after the newest byte.
     :param time: of the newest event, in milliseconds since the epoch.
     :param columns: of the terminal now.
-    :param rows: see ``columns``.
     :param head: the line of the head, which is in the text of the next block.
     """
 
@@ -88,7 +84,6 @@ class RecordingWriter:
     since the epoch and never decrease.
 
     :param columns: of the terminal at the beginning.
-    :param rows: see ``columns``.
     :param title: for players.
     :param salt: returns the salt of the block with a number.
     """
@@ -229,7 +224,6 @@ class RecordingWriter:
         """
         Write a head that was signed before.
 
-        :param head: its line.
         :raises InvalidRecording: the text until here is not that of the head.
         """
         decoded, _ = decode_head(head)

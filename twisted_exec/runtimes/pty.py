@@ -1,7 +1,7 @@
 """
 The driver ``pty``: machines that are a command in a pseudo-terminal.
 
-Its environment is built from scratch: the runtime's own may contain secrets.
+The command's environment is built from scratch: the runtime's own may contain secrets.
 
 In a runtime the command is a child of the keeper (:mod:`.keeper`), so that it can outlive the
 runtime.

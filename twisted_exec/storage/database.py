@@ -336,11 +336,7 @@ class Acknowledged:
 
 
 class VersionRecord:
-    """
-    The file ``PATH-state``, which is locked as long as a server uses the database.
-
-    :param path: of the database.
-    """
+    """The file ``PATH-state``, which is locked as long as a server uses the database."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -406,11 +402,7 @@ def read_record(path: str) -> Acknowledged | None:
 
 
 class DatabaseFiles:
-    """
-    Notices changes by others of an open database's files, such as a removal.
-
-    :param path: of the database, which must exist.
-    """
+    """Notices changes by others of an open database's files, such as a removal."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -41,7 +41,6 @@ class HistoryStorage(Service):
     The subclass has ``create``, ``update``, ``delete`` and ``probe``: where and how writes are made durable.  It
     sets :attr:`history`, and begins each creation and update with :meth:`within_quota`.
 
-    :param limits: limits of what objects use.
     :ivar history: the objects and changes that readers and watchers see.
     """
 
@@ -144,7 +143,6 @@ class MemoryStorage(HistoryStorage):
 
     :param remembered: number of changes kept for watches and older lists.
     :param remembered_bytes: limit of the size of these changes together.
-    :param limits: limits of what objects use.
     """
 
     exclusive = True

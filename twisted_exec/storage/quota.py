@@ -154,7 +154,6 @@ class Quota:
         """
         Count a write that makes objects larger.
 
-        :param usage: of the store's objects.
         :param growth: in bytes, more than 0.
         :return: to be called when the write failed or its object is in ``usage``.
         :raises Forbidden: a quota is exceeded.

@@ -75,7 +75,6 @@ class SQLiteStorage(HistoryStorage):
     :param remembered_bytes: limit of the size of these changes together.
     :param reserved_bytes: size of a file beside it, whose space makes deletions possible on a full
         disk.
-    :param limits: limits of what objects use.
     """
 
     def __init__(

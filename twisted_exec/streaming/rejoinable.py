@@ -1,8 +1,7 @@
 """
 A stream of a proxy, which rejoins it when a hop behind the proxy is lost.
 
-It offers this to the machine's end, which must accept (:mod:`twisted_exec.wire.resume`); hops in
-between pass both on.
+The machine's end must have accepted that (:mod:`twisted_exec.wire.resume`).
 """
 
 from __future__ import annotations

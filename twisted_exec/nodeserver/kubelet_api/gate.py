@@ -105,12 +105,7 @@ class NamedCertificateAuthenticator:
 
 
 class NodeAccess:
-    """
-    The gate of a node server, and the permissions on Nodes.
-
-    :param authenticator: of all accepted credentials.
-    :param authorizer: asks the root.
-    """
+    """The gate of a node server, and the permissions on Nodes."""
 
     _log = Logger()
 

@@ -200,11 +200,9 @@ class Hop:
     """
     The collaborators of routes and locators.
 
-    :param clock: the reactor.
     :param shared: the connections that followed logs share.
     :param connect_seconds: time limit for a connection to a leaf, TLS included.
     :param requires_reason: refuse commands without a declared reason.
-    :param recordings: of sessions in Pods, if there are any.
     """
 
     access: NodeAccess
@@ -260,7 +258,6 @@ def asked_node(request: IRequest, nodes: Collection[str]) -> str:
     If each Node has a host name, such as ``NODE.nodes.example.com``, then ``Host`` selects the
     Node.
 
-    :param nodes: the names of our Nodes.
     :return: a name; that of the only Node, if there is just one; or empty for all of them.
     """
     if len(nodes) == 1:

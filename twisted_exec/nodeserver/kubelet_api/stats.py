@@ -157,7 +157,6 @@ class LeafUsage:
     The usage that one leaf reports, or several together.
 
     :param nodes: by the name of the root's Node.
-    :param problem: why usage is missing, or empty.
     """
 
     pods: tuple[PodUsage, ...] = ()

@@ -160,7 +160,6 @@ def options_of(args: Args, pod: str) -> LogOptions:
 
     :param args: as ``request.args``; ``tail`` is an older name of ``tailLines``, and ``tail=all``
         sets none.
-    :param pod: its name, for messages.
     :raises BadRequest: a value cannot be parsed.
     :raises Invalid: a value is not supported, or two of them contradict each other.
     """
@@ -302,7 +301,6 @@ class LeafCommand:
     """
     A command that runs in a leaf.
 
-    :param connect_seconds: time limit for the connection to the leaf.
     :ivar over: fires with its ending; fails with an :class:`APIError` if that is unknown.
         Cancelling it abandons the command.
     """

@@ -56,14 +56,7 @@ PATIENCE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class LeafContext:
-    """
-    Collaborators of every leaf.
-
-    :param root: client of the root.
-    :param roots: the Pods there.
-    :param make_client: creates clients of leaves.
-    :param root_name: the root's name in its leaves.
-    """
+    """Collaborators of every leaf."""
 
     root: IKubeClient
     roots: IRootPods
@@ -357,7 +350,6 @@ class LeafCredentials:
     """
     The current configuration for one leaf.
 
-    :ivar problem: why there is none, or empty.
     :ivar gone: why there will never be one again, or empty.
     """
 
@@ -560,12 +552,7 @@ def _read(content: bytes, source: str, context: str = "") -> tuple[ClientConfig 
 def credentials(
     source: Kubeconfig, root: IKubeClient, clock: Any, before: LeafCredentials | None = None
 ) -> LeafCredentials:
-    """
-    Return the credentials object for a leaf's kubeconfig.
-
-    :param root: client of the root, for Secrets.
-    :param before: the leaf's credentials so far.
-    """
+    """Return the credentials object for a leaf's kubeconfig."""
     if isinstance(source, KubeconfigFile):
         return FileCredentials(source, clock)
     if isinstance(source, KubeconfigSecret):

@@ -81,10 +81,6 @@ class LeafRegistry:
     """
     Leaves, and the Pods of the root that belong there.
 
-    :param client: of the root.
-    :param make_client: creates clients of leaves; for tests.
-    :ivar leaves: see :class:`~twisted_exec.nodeserver.interfaces.ILeaves`.
-    :ivar roots: see :class:`~twisted_exec.nodeserver.interfaces.IRootPods`.
     :raises ConfigError: the file is invalid.
     """
 
@@ -147,7 +143,6 @@ MAX_LEAVES = 10_000
 class Leaves:
     """
     :param sources: in order of precedence, among leaves that appear together.
-    :param make: creates a leaf from its spec, not started.
     :ivar problems: refused leaves and Nodes, one line each.
     """
 

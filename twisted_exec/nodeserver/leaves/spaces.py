@@ -42,7 +42,6 @@ SPACE_ANNOTATION = spaces.SPACE_LABEL
 class SpaceChoice:
     """
     :param providers: Spaces of these are leaves; empty selects all, and imported Spaces as well.
-    :param selector: for the labels of Spaces.
     :param viewpoint: one of :data:`~twisted_exec.api.spaces.VIEWPOINTS`.
     :param policy: ownership of Pods where a Space's label does not decide, see
         :class:`~twisted_exec.nodeserver.ownership.OwnershipRule`.
@@ -83,11 +82,7 @@ class SpaceChoice:
 def space_client(
     choice: SpaceChoice, client: IKubeClient, reactor: Any, make_client: MakeKubeClient
 ) -> SpaceClient:
-    """
-    Return a client that watches the Spaces.
-
-    :param client: of the root, which has the Spaces.
-    """
+    """Return a client that watches the Spaces."""
     return SpaceClient(
         client,
         reactor,

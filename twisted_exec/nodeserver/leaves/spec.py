@@ -50,9 +50,7 @@ class KubeconfigSecret:
 class KubeconfigData:
     """
     :param content: a kubeconfig; empty if there is none.
-    :param source: the object that it comes from, for messages.
     :param problem: why there is no readable kubeconfig, or empty.
-    :param is_given: the source has a kubeconfig, valid or not.
     """
 
     content: bytes = field(repr=False)

@@ -52,10 +52,7 @@ class NodeController(Service):
     """
     Keeps the Nodes of all leaves.
 
-    :param client: of the root.
     :param now: seconds since the epoch.
-    :param root: probes the path from the root to us.
-    :ivar workers: by name of the Node.
     """
 
     _log = Logger()

@@ -39,7 +39,6 @@ class DesiredNode:
 
     :param keeper: value of :data:`KEPT_BY`.
     :param fields: of ``status``, without conditions.
-    :param conditions: by type.
     :param upkeep: :data:`FULL` or :data:`ENDPOINTS`.
     :param labels: in addition to those of ``node``, which take precedence.
     :param own: how many of the addresses are ours; they come first.
@@ -156,12 +155,7 @@ def is_our_address(status: Object, fields: Object, own: int) -> bool:
 
 
 def contested(status: Object, own: Sequence[Address], port: int) -> str:
-    """
-    Describe what another writer publishes instead of us, with a remedy.
-
-    :param status: as the other writer left it.
-    :param own: our addresses, at least one.
-    """
+    """Describe what another writer publishes instead of us, with a remedy."""
     addresses = status.get("addresses") or [{}]
     kind, address = own[0]
     if (addresses[0].get("type"), addresses[0].get("address")) != (kind, address):
@@ -181,11 +175,7 @@ def contested(status: Object, own: Sequence[Address], port: int) -> str:
 
 
 def writers(observed: Object, us: str) -> list[str]:
-    """
-    Return the other field managers that wrote addresses or port, from managedFields.
-
-    :param us: our own field manager.
-    """
+    """Return the other field managers that wrote addresses or port, from managedFields."""
     managers = []
     for entry in observed["metadata"].get("managedFields") or ():
         fields = (entry.get("fieldsV1") or {}).get("f:status") or {}

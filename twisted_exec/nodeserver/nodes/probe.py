@@ -318,11 +318,7 @@ AT_ONCE = 8
 
 
 class ProbeLoop(BackgroundTask):
-    """
-    Repeats a probe.
-
-    :param slots: limits concurrent probes.
-    """
+    """Repeats a probe."""
 
     _log = Logger()
 
@@ -359,11 +355,7 @@ class ProbeLoop(BackgroundTask):
 
 
 class LeafProbeResult:
-    """
-    The last results of probing one leaf.
-
-    :param changed: called after each probe.
-    """
+    """The last results of probing one leaf."""
 
     def __init__(self, probe: LeafProbe, clock: Any, changed: Callable[[], None]) -> None:
         self._probe, self._clock, self._changed = probe, clock, changed
@@ -396,7 +388,6 @@ class LeafWatch:
     """
     Watches the nodes of one leaf and probes it.
 
-    :param slots: limits concurrent probes.
     :param changed: called when a node has changed, and after each probe.
     """
 

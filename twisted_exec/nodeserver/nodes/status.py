@@ -55,7 +55,6 @@ class NodeObservation:
     :param root: from the root to us.
     :param leaf: from us to the leaf's API server.
     :param allowed: whether we may open streams in the leaf.
-    :param not_chosen: of :func:`~twisted_exec.nodeserver.nodes.status.not_chosen`.
     :param silent_seconds: since the leaf was last ready; 0 while it is.
     """
 
@@ -281,11 +280,7 @@ def pressures(nodes: Sequence[Object]) -> dict[str, ConditionValue]:
 
 
 def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
-    """
-    Return the labels that every kubelet sets on its Node and that Pods select by.
-
-    :param info: of :func:`node_info`.
-    """
+    """Return the labels that every kubelet sets on its Node and that Pods select by."""
     labels = {}
     if not label_value(node.name):  # a Node's name may be longer than a label value
         labels["kubernetes.io/hostname"] = node.name
@@ -389,9 +384,7 @@ def publication_order(
     """
     Return the addresses that a Node publishes.
 
-    :param own: our addresses.
     :param leaf: the leaf's own addresses; at most 32 are published.
-    :param family: of :func:`root_family`.
     :return: ours; the leaf's InternalIPs, those of the root's family first; the leaf's other
         addresses.
     """
@@ -423,11 +416,7 @@ def chosen(addresses: Iterable[Address], preferred: Sequence[str]) -> Address | 
 def not_chosen(
     addresses: Sequence[Address], own: Sequence[Address], preferred: Sequence[str]
 ) -> str:
-    """
-    Return why the root would not dial us, with a remedy; empty if it would.
-
-    :param addresses: of :func:`publication_order`.
-    """
+    """Return why the root would not dial us, with a remedy; empty if it would."""
     winner = chosen(addresses, preferred)
     if winner in own:
         return ""

@@ -70,8 +70,6 @@ class PublishedEndpoint:
     """
     Addresses and features that all our Nodes publish.
 
-    :param own: our addresses.
-    :param port: our port.
     :param keeper: namespace/name of the Lease of the set of replicas.
     :param preferred: ``--kubelet-preferred-address-types`` of the root.
     :param address_types: types of the leaf's addresses that its Node publishes.
@@ -98,8 +96,6 @@ class NodeContext:
     :param writing: limits concurrent writes, ``probing`` concurrent probes.
     :param now: seconds since the epoch.
     :param observed: returns a Node of the root by name, as last seen.
-    :param leaf: returns the watch of a leaf by name.
-    :param family: returns the IP family that the root prefers.
     :param record: writes an Event about a Node: type, reason and message.
     """
 
@@ -374,7 +370,6 @@ class AddressConflict:
     """
     Detects another writer of a Node's addresses and spaces out our corrections.
 
-    :param own: how many addresses are ours.
     :ivar quiet_until: no correction is written before this time.
     """
 

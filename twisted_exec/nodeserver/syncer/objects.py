@@ -133,9 +133,6 @@ class Copies:
     """
     The copies in one leaf.
 
-    :param labels: our marks.
-    :param leaf: its name.
-    :param leaves: returns the names of all current leaves.
     :param changed: called with the root's namespace of a copy that has changed.
     :param of: name of the leaf in the log.
     """

@@ -55,7 +55,6 @@ class UpdateInLeaf:
 
     :param labels: ``None`` as value removes a label.
     :param annotations: to set; none is removed.
-    :param images: by container name.
     """
 
     labels: tuple[tuple[str, str | None], ...] = ()
@@ -86,7 +85,6 @@ def plan(root: Object, pod: Object | None, marks: Object, leaf: str, now: str) -
 
     :param pod: the leaf's Pod, certainly ours; ``None`` if there certainly is none.
     :param marks: see :meth:`.ILeaf.marks`.
-    :param leaf: the leaf's name.
     :param now: a timestamp, for conditions.
     """
     ending = bool(root["metadata"].get("deletionTimestamp"))
@@ -259,7 +257,6 @@ def lost_status(root: Object, leaf: str, now: str) -> Object:
     """
     Return the status of a root Pod whose leaf Pod disappeared without a deletion from here.
 
-    :param leaf: its name.
     :param now: a timestamp for ``lastTransitionTime``.
     """
     before = root.get("status") or {}

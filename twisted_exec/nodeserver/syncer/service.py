@@ -40,7 +40,6 @@ class Syncer(Service):
     """
     Copies the root's Pods on our Nodes to their leaves, and their status back.
 
-    :param client: of the root.
     :param tell: reports failures to users; ``None`` writes Events.
     """
 

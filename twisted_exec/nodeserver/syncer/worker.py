@@ -49,7 +49,6 @@ class SyncContext:
     """
     Collaborators of every leaf worker.
 
-    :param client: of the root.
     :param now: seconds since the epoch.
     """
 
@@ -75,7 +74,6 @@ class LeafWorker:
     """
     Keeps one leaf.
 
-    :param leaf: provides :class:`ILeaf`.
     :ivar unswept: a complete sweep is due.
     """
 

@@ -103,7 +103,6 @@ class BucketClient:
     Calls operations of S3.
 
     :param credentials: returns the present credentials, or raises :class:`StoreError`.
-    :param transport: a :class:`HTTPTransport`.
     """
 
     def __init__(
@@ -268,11 +267,7 @@ def _session() -> Any:
 
 
 def create_client(target: BucketTarget, key: AccessKey, send: Callable[..., Any]) -> Any:
-    """
-    Return boto3's client of a bucket.
-
-    :param send: the hook ``before-send``.
-    """
+    """Return boto3's client of a bucket."""
     from botocore.config import Config
 
     client = _session().client(

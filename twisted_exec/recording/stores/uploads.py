@@ -74,7 +74,6 @@ class Uploads(BackgroundTask):
     Stores and deletes recordings one after the other; repeats what failed, with exponential back-off.
 
     :ivar problem: why the last attempt failed; empty after one that succeeded.
-    :ivar is_stopped: nothing is stored any more.
     :ivar failing: called with name and reason when a recording could not be stored.
     """
 

@@ -14,7 +14,7 @@ The driver ``ipmi``: consoles by Serial over LAN (SOL) of BMCs, with ipmitool(1)
       capabilities: {cpu: "16", memory: 64Gi}
 
 With ``power: true``, power on and power off switch the chassis; power off first requests a
-shutdown.  Otherwise only the line is closed.
+shutdown.  Without it, and when the machine is deleted or the runtime stops, only the line is closed.
 
 The driver ends a session of another client only if ``force`` is true.
 

@@ -79,7 +79,6 @@ class EtcdClient:
     """
     Client of one cluster.
 
-    :param target: the cluster.
     :param reactor: Deferreds fire in its thread.
     """
 
@@ -357,7 +356,6 @@ class EtcdError(Exception):
     """
     A failed call.
 
-    :param code: gRPC status code.
     :param message: from etcd or grpcio, on one line.
     :ivar undone: the call was certainly not executed.
     """

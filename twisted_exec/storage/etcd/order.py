@@ -39,7 +39,6 @@ class OrderedWrite:
     """
     A write of this server.
 
-    :param write: its identifier in the marker.
     :param change: ``ADDED``, ``MODIFIED`` or ``DELETED``.
     :param obj: the new object; for a deletion its last state.
     :param text: its JSON without a resourceVersion; empty for a deletion.

@@ -54,8 +54,6 @@ class EtcdReflector:
     """
     Follows one etcd, from :meth:`start` to :meth:`stop`.
 
-    :param history: the copy; empty at first.
-    :ivar order: applies changes to the copy.
     :ivar created: revision at which the prefix was claimed; 0 while unknown.
     :ivar trouble: the problem with etcd, for operators; empty while the watch runs.
     """
@@ -320,7 +318,6 @@ class Marker:
 
     :param revision: etcd's revision at the time of the read.
     :param seen: revision of the latest write below the prefix.
-    :param created: revision at which the marker was created.
     :param value: the content, with the identifier of that latest write.
     """
 
@@ -334,7 +331,6 @@ async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
     """
     Make sure that the prefix is ours; claim it if nobody uses it.
 
-    :param value: value of a new marker.
     :raises StorageError: another program uses the prefix, or the store there cannot be used.
     :raises EtcdError: etcd does not answer, or refuses.
     """

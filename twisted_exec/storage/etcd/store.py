@@ -57,12 +57,8 @@ class EtcdStorage(HistoryStorage):
     """
     Objects in an etcd cluster.
 
-    :param target: the cluster and our prefix.
     :param remembered: number of changes kept for watches and older lists.
     :param remembered_bytes: limit of the size of these changes together.
-    :param read_seconds: time limit of a read.
-    :param write_seconds: time limit of a write.
-    :param limits: limits of what objects use.
     """
 
     exclusive = False
@@ -154,11 +150,7 @@ _Reads = Sequence[Deferred[int]]
 
 
 class Reads:
-    """
-    Waits until the local copy is current.
-
-    :param marker: the key of the marker.
-    """
+    """Waits until the local copy is current."""
 
     _log = Logger()
 

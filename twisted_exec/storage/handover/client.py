@@ -97,7 +97,6 @@ class SuccessorClient:
     Follows the store of the successor, and writes to it.
 
     :param copy: the history to keep current; it is as new as the store's file was.
-    :param endpoint: leads to the successor.
     :param is_trusted: says of a transport whether the peer may be the successor.
     """
 

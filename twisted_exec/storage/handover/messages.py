@@ -50,11 +50,7 @@ _ERRORS: Mapping[str, type[APIError]] = {
 
 @dataclass(frozen=True)
 class Hello:
-    """
-    The first message of the predecessor.
-
-    :param since: the version that its copy has.
-    """
+    """The first message of the predecessor."""
 
     protocol: int
     since: int

@@ -15,7 +15,6 @@ class SocketPlace:
     """
     The path of the socket, as short as the kernel needs it: below the descriptor of the directory.
 
-    :param path: of the database.
     :raises StorageError: the directory cannot be opened, or the name is too long.
     """
 

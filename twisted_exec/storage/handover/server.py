@@ -244,8 +244,6 @@ class StoreServer(Factory):
     """
     Serves predecessors; meanwhile no other process may use the store's file.
 
-    :param path: of the database.
-    :param history: what ``storage`` shows.
     :param is_trusted: says of a transport whether the peer may be a predecessor.
     """
 
