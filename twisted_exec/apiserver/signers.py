@@ -321,6 +321,7 @@ class NodeServing:
 
     The signer is ``kubernetes.io/kubelet-serving``.  The server approves a node server's own
     request when its Node reports every requested name, and no other Node any of them.
+    It never approves names of the API server where one CA signs both.
 
     :param own_names: the API server's own names in certificates of the same CA.
     """
@@ -400,6 +401,7 @@ class PoolletServing:
     The signer is ``twisted-exec.dev/poollet-serving``.  The server approves a request of the pool's
     own poollet when its MachinePool reports all of the names.  A pool that has reported none yet
     gets names that no other pool of its dialect reports: first come, first served.
+    It never approves names of the API server where one CA signs both.
 
     :param own_names: the API server's own names in certificates of the same CA.
     """

@@ -2,8 +2,9 @@
 The state of one runtime on disk: lock, id, the machines' directories, and recovery after a crash.
 
 Without ``--keep-machines`` a machine ends with its runtime, which removes its directory.  With it,
-the file ``machine`` in the directory contains metadata, spec and ignition (a
-``machine.v1alpha1.Machine``, in protobuf's encoding), from which the next runtime continues.
+machines of drivers with ``IAdoptsMachines`` outlive the runtime: the file ``machine`` in the
+directory contains metadata, spec and ignition (a ``machine.v1alpha1.Machine``, in protobuf's
+encoding), from which the next runtime continues.
 """
 
 from __future__ import annotations
