@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred
 
 from tests.cli.console.test_session import FakeStream, SessionCase
+from tests.streaming.remotecommand.test_pings import Carrier
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
-from twisted_exec.streaming.remotecommand.client import LOST
+from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
 from twisted_exec.wire.control_messages import Break, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, Position
 
@@ -311,13 +314,36 @@ class ScriptOutageTests(OutageCase):
 class SilentStream(ResumableStream):
     """A stream whose server does not answer."""
 
-    overdue_seconds = 4.0
+    overdue_seconds: float | None = 4.0
+
+
+class PingedStream(ResumableStream):
+    """A stream with the pings of a client."""
+
+    pings: Pings | None = None
+
+    @property
+    def overdue_seconds(self) -> float | None:
+        return self.pings.overdue_seconds if self.pings is not None else 0.0
+
+    def pause_output(self) -> None:
+        assert self.pings is not None
+        self.pings.pause()
+
+    def resume_output(self) -> None:
+        assert self.pings is not None
+        self.pings.resume()
 
 
 class SilenceTests(OutageCase):
     """A server that does not answer."""
 
-    def silent(self, *, quiet: bool = False, full_screen: bool = False) -> None:
+    act: Deferred[None]
+
+    async def carry_out(self, *_: Any) -> None:
+        await self.act
+
+    def silent(self, *, quiet: bool = False, full_screen: bool = False, stream: Any = None) -> None:
         """Begin at a terminal with a message about a server that has not answered for 4 seconds."""
         self.drawn = b""
         self.size = TerminalSize(60, 24)
@@ -327,14 +353,14 @@ class SilenceTests(OutageCase):
 
         self.begin(
             draw=draw,
-            act=lambda *_: None,
+            act=self.carry_out,
             moves_cursor=True,
             quiet=quiet,
             full_screen=lambda: full_screen,
             shows_more=True,
             size=lambda: self.size,
         )
-        self.silence = SilentStream()
+        self.silence = stream or SilentStream()
         self.session.attached(self.silence)
 
     def drawn_after(self, seconds: float) -> bytes:
@@ -407,6 +433,35 @@ class SilenceTests(OutageCase):
         stream.overdue_seconds = 0.0
         self.clock.advance(1)
         self.assertEqual(self.said[1:], ["the server answers again"])
+
+    def test_dialog(self) -> None:
+        """
+        A dialog neither ends the silence nor its count, which goes on from the oldest ping without an answer.
+
+        Only bytes from the server bring the line that it answers again.
+        """
+        stream, carrier = PingedStream(), cast("Any", Carrier())
+        self.silent(stream=stream)
+        stream.pings = Pings(self.clock, SILENCE_SECONDS, self.fail)
+        stream.pings.start(carrier)
+        self.clock.pump([1] * 4)
+        told = "no answer from the server for {} s (Ctrl-] leaves)"
+        for seconds, open_seconds in ((7, 1), (12, 3)):
+            self.act = Deferred()
+            self.session.typed(b"~L")
+            self.clock.pump([1] * open_seconds)
+            self.session.typed(b"\x03")
+            self.clock.pump([1] * 2)
+            self.assertEqual(self.said[-1], told.format(seconds))
+            self.session.typed(b"~s")
+            self.assertIn(f"unknown; no answer for {seconds}.0 s", self.said[-1])
+        self.act = Deferred()
+        self.session.typed(b"~L")
+        stream.pings.heard()
+        self.session.typed(b"\x03")
+        self.clock.pump([1] * 2)
+        self.assertEqual(self.said[-1], "the server answers again")
+        self.assertEqual(self.said.count("the server answers again"), 1)
 
     def test_lost(self) -> None:
         """If the connection is lost then, that is what the user reads."""

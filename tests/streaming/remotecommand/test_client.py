@@ -457,7 +457,7 @@ class ResumableTests(ClientTestCase):
             self.assertEqual(self.user.detached_with, [reason])
 
     def test_life(self) -> None:
-        """Pongs, output and marks are signs of life; a paused stream waits for none."""
+        """Pongs, output and marks are signs of life; a paused stream waits for none, and then reads first."""
         client = self.answer()
         for event in (Pong(), BytesMessage(b"\x01."), BytesMessage(self.FIRST_MARKS)) * 10:
             self.clock.pump([5, 5, 5])
@@ -465,6 +465,8 @@ class ResumableTests(ClientTestCase):
         client.pause_output()
         self.clock.pump([5] * 20)
         client.resume_output()
+        self.clock.advance(4)
+        self.backend.say(Pong())
         self.clock.pump([5] * 3)
         self.assertEqual(self.user.detached_with, [])
 

@@ -120,7 +120,7 @@ class ResumableTests(PingsTestCase):
         self.assertEqual(self.pings.round_trip_seconds, 0.25)
 
     def test_overdue(self) -> None:
-        """A ping without an answer is reported, unless this side does not read."""
+        """The oldest ping without an answer is reported, unless this side does not read."""
         self.clock.advance(0.25)
         self.pings.answered()
         self.clock.advance(4.75)
@@ -132,9 +132,35 @@ class ResumableTests(PingsTestCase):
         self.pings.heard()  # output that was on its way
         self.assertEqual(self.pings.overdue_seconds, 1.5)
         self.pings.pause()
-        self.assertEqual(self.pings.overdue_seconds, 0)
+        self.clock.advance(5)
+        self.assertIsNone(self.pings.overdue_seconds)
         self.pings.resume()
+        self.assertEqual(self.pings.overdue_seconds, 6.5)
+        self.pings.answered()
+        self.assertEqual((self.pings.overdue_seconds, self.pings.round_trip_seconds), (0, 0.25))
+
+    def test_unread(self) -> None:
+        """A ping during a pause counts as well, until anything is read behind the pause."""
+        self.pings.answered()
+        self.pings.pause()
+        self.clock.pump([5, 5])
+        self.pings.resume()
+        self.assertEqual(self.pings.overdue_seconds, 5)
+        self.pings.heard()
         self.assertEqual(self.pings.overdue_seconds, 0)
+
+    def test_silence_around_a_pause(self) -> None:
+        """A pause delays the loss only for as long as answers that came meanwhile need to be read."""
+        for paused_seconds, rest_seconds in ((4, 16), (18, 5)):
+            self.setUp()
+            self.pings.answered()
+            self.pings.pause()
+            self.clock.pump([0.5] * paused_seconds * 2)
+            self.pings.resume()
+            self.clock.pump([0.5] * (rest_seconds * 2 - 1))
+            self.assertEqual(self.reasons, [])
+            self.clock.pump([0.5] * 10)
+            self.assertEqual(self.reasons, ["the server has not answered for 20 seconds"])
 
     def test_usually_slow(self) -> None:
         """Over a slow line an answer may take twice as long as the one before."""

@@ -81,8 +81,8 @@ class ResumableStream(MachineStream, Protocol):
         """Time of the last ping to the machine's end and back; ``None`` if unknown."""
 
     @property
-    def overdue_seconds(self) -> float:
-        """Waiting time of a ping that is suspiciously late; otherwise 0."""
+    def overdue_seconds(self) -> float | None:
+        """Waiting time of a ping that is suspiciously late; otherwise 0, and ``None`` while nothing is read."""
 
     @property
     def round_trips(self) -> Sequence[RoundTrip]:

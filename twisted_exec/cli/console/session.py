@@ -212,6 +212,8 @@ class ConsoleSession:
         self._attached_at: float | None = None
         self._outage: Outage | None = None
         self._is_silent = False  # the user knows that the server does not answer
+        self._counts = False  # and no dialog came behind the line that says so
+        self._was_paused = False  # at the last look
         self._outcome: Outcome | None = None
         self._recordings = RecordingNews()
         self._act = act if interactive and terminal.draw is not None else None
@@ -298,12 +300,14 @@ class ConsoleSession:
     def _listen(self) -> None:
         """Tell the user when the server does not answer, and when it answers again."""
         seconds = getattr(self._stream, "overdue_seconds", 0.0)
-        if self._dialog is not None:
-            self._is_silent = False  # nothing is read meanwhile: the count begins again after it
+        was_paused, self._was_paused = self._was_paused, seconds is None
+        if seconds is None or was_paused:
+            pass  # answers that came meanwhile are read until the next look
         elif seconds >= NO_ANSWER_SECONDS:
             leaves = f" ({self._how_to_leave})" if self._how_to_leave else ""
-            show = self._display.count if self._is_silent else self._display.begin_count
-            self._is_silent = True
+            goes_on = self._is_silent and self._counts
+            show = self._display.count if goes_on else self._display.begin_count
+            self._is_silent = self._counts = True
             show(f"no answer from the server for {seconds:.0f} s{leaves}")
         elif self._is_silent and not seconds:
             self._is_silent = False
@@ -532,6 +536,7 @@ class ConsoleSession:
 
     def _close_dialog(self, dialog: Dialog) -> None:
         self._dialog = self._acting = None
+        self._counts, self._was_paused = False, True
         if self._outcome is None and (count := dialog.unread_keys):
             dialog.tell(keys_discarded(count, "typed meanwhile"))
         self._display.release(begins_line=not dialog.mid_line)

@@ -136,7 +136,8 @@ class Pings:
         self._is_paused = False
         self._unanswered_since: float | None = None
         self._heard_at = 0.0
-        self._pinged_at: float | None = None
+        self._pinged_at: float | None = None  # the oldest ping without an answer
+        self._is_measured = True  # the connection was read since then
         self._timer: IDelayedCall | None = None
         self._due_at = 0.0
         self.round_trip_seconds: float | None = None
@@ -149,9 +150,15 @@ class Pings:
         return min(PING_SECONDS, self._silence_seconds / 4)
 
     @property
-    def overdue_seconds(self) -> float:
-        """The time for which a ping has waited, if suspiciously long; otherwise 0."""
-        if self._pinged_at is None or self._is_paused or self._carrier is None:
+    def overdue_seconds(self) -> float | None:
+        """
+        The time for which the oldest ping has waited, if suspiciously long; otherwise 0.
+
+        It is ``None`` while the connection is not read, because the answer may be unread.
+        """
+        if self._is_paused:
+            return None
+        if self._pinged_at is None or self._carrier is None:
             return 0.0
         waits_seconds = self._clock.seconds() - self._pinged_at
         usual_seconds = self.round_trip_seconds or 0.0
@@ -173,17 +180,23 @@ class Pings:
 
     def pause(self) -> None:
         """Expect no answers: the connection is not read."""
-        self._is_paused = True
+        self._is_paused, self._is_measured = True, False
 
     def resume(self) -> None:
-        """Count silence from now on: pongs of the time before may still be unread."""
-        self._is_paused = False
+        """Expect answers again: pongs of the time before may still be unread."""
+        heard_at, self._is_paused = self._heard_at, False
         self._begin_listening()
+        if self._silence_seconds is not None:
+            # A server that answered meanwhile is heard at once.
+            soon = self._heard_at + self.interval_seconds - self._silence_seconds
+            self._heard_at = max(heard_at, soon)
 
     def heard(self) -> None:
         """Anything has arrived."""
         self._unanswered_since = None
         self._heard_at = self._clock.seconds()
+        if not self._is_measured:
+            self._pinged_at = None  # the pong may be behind what was unread
 
     def answered(self) -> None:
         """The server has answered a ping."""
@@ -202,7 +215,7 @@ class Pings:
 
     def _begin_listening(self) -> None:
         self._heard_at = self._clock.seconds()
-        self._pinged_at = None  # it would measure the pause
+        self._is_measured = False  # an answer would measure the pause
         if self._unanswered_since is not None:
             self._unanswered_since = self._heard_at
 
@@ -224,8 +237,8 @@ class Pings:
             return
         if not carrier.blocked:
             carrier.ping()
-            if self._pinged_at is None and not self._is_paused:
-                self._pinged_at = now
+            if self._pinged_at is None:
+                self._pinged_at, self._is_measured = now, not self._is_paused
         if since is None and not held_up:
             self._unanswered_since = now
         if _TICK_SECONDS <= rest_seconds < self.interval_seconds and not held_up:
@@ -480,8 +493,8 @@ class ConsoleClient:
         return self._pings.round_trip_seconds
 
     @property
-    def overdue_seconds(self) -> float:
-        """The time for which a ping has waited, if suspiciously long; otherwise 0."""
+    def overdue_seconds(self) -> float | None:
+        """See :attr:`Pings.overdue_seconds`."""
         return self._pings.overdue_seconds
 
     def hand_over(self, user: ConsoleUser) -> None:

@@ -160,8 +160,8 @@ class ResumingClient:
         return stream.round_trip_seconds if stream is not None else None
 
     @property
-    def overdue_seconds(self) -> float:
-        """The time for which a ping has waited, if suspiciously long; otherwise 0."""
+    def overdue_seconds(self) -> float | None:
+        """See :attr:`.Pings.overdue_seconds`; 0 while the connection is lost."""
         stream = self._present
         return stream.overdue_seconds if stream is not None else 0.0
 
