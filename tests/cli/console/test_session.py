@@ -355,6 +355,30 @@ class MenuTests(SessionCase):
             self.session.typed(key)
         self.assertEqual(len(said), 1)
 
+    def test_discarded_keys(self) -> None:
+        """While keys are discarded, commands work right after other keys; the session begins a line."""
+        for keys in (b"ab", b"~", b"~s~"):
+            said: list[str] = []
+            self.begin(escapes=parse_escape("^],~"), say=said.append)
+            self.session.discard_input()
+            for key in (b"x", b"~", b"?", *([b"%c" % key for key in keys])):
+                self.session.typed(key)
+            self.assertIn("right after Enter", said[0])
+            stream = self.attach()
+            told = len(said)
+            self.session.typed(b"~s")
+            self.assertEqual((len(said), stream.sent), (told + 1, b""))
+
+    def test_next_session(self) -> None:
+        """The session that follows begins a line, whatever the former one was sent."""
+        escapes, said = parse_escape("^],~"), list[str]()
+        for _ in range(2):
+            self.begin(escapes=escapes, say=said.append)
+            stream = self.attach()
+            self.session.typed(b"~?ab")
+            self.assertEqual(stream.sent, b"ab")
+        self.assertEqual(len(said), 2)
+
     def test_suspend(self) -> None:
         """~ and Ctrl-Z suspend the client."""
         stops: list[None] = []

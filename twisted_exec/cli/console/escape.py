@@ -8,8 +8,8 @@ leave.
 
 One character, by default ``~``, is special at the start of a line, as in ssh: the next key is a
 command (:data:`HELP`).  The character typed twice is sent once, and any other key sends both.  This character is the only input that is
-ever held back, until the next key.  For an observer, whose text is not sent, every key is at the
-start of a line.
+ever held back, until the next key.  Where text is not sent, as that of an observer, every key is at
+the start of a line.
 
 A guest may switch the user's terminal to a keyboard protocol that reports
 control keys as escape sequences: xterm's ``modifyOtherKeys``
@@ -176,6 +176,11 @@ class Escapes:
             typed.append(EscapeCommand.LEAVE)
         return typed
 
+    def begin_line(self) -> None:
+        """Take the next key for the first one of a line."""
+        if self.menu is not None:
+            self.menu.begin_line()
+
     def help(self) -> list[str]:
         """Return the help, one line per key."""
         if self.menu is None:
@@ -223,7 +228,7 @@ class Menu:
             whatever was typed before.
         """
         if not is_sent and self._state is _State.LINE:
-            self._state = _State.START
+            self.begin_line()
         typed: list[Typed] = []
         while data and EscapeCommand.LEAVE not in typed:
             if self._state is _State.KEY:
@@ -237,6 +242,10 @@ class Menu:
                 continue
             data = data[1:]
         return typed
+
+    def begin_line(self) -> None:
+        """See :meth:`Escapes.begin_line`."""
+        self._state = _State.START
 
     def _plain(self, data: bytes, typed: list[Typed]) -> bytes:
         """Pass on all input up to the next mark; return the rest, which starts with the mark."""

@@ -231,6 +231,8 @@ class ConsoleSession:
             connections.
         """
         self._input = TypeAhead(source, reads_on=self._interactive)
+        if self._escapes is not None:
+            self._escapes.begin_line()
         self._display.sink = sink
         if timeout_seconds is not None:
             self._timers.after("timeout", timeout_seconds, self.timed_out, steady=True)
@@ -284,6 +286,8 @@ class ConsoleSession:
             self.greet()
         self._display.open(stream)
         self.window_changed()
+        if self._input.discards and self._escapes is not None:
+            self._escapes.begin_line()  # the machine has nothing of the line
         self._input.open(stream)
         if self._interactive and hasattr(stream, "overdue_seconds"):
             self._listen()
@@ -452,7 +456,8 @@ class ConsoleSession:
         if self._escapes is None:
             pieces: list[Typed] = [data]
         else:
-            pieces = self._escapes.feed(data, is_sent=not self.is_observer)
+            discards = self._input is not None and self._input.discards
+            pieces = self._escapes.feed(data, is_sent=not (discards or self.is_observer))
         for piece in pieces:
             if self._outcome is not None:
                 return

@@ -27,13 +27,14 @@ class TypeAhead:
 
     :param reads_on: the source is a keyboard.
     :ivar is_stuck: the stream takes no more input for now.
+    :ivar discards: keys are dropped until the stream is open.
     :ivar discarded: bytes of keys that were dropped before the stream was open.
     """
 
     def __init__(self, source: Source, *, reads_on: bool) -> None:
         self.is_stuck = False
         self.discarded = 0
-        self._discards = False
+        self.discards = False
         self._source: Source | None = source
         self._reads_on = reads_on
         self._stream: MachineStream | None = None
@@ -42,14 +43,14 @@ class TypeAhead:
 
     def open(self, stream: MachineStream) -> None:
         """Send to this stream from now on, first the input typed before it was open."""
-        self._stream, self._discards = stream, False
+        self._stream, self.discards = stream, False
         stream.registerProducer(self, True)
         if not self.is_stuck:
             self.resumeProducing()
 
     def send(self, what: bytes | Break | Role) -> None:
         """Send input, or a request in order with it."""
-        if self._discards:
+        if self.discards:
             self.discarded += len(what) if isinstance(what, bytes) else 0
         elif self._stream is not None and not self.is_stuck:
             if isinstance(what, bytes):
@@ -64,7 +65,7 @@ class TypeAhead:
 
     def discard(self) -> None:
         """Drop all input until the stream is open."""
-        self._discards = True
+        self.discards = True
 
     def close(self) -> None:
         """Read no more input, and drop what waits."""
