@@ -52,8 +52,9 @@ def for_stderr(text: str) -> str:
 
 def say(line: str) -> None:
     """Print a message on standard error; see :func:`for_stderr`."""
-    with suppress(OSError):  # it is closed, or full
-        print(for_stderr(line), file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # print would take standard output instead
+        with suppress(OSError):  # it is closed, or full
+            print(for_stderr(line), file=sys.stderr, flush=True)
 
 
 def explain(error: BaseException, namespace: str = "", config: ClientConfig | None = None) -> str:

@@ -454,6 +454,20 @@ class PipeTests(ProcessCase):
         await self.ends_with(process, 0)
         self.assertEqual((process.stdout, attachment.input_ends), (b"up", 1))
 
+    async def test_closed_standard_error(self) -> None:
+        """Without a standard error nobody gets the last message, and standard output has the machine's alone."""
+        attachment = self.serve(RecordingAttachment(b"=> "))
+        process = self.start(childFDs={0: "w", 1: "r"})
+        await process.until(b"=> ")
+        attachment.transport.end(Ending(MACHINE_DELETED, "bye"))
+        await self.ends_with(process, 1)
+        self.assertEqual(process.stdout, b"=> ")
+        command = "import os; from twisted_exec.cli.console import program, session; os.close(2); "
+        command += "raise SystemExit(program.conclude(session.Outcome(1, 'last'), mid_line=True))"
+        process = self.start(command=command)
+        await self.ends_with(process, 1)
+        self.assertEqual(process.stdout, b"")
+
     async def test_signal(self) -> None:
         """A signal ends the session first; the program then dies of the signal."""
         attachment = self.serve(RecordingAttachment(b"up"))
