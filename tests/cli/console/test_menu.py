@@ -152,8 +152,11 @@ class ScrollbackTests(MenuCase):
         self.assertIn("\x1b[1m\x1b[7mneedle", self.type(b"~G", b"nex\x7fedle\r"))
         self.type(b"q")
         self.assertNotIn("\x1b[?1049h", self.type(b"~G", b"needle", b"\x1b"))
+        drawn = self.type(b"~G", b"none\r")
+        self.assertTrue(drawn.endswith('\r\nNo line has "none".\r\n'), drawn)
         self.assertIn("hay", self.type(b"~G", b"hay\r", b"/"))
         self.assertIn("\x1b[1m\x1b[7mneedle", self.type(b"\x15needle\r"))
+        self.assertRegex(self.type(b"n"), r'no earlier line has "needle"  q quit +\x1b\[m\Z')
 
     def test_other_screen(self) -> None:
         """A view over an editor shares its screen; then a change of size makes the editor draw again."""
@@ -186,7 +189,9 @@ class ScrollbackTests(MenuCase):
         self.open()
         self.session.data_received(b"one")
         path = os.path.join(self.directory, "log")
-        self.assertIn("Saved 1 line in ", self.type(b"~H", b"w", path.encode() + b"\r"))
+        self.assertIn("] (Ctrl-C cancels): ", self.type(b"~H", b"w"))
+        self.assertIn("nothing was saved", self.type(b"\x03"))
+        self.assertIn("Saved 1 line in ", self.type(b"w", path.encode() + b"\r"))
         self.assertTrue(os.path.exists(path))
 
     def test_resized(self) -> None:
@@ -291,7 +296,7 @@ class PowerTests(MenuCase):
     """The power of the machine."""
 
     def test_power(self) -> None:
-        """One key chooses what the machine is not yet, and y confirms."""
+        """One key chooses what the machine is not yet; y confirms that it is to be off."""
         for key, power in ((b"o", "On"), (b"f", "Off")):
             self.open()
             self.client.power = []
@@ -299,16 +304,21 @@ class PowerTests(MenuCase):
             drawn = self.type(b"~P")
             self.assertIn(f"Machine a is Running; its power is {self.client.spec['power']}.", drawn)
             self.assertEqual(("o on" in drawn, "f off" in drawn), (power == "On", power == "Off"))
-            question = self.type(key)
-            self.assertTrue(all(len(row) < 60 for row in question.split("\r\n")), question)
-            self.assertEqual(self.client.power, [])
-            self.assertIn("Machine a is being switched", self.type(b"y"))
+            drawn = self.type(key)
+            if power == "Off":
+                self.assertTrue(all(len(row) < 60 for row in drawn.split("\r\n")), drawn)
+                self.assertEqual(self.client.power, [])
+                drawn = self.type(b"y")
+            self.assertIn("Machine a is being switched", drawn)
             self.assertEqual(self.client.power, [("a", power)])
 
     def test_cancelled(self) -> None:
         """Any other key cancels, at both questions."""
         self.open()
         for keys in (b"x", b"o", b"\x1b[A", b"fn", b"f\r", b"\x03"):
+            self.assertIn("Nothing was switched.", self.type(b"~P", keys))
+        self.client.spec = {"power": "Off"}
+        for keys in (b"f", b"\r"):
             self.assertIn("Nothing was switched.", self.type(b"~P", keys))
         self.assertEqual(self.client.power, [])
 

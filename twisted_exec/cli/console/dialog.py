@@ -178,7 +178,7 @@ class Dialog:
                 if key == "/":
                     pager.search(await self.line("/", size.rows) or "")
                 elif key == "w":
-                    path = await self.line(f"Save in [{name}]: ", size.rows)
+                    path = await self.line(f"Save in [{name}] (Ctrl-C cancels): ", size.rows)
                     pager.message = "nothing was saved" if path is None else save(path or name)
                 elif key is not None:
                     pager.press(key)

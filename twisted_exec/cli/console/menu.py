@@ -135,7 +135,9 @@ async def act(
     name = f"{_UNSAFE.sub('_', machine)}-{time.strftime('%Y%m%d-%H%M%S')}.log"
     if command is EscapeCommand.SAVE:
         with suppress(OSError):  # it was deleted
-            dialog.tell(f"A name without a directory is a file in {safe(os.getcwd())}.")
+            dialog.tell(
+                f"A name without a directory is a file in {safe(os.getcwd())}. Ctrl-C cancels."
+            )
         path = await dialog.line(f"Save {_count(lines)} in [{name}]: ")
         dialog.tell("Nothing was saved." if path is None else save(lines, path or name))
         return None
@@ -145,6 +147,9 @@ async def act(
     pager = Pager(lines, TerminalSize(80, 24))
     if sought:
         pager.search(sought)
+    if pager.message:
+        dialog.tell(f'No line has "{sought}".')
+        return None
     await dialog.view(pager, lambda path: save(lines, path), name)
     return None
 
@@ -232,13 +237,13 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
         }
         offer = "f off, r reset (off and on)"
         if power == "Off":
-            effects, offer = {"o": f"Switch {name} on?"}, "o on"
+            effects, offer = {"o": ""}, "o on"  # nothing is lost by that
         choice = await dialog.key(f"Power: {offer}; any other key cancels: ")
+        if effect := effects.get(choice):
+            dialog.tell(effect)
+            if await dialog.key("y confirms; any other key cancels: ") != "y":
+                choice = ""
         if choice not in effects:
-            dialog.tell("Nothing was switched.")
-            return None
-        dialog.tell(effects[choice])
-        if await dialog.key("y confirms; any other key cancels: ") != "y":
             dialog.tell("Nothing was switched.")
             return None
         power = "On" if choice == "o" else "Off"

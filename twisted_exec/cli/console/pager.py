@@ -97,7 +97,7 @@ class Pager:
 
     def _status(self) -> str:
         if self.message:
-            return self.message
+            return f"{self.message[: max(0, self._size.columns - 9)]}  q quit"
         if not self._rows:
             return f"no lines  {KEYS}"
         end = self._rows[min(self._top + self._height, len(self._rows)) - 1][0] + 1
