@@ -380,12 +380,33 @@ class MenuTests(SessionCase):
         self.assertEqual(len(said), 2)
 
     def test_suspend(self) -> None:
-        """~ and Ctrl-Z suspend the client."""
-        stops: list[None] = []
-        self.begin(escapes=parse_escape("^],~"), suspend=lambda: stops.append(None))
-        self.attach()
+        """~ and Ctrl-Z suspend the client; the user reads when it goes on, and if it was not suspended."""
+        for was_stopped, message in (
+            (True, "The console of vm goes on."),
+            (False, "The shell has no job control: this program was not suspended."),
+        ):
+            said: list[str] = []
+            self.begin(
+                escapes=parse_escape("^],~"),
+                suspend=lambda was_stopped=was_stopped: was_stopped,
+                say=said.append,
+                place=lambda: "vm",
+            )
+            stream = self.attach()
+            self.session.typed(b"~\x1als")
+            self.assertEqual((said, stream.sent), ([message], b"ls"))
+
+    def test_suspend_over_a_screen(self) -> None:
+        """The program whose screen the shell has overwritten draws it again."""
+        self.begin(
+            escapes=parse_escape("^],~"),
+            suspend=lambda: True,
+            full_screen=lambda: True,
+            size=lambda: TerminalSize(80, 24),
+        )
+        stream = self.attach()
         self.session.typed(b"~\x1a")
-        self.assertEqual(stops, [None])
+        self.assertEqual(stream.told[-2:], [(80, 23), (80, 24)])
 
     def test_only_from_a_terminal(self) -> None:
         """Piped input has no escape menu."""

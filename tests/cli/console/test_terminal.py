@@ -197,6 +197,16 @@ if got:
 """
 
 
+_SUSPENDED = """
+import os
+from twisted_exec.cli.console.terminal import Signals, Terminal
+with Terminal(0) as terminal, Signals(terminal, lambda: None, print) as signals:
+    terminal.make_raw()
+    was_stopped = signals.suspend()
+    os.write(1, b"stopped: %d, raw: %d;" % (was_stopped, terminal.raw))
+"""
+
+
 class ProcessTests(PtyCase):
     """A whole process on a terminal, as the shell sees it."""
 
@@ -259,3 +269,17 @@ class ProcessTests(PtyCase):
         os.kill(child, signal.SIGTERM)
         shell.wait(20)
         self.assertTrue(self.echoes())
+
+    def test_suspended(self) -> None:
+        """A program that suspends itself goes on with a raw terminal."""
+        script = f'set -m; {sys.executable} -c "$0"; echo "suspended"; read line; fg'
+        self.spawn(["/bin/sh", "-c", script, _SUSPENDED])
+        self.read_until(b"suspended")
+        self.assertTrue(self.echoes())
+        os.write(self.far, b"\n")
+        self.read_until(b"stopped: 1, raw: 1;")
+
+    def test_suspended_without_job_control(self) -> None:
+        """A program that no shell could continue is not stopped, and knows it."""
+        self.spawn([sys.executable, "-c", _SUSPENDED])
+        self.read_until(b"stopped: 0, raw: 1;")

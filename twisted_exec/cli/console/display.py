@@ -38,7 +38,7 @@ class UserTerminal:
     :param watch: receives all output that is written.
     :param full_screen: whether the output so far has switched to the other screen.
     :param query_filter: see :class:`.Display`.
-    :param suspend: stops this program, as job control does.
+    :param suspend: stops this program, as job control does; returns whether it was stopped.
     :param redraw: has the whole screen drawn again, if the server can render it.
     :param again: gets the server's reason for its stop; returns the session that follows, or ``None``.
     :param moves_cursor: messages go to a terminal that can move its cursor.
@@ -55,7 +55,7 @@ class UserTerminal:
     watch: Callable[[bytes], None] = lambda _: None
     full_screen: Callable[[], bool] = lambda: False
     query_filter: Callable[[], QueryFilter] | None = None
-    suspend: Callable[[], None] = lambda: None
+    suspend: Callable[[], bool] = lambda: False
     redraw: Callable[[], None] = lambda: None
     again: Callable[[str], NextSession | None] = lambda _: None
     moves_cursor: bool = False

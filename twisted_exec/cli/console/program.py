@@ -14,7 +14,6 @@ import argparse
 import gc
 import os
 import select
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -305,7 +304,7 @@ class ConsoleProgram:
                 terminal,
                 resized=lambda: call(self._session.window_changed),
                 deadly=lambda number: call(self._session.interrupted, number),
-            ):
+            ) as self._signals:
                 reactor.callWhenRunning(self._begin, source, sink)
                 _collect_garbage()
                 try:
@@ -339,7 +338,7 @@ class ConsoleProgram:
                 watch=modes.feed if is_shown else lambda _: None,
                 full_screen=lambda: modes.full_screen,
                 query_filter=_query_filter if is_shown else None,
-                suspend=lambda: os.kill(os.getpid(), signal.SIGTSTP),
+                suspend=lambda: self._signals.suspend(),
                 redraw=lambda: self._screen.redraw() if self._screen is not None else None,
                 again=self.again if is_shown and script is None else lambda _: None,
                 moves_cursor=os.isatty(2) and not _is_dumb(),

@@ -116,6 +116,7 @@ WHEN_BACK = "open the console again when the server is back"
 
 NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
+NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
 _INTERRUPT = b"\x03"
@@ -486,11 +487,19 @@ class ConsoleSession:
         elif typed is EscapeCommand.STATUS:
             self._tell_about(self._status())
         elif typed is EscapeCommand.SUSPEND:
-            self._terminal.suspend()
+            self._suspend()
         elif typed in DIALOGS:
             self._open_dialog(typed)
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
+
+    def _suspend(self) -> None:
+        if not self._terminal.suspend():
+            self._display.tell(NO_JOB_CONTROL)
+            return
+        if self._terminal.full_screen():
+            self._redraw()
+        self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
     def _tell_sent(self, line: str) -> None:
         """Say what was sent; other input shows by its echo, and a server that refuses it says so."""

@@ -171,7 +171,7 @@ class Signals:
         self._resized = resized
         self._deadly = deadly
         self._before: dict[int, _Handler | int | None] = {}
-        self._raw_when_stopped = False
+        self._raw_when_stopped = self._was_continued = False
 
     def __enter__(self) -> Signals:
         self._set(signal.SIGWINCH, lambda *_: self._resized())
@@ -192,17 +192,28 @@ class Signals:
         self._before.setdefault(number, signal.getsignal(number))
         signal.signal(number, handler)
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self._raw_when_stopped = self._terminal.raw
+    def suspend(self) -> bool:
+        """
+        Stop this program, as job control does.
+
+        :return: whether it was stopped, and has continued; a shell without job control does not stop programs.
+        """
+        self._raw_when_stopped, self._was_continued = self._terminal.raw, False
         self._terminal.restore()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(
             os.getpid(), signal.SIGTSTP
         )  # returns after SIGCONT, or at once in an orphaned process group
         signal.signal(signal.SIGTSTP, self._stop)
-        self._continue(number, frame)
+        was_stopped = self._was_continued
+        self._continue()
+        return was_stopped
 
-    def _continue(self, number: int, frame: FrameType | None) -> None:
+    def _stop(self, *_: object) -> None:
+        self.suspend()
+
+    def _continue(self, *_: object) -> None:
+        self._was_continued = True
         # SIGSTOP cannot be handled, so the modes were not restored before, and the shell has set its own.
         if self._raw_when_stopped or self._terminal.raw:
             self._raw_when_stopped = False
