@@ -51,7 +51,7 @@ class LogView {
     this.following = h("input", { type: "checkbox", disabled: true, onchange: () => this.#act(() => this.#followChanged()) });
     this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });
     this.time = h("input", { type: "text", size: 20, "aria-label": "Time", placeholder: "Time, or 1h ago", title: TIME_FORMS });
-    this.text = h("input", { type: "search", size: 16, "aria-label": "Search", placeholder: "Search" });
+    this.text = h("input", { type: "search", size: 16, "aria-label": "Search the log", placeholder: "Search the log" });
     this.bootList = h("div");
     this.boots = menu("Boots", this.bootList, () => this.#run(() => this.#listBoots(), true));
     this.boots.title = "The machine's starts: show the output of one of them";
