@@ -55,7 +55,7 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.deepEqual(labels(), ["Open again", "Log", "Screen"]);
   made.follow(OFF, false);
   assert.deepEqual(labels(), ["Log", "Screen"]);
-  assert.match(made.element.text, /It is powered off\. .*opens as soon as/);
+  assert.match(made.element.text, /It is powered off\. .*opens as soon as.*may not power it on; users with the role “edit”/);
   made.follow(RUNNING, true);
   assert.equal(opened.length, 1);
   made.hide();

@@ -191,7 +191,8 @@ export class Panel {
     );
     this.#followMachine = (machine, hasStarted) => {
       const isStopped = machine?.runs === false;
-      state.textContent = isStopped ? `${printable(stoppedText(machine))} This console opens as soon as the machine runs.` : "";
+      const help = machine?.isOff && !this.#owner.maySwitch ? " You may not power it on; users with the role “edit” in its namespace may." : "";
+      state.textContent = isStopped ? `${printable(stoppedText(machine))} This console opens as soon as the machine runs.${help}` : "";
       remedy.hidden = copy.hidden = !(isStopped && machine.problem && !machine.isOff);
       this.#offer(again, machine?.runs === true);
       if (machine) this.#offer(power, mayPowerOn(machine));

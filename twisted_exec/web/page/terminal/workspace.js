@@ -217,7 +217,7 @@ class Workspace {
       ["Machine", [
         { key: "t", label: console.writer ? "Take over" : "Type here", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
         { key: "r", label: "Observe only", action: () => console.changeRole("observe"), disabled: !drives },
-        { key: "P", label: machine?.isOff ? "Power on" : "Power off", action: () => console.switch(), disabled: !maySwitch },
+        ...(maySwitch ? [{ key: "P", label: machine?.isOff ? "Power on" : "Power off", action: () => console.switch() }] : []),
         { key: "e", label: "Details", action: () => console.showDetails() },
         part("g", "Log", "logs"),
         part("d", "Screen", "screen"),
