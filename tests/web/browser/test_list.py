@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import json
 
-from .fleet import LONG, MACHINES, SIZES, FleetTestCase
+from tests.flows.test_three_programs import binding
+from twisted_exec.api import kinds
+
+from .fleet import LONG, MACHINES, SIZES, FleetTestCase, condition
 from .layout import faults_of, lasting
 from .user import User
 
+ROLEBINDINGS = kinds.ROLEBINDINGS.resource
 VIEWS = ("machines", "sessions", "recordings", "alerts", "consoles")
 MANY = 10_000
 _FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -81,7 +85,7 @@ class ListTests(FleetTestCase):
         await self.add_session("web-1", "a-user-with-a-long-name")
         user = await self.user()
         await user.page.until(f"/a-user-with/.test({row('web-1')}?.innerText)")
-        await user.page.until(f"{row(names[0])}?.querySelector('.power')")
+        await user.page.until(f"{row(names[0])}?.querySelector('.power:enabled')")
         for width in (900, 1440, 1920, 390):
             await user.page.resize(width, 2200)
             await user.page.until(row(names[-1]))
@@ -105,6 +109,26 @@ class ListTests(FleetTestCase):
         await user.open("sessions")
         await user.page.resize(*SIZES["phone"])
         await user.page.until("document.querySelector('.facing tbody tr')?.offsetHeight < 844 / 5")
+
+    async def test_taps_on_rows(self) -> None:
+        """On a phone a row opens wherever it is touched; its other links and buttons stay what they are."""
+        user = await self.user("sessions", SIZES["phone"])
+        for view, title, target in (
+            ("sessions", "User", "machines/default/web-1"),
+            ("recordings", "Reason", "recordings/default/web-"),
+            ("alerts", "Message", "machines/default/db-1"),
+        ):
+            await user.open(view)
+            cell = f"document.querySelector('tbody td[data-title={title}]')"
+            left, top = await user.page.until(
+                f"(({{left, top, height}}) => height && [left, top + height / 2])({cell}?.getBoundingClientRect() ?? {{}})"
+            )
+            await user.page.click_at(left + 10, top)
+            await user.page.until(f"location.hash.startsWith('#/{target}')")
+        await user.open("sessions")
+        await user.click_text("button", "End the session of bob at web-1")
+        await user.page.until("document.querySelector('dialog[open]')")
+        self.assertEqual(await user.page.evaluate("location.hash"), "#/sessions")
 
     async def test_rows(self) -> None:
         """
@@ -148,9 +172,13 @@ class ListTests(FleetTestCase):
         user = await self.user()
         await user.page.until(f"/ada, bob/.test({row('web-1')}?.innerText)")
         await user.page.until(f"{row('web-3')}?.querySelector('.recorded')")
-        await user.page.until(f"{row('build-7')}?.querySelector('.power')")  # as the user may
         places = "[...document.querySelectorAll('thead th')].map((each) => each.getBoundingClientRect().left).join(' ')"
         before = await user.page.evaluate(places)
+        more = f"{row('build-8')}.querySelector('.more a').getBoundingClientRect().left"
+        place = await user.page.evaluate(more)
+        await user.page.until(
+            f"{row('build-8')}.querySelector('.power:enabled') && {more} === {place}"
+        )
         await user.page.focus("#machine-filter")
         await user.page.type("build-8")
         await user.page.until(f"{_ROWS}.length === 1")
@@ -168,7 +196,7 @@ class ListTests(FleetTestCase):
         user = await self.user("sessions", size=SIZES["phone"])
         await user.until_page("10.0.0.7")
         await user.open("machines")
-        await user.page.until(f"{row('build-7')}?.querySelector('.power')")  # as the user may
+        await user.page.until(f"{row('build-7')}?.querySelector('.power:enabled')")
         await user.click_text("button", "More of build-7")
         await user.page.until(
             "/powered off/i.test(document.querySelector('dialog[open]')?.innerText)"
@@ -186,7 +214,7 @@ class ListTests(FleetTestCase):
         await user.page.until("location.hash === '#/machines/default/web-2/logs'")
         await user.page.until("!document.querySelector('dialog')")
         await user.open("machines")
-        await user.page.until(f"{row('build-7')}?.querySelector('.power')")
+        await user.page.until(f"{row('build-7')}?.querySelector('.power:enabled')")
         left, bottom = await user.page.until(
             f"(({{left, bottom, height}}) => height < 64 && [left, bottom])({row('web-2')}.getBoundingClientRect())"
         )
@@ -195,14 +223,21 @@ class ListTests(FleetTestCase):
 
     async def test_states(self) -> None:
         """
-        The list counts the machines of each state that the filter finds; a click shows these, another one
-        shows all again.
+        The list counts the machines of each state that the filter finds; a click shows these, also beside
+        those of another state, and a second click takes them away.
         """
         user = await self.user()
         counts = "[...document.querySelectorAll('.states .button')].filter((each) => each.checkVisibility()).map((each) => each.innerText).join(', ')"
         await user.page.until(f"{counts} === '2 Pending, 43 Running, 1 Shutdown'")
         await self.add_machine("build-10", "Pending")
         await user.page.until(f"{counts} === '3 Pending, 43 Running, 1 Shutdown'")
+        await user.click_text(".states .button", "3 Pending")
+        await user.click_text(".states .button", "1 Shutdown")
+        await user.page.until(
+            f"{_ROWS}.length === 4 && location.hash === '#/machines?filter=Pending+Shutdown'"
+        )
+        await user.click_text(".states .button[aria-pressed=true]", "3 Pending")
+        await user.click_text(".states .button[aria-pressed=true]", "1 Shutdown")
         for size in (*SIZES.values(), (390, 500), (844, 390)):
             await user.page.resize(*size)
             await user.click_text(".states .button", "3 Pending")
@@ -341,6 +376,27 @@ class ObserverTests(FleetTestCase):
         self.assertEqual(await faults_of(user.page), [])
         await user.page.press("Enter")
         await user.page.until("location.hash === '#/machines/default/web-1'")
+
+    async def test_actions(self) -> None:
+        """
+        Who may only observe has no button that types or that changes the power, and their room is the
+        message's.  The menu of a row has its message as it is now, also if the row shows all of it.
+        """
+        for role in ("view", "console-observer"):
+            bound = binding("ada", role) | {"metadata": {"name": role}}
+            await self.admin.create(ROLEBINDINGS, bound, "default")
+        await self.add_machine("web-1", "Pending")
+        user = await self.user()
+        texts = "[...document.querySelectorAll('.more a, .more .power')].map((each) => each.innerText).join()"
+        await user.page.until(f"{texts} === 'Observe,Log,Screen'")
+        await user.page.resize(*SIZES["phone"])
+        status = {"conditions": [condition("Ready", "False", "no room", "OutOfCapacity")]}
+        await self.admin.patch(
+            MACHINES, "web-1", {"status": status}, "default", subresource="status"
+        )
+        await user.page.until(f"/no room/i.test({row('web-1')}?.innerText)")
+        await user.click_text("button", "More of web-1")
+        await user.page.until("/no room/i.test(document.querySelector('dialog')?.innerText)")
 
 
 class EmptyTests(FleetTestCase):

@@ -71,8 +71,12 @@ test("rows are those of all kinds", () => {
   const found = (filter) => rows.select(filter, order("name", false)).map((row) => row.name);
   assert.deepEqual(found("Shutdown"), ["vm-1"]); // the state, and not a name with this word
   assert.deepEqual(found("vm  Shutdown "), ["vm-1"]);
-  assert.deepEqual(rows.states("vm Shutdown"), { state: "Shutdown", rest: "vm", counts: [["Running", 1], ["Shutdown", 1]] });
+  assert.deepEqual(rows.states("vm Shutdown"), { states: ["Shutdown"], rest: "vm", counts: [["Running", 1], ["Shutdown", 1]] });
   assert.deepEqual(found("shutdown"), ["Shutdown-again", "vm-1"]);
+  assert.equal(found("Running Shutdown").length, 3); // in one of them
+  assert.deepEqual(rows.states("Pending Shutdown").counts, [["Pending", 0], ["Running", 2], ["Shutdown", 1]]);
+  assert.deepEqual(found("Pending Shutdown"), ["vm-1"]); // also while none is pending
+  assert.equal(rows.get(rowOf(machine("vm-1"), KIND).key)?.state, "Shutdown"); // as it is now
   rows.set(KIND, []);
   assert.equal(rows.size, 1);
 });

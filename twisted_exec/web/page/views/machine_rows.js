@@ -9,6 +9,7 @@ import { counted } from "./session_model.js";
 const READY = "Ready";
 const OUTPUT = "ConsoleOutput";
 const IN_USE = "ConsoleInUse";
+const STATES = ["Pending", "Running", "Shutdown", "Terminated", "Terminating"]; // also while no machine is in one
 
 /**
  * Return the row of a machine.
@@ -121,18 +122,18 @@ export class Rows {
   }
 
   /**
-   * Return the state that a filter names, its other words, and how many machines with these words are in each state, in
+   * Return the states that a filter names, its other words, and how many machines with these words are in each state, in
    * the order of the states' names.
    */
   states(filter) {
     const all = this.#all();
-    const known = new Set(all.map((row) => row.state));
+    const known = new Set([...STATES, ...all.map((row) => row.state)]);
     const words = filter.split(/\s+/);
-    const state = words.find((word) => known.has(word)) ?? "";
-    const rest = words.filter((word) => word !== state).join(" ");
-    const counts = new Map();
+    const states = words.filter((word) => known.has(word));
+    const rest = words.filter((word) => !known.has(word)).join(" ");
+    const counts = new Map(states.map((state) => [state, 0]));
     for (const row of all) if (matches(textsOf(row), rest)) counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
-    return { state, rest, counts: [...counts].sort(([one], [other]) => collator.compare(one, other)) };
+    return { states, rest, counts: [...counts].sort(([one], [other]) => collator.compare(one, other)) };
   }
 
   /** The length of the longest text, of all rows and not only of those that match a filter. */
@@ -140,12 +141,17 @@ export class Rows {
     return this.#all().reduce((most, row) => Math.max(most, textOf(row).length), 0);
   }
 
+  /** Return a row as it is now; undefined if it is gone. */
+  get(key) {
+    return this.#all().find((row) => row.key === key);
+  }
+
   /** Whether a row, of all and not only of those that match a filter, is such a row. */
   some(isSuch) {
     return this.#all().some(isSuch);
   }
 
-  /** Return the rows that match a filter, in order; those in a state if the filter is its name. */
+  /** Return the rows that match a filter, in order; those in one of the states that it names. */
   select(filter, compare) {
     if (!this.#isCurrent || compare !== this.#compare) {
       // Rows in the order of last time are sorted with few comparisons; those of 10 000 names take 0.1 s.
@@ -156,8 +162,8 @@ export class Rows {
       this.#compare = compare;
       this.#isCurrent = true;
     }
-    const { state, rest } = this.states(filter);
-    return this.#sorted.filter((row) => (!state || row.state === state) && matches(textsOf(row), rest));
+    const { states, rest } = this.states(filter);
+    return this.#sorted.filter((row) => (!states.length || states.includes(row.state)) && matches(textsOf(row), rest));
   }
 
   #all() {

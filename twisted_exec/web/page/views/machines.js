@@ -10,6 +10,7 @@ import { countOf, emptyState, field, skeleton, toolbar } from "./parts.js";
 import { VisibleRows } from "./visible_rows.js";
 
 const KEPT = "machines";
+const RIGHTS = { maySwitch: ["patch", ""], drives: ["drive", "console"], execs: ["get", "exec"] }; // see opening() in rights.js
 const NEVER_CUT = 16; // characters of a name for which each window has room
 const MOST_STATES = 8;
 const END = 10; // characters of a longer one that stay
@@ -70,7 +71,7 @@ class MachineList extends ListView {
   constructor(container, context, parameters) {
     const kept = context.store.get(KEPT, {});
     const { plural, group } = context.machines.resource;
-    super(context, parameters, { plural, group, role: "view", kept, rights: { maySwitch: ["patch", ""] }, instead: (namespace) => this.#opener(namespace) });
+    super(context, parameters, { plural, group, role: "view", kept, rights: RIGHTS, instead: (namespace) => this.#opener(namespace) });
     const { query } = parameters;
     this.#rows = new Rows(context.machines.resource);
     this.#body = new VisibleRows((row) => this.#shown(row), (row, shown) => this.#cells(row, shown), this.signal);
@@ -213,11 +214,10 @@ class MachineList extends ListView {
 
   /** What a row shows, beside what is constant. */
   #shown(row) {
-    const { maySwitch = false } = this.rightsIn(row.namespace);
-    return { ...row, kind: null, age: age(row.created, Date.now()), maySwitch };
+    return { ...row, kind: null, age: age(row.created, Date.now()), rights: this.rightsIn(row.namespace) };
   }
 
-  #cells(row, { age: ageText, maySwitch }) {
+  #cells(row, { age: ageText }) {
     const { link, machines } = this.context;
     const name = machines.routeName(row.kind, row.name);
     const cell = (column, attributes, ...children) => h("td", { role: "cell", class: classOf(column), ...attributes }, ...children);
@@ -230,13 +230,15 @@ class MachineList extends ListView {
       text("pool"),
       cell("line", { title: printable(row.problem || row.line) }, row.problem ? h("span", { class: `problem ${row.severity}` }, printable(row.problem)) : h("code", {}, printable(row.line))),
       cell("created", { title: zonedTime(row.created) }, ageText),
-      cell("more", {}, this.#actions(row, maySwitch), button("⋯", () => this.#showActions(row, maySwitch), { class: "quiet icon", "aria-label": `More of ${printable(row.name)}` })),
+      cell("more", {}, this.#actions(row), button("⋯", () => this.#showActions(this.#rows.get(row.key) ?? row), { class: "quiet icon", "aria-label": `More of ${printable(row.name)}` })),
     ];
   }
 
-  /** The links and buttons of a machine; each calls `chosen` first. */
-  #actions(row, maySwitch, chosen = () => {}) {
+  /** The links and buttons of a machine; each calls `chosen` first. Until the rights are known, that of the power is hidden. */
+  #actions(row, chosen = () => {}) {
     const { link, machines } = this.context;
+    const { maySwitch, drives, execs } = this.rightsIn(row.namespace);
+    const observes = drives === false && execs === false;
     const name = machines.routeName(row.kind, row.name);
     const label = printable(row.name);
     const action = (text, href, attributes = {}) => h("a", { href, onclick: chosen, "aria-label": `${text} ${label}`, ...attributes }, text);
@@ -247,18 +249,18 @@ class MachineList extends ListView {
       this.#switch(row);
     };
     return [
-      action("Open", link(row.namespace, name)), action("Observe", `${link(row.namespace, name)}?mode=observe`),
+      !observes && action("Open", link(row.namespace, name)), action("Observe", `${link(row.namespace, name)}?mode=observe`),
       part("Log", "logs"), part("Screen", "screen"),
-      maySwitch && button(power, change, { class: "power", "aria-label": `${power} ${label}` }),
+      maySwitch !== false && button(power, change, { class: "power", disabled: !maySwitch, "aria-label": `${power} ${label}` }),
     ];
   }
 
   /** Where there is no room for them beside the machine. */
-  #showActions(row, maySwitch) {
+  #showActions(row) {
     ask(printable(row.name), (close) => [
       row.problem && h("p", { class: `problem ${row.severity}` }, printable(row.problem)),
       row.users && h("p", { class: "dim" }, printable(row.users)),
-      h("div", { class: "choices" }, this.#actions(row, maySwitch, () => close(null)), button("Cancel", () => close(null))),
+      h("div", { class: "choices" }, this.#actions(row, () => close(null)), button("Cancel", () => close(null))),
     ]);
   }
 
@@ -320,13 +322,14 @@ class MachineList extends ListView {
     const chosen = this.#rows.states(this.filter.value);
     const known = /** @type {HTMLElement[]} */ ([...this.#states.children]);
     const buttons = chosen.counts.slice(0, MOST_STATES).map(([state, count]) => {
-      const set = () => {
-        const { state: before, rest } = this.#rows.states(this.filter.value);
-        this.#setFilter(`${rest} ${before === state ? "" : state}`.trim());
+      const toggle = () => {
+        const { states, rest } = this.#rows.states(this.filter.value);
+        const others = states.filter((each) => each !== state);
+        this.#setFilter([rest, ...(others.length < states.length ? others : [...states, state])].join(" ").trim());
       };
-      const shown = known.find((each) => each.dataset.state === state) ?? button("", set, { "data-state": state });
+      const shown = known.find((each) => each.dataset.state === state) ?? button("", toggle, { "data-state": state });
       shown.textContent = `${count} ${printable(state)}`;
-      shown.setAttribute("aria-pressed", String(chosen.state === state));
+      shown.setAttribute("aria-pressed", String(chosen.states.includes(state)));
       return shown;
     });
     // Those that stay keep the focus.
