@@ -19,6 +19,7 @@ MANY = 10_000
 _FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 _ROWS = "document.querySelectorAll('.visible-rows tr')"
 _BUTTONS = "[...document.querySelectorAll('.power')].filter((each) => each.checkVisibility({visibilityProperty: true})).length"
+_TABLE = "document.querySelector('table.list')"
 _FOCUSED = "document.activeElement.closest('tr')?.querySelector('.name').textContent"
 
 
@@ -417,12 +418,15 @@ class EmptyTests(FleetTestCase):
             self.assertEqual(await faults_of(user.page), [], view)
 
     async def test_filtered(self) -> None:
-        """A filter without a match says so, and a button clears it."""
+        """A filter without a match says so in each list, and a button clears it."""
         await self.add_machines(1)
-        user = await self.user("machines?filter=nothing")
-        await user.until_page("No machine matches the filter")
-        await user.click_text("button", "Clear the filter")
-        await user.page.until(row("vm-0000"))
+        await self.add_session("vm-0000", "bob")
+        user = await self.user("sessions?filter=nothing")
+        for view, text in (("sessions", "No session matches"), ("machines", "No machine matches")):
+            await user.open(f"{view}?filter=nothing")
+            await user.until_page(f"{text} the filter")
+            await user.click_text("button", "Clear the filter")
+            await user.page.until(f"/vm-0000/.test({_TABLE}?.innerText)")
 
     async def test_away(self) -> None:
         """A page that is loaded while its server is away says so; the list and the user's name come with the server."""

@@ -4,7 +4,7 @@ import { fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
 import { minute } from "../times.js";
 import { matches, namespacesOf } from "./filter.js";
-import { lacking, toolbar, tellWaiting } from "./parts.js";
+import { emptyState, lacking, toolbar, tellWaiting } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
 const TYPED_MILLISECONDS = 400;
@@ -252,6 +252,18 @@ export class ListView {
   emptyOf(isKnown, empty) {
     if (isKnown) return empty;
     return this.hasProblem || !this.isServed ? "" : null;
+  }
+
+  /** What is shown if the filter finds none of the objects. */
+  noMatch(noun) {
+    return emptyState(`No ${noun} matches the filter.`, "Clear the filter", () => this.clear(this.filter));
+  }
+
+  /** Empty a field above the list, as its user would. */
+  clear(input) {
+    input.value = "";
+    input.dispatchEvent(new Event("input"));
+    input.focus();
   }
 
   /** The user is typing which objects are to be listed: follow these soon. */

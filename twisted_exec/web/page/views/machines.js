@@ -307,7 +307,7 @@ class MachineList extends ListView {
     const total = this.#rows.size;
     const isUnknown = this.isLoading && !total;
     let empty = null;
-    if (total && !count) empty = emptyState("No machine matches the filter.", "Clear the filter", () => this.#clear(this.filter));
+    if (total && !count) empty = this.noMatch("machine");
     else if (!total && !this.isLoading && !this.hasProblem) empty = this.#noMachines();
     // A screen reader would read the same notice again.
     if (this.#empty.textContent !== (empty?.textContent ?? "")) fill(this.#empty, empty);
@@ -342,15 +342,9 @@ class MachineList extends ListView {
   }
 
   #noMachines() {
-    if (this.#selector.value.trim()) return emptyState("No machine has these labels.", "Clear the labels", () => this.#clear(this.#selector));
+    if (this.#selector.value.trim()) return emptyState("No machine has these labels.", "Clear the labels", () => this.clear(this.#selector));
     const [namespace] = namespacesOf(this.namespaces.value);
-    if (namespace) return emptyState(`There are no machines in ${printable(this.namespaces.value)}.`, "Show all namespaces", () => this.#clear(this.namespaces));
+    if (namespace) return emptyState(`There are no machines in ${printable(this.namespaces.value)}.`, "Show all namespaces", () => this.clear(this.namespaces));
     return emptyState("There are no machines yet: they appear here as soon as they are created.");
-  }
-
-  #clear(input) {
-    input.value = "";
-    input.dispatchEvent(new Event("input"));
-    input.focus();
   }
 }
