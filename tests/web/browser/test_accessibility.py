@@ -83,7 +83,7 @@ class ListTests(_Visits, FleetTestCase):
         self.assertEqual("\n".join(await self.visit(user, LISTS)), "")
         await user.open("machines")
         await user.page.resize(*SIZES["phone"])
-        await user.page.until("document.querySelector('.machines .power')")
+        await user.page.until("document.querySelector('.machines .power:enabled')")
         await user.click_text("button", "More of build-7")
         self.assertEqual("\n".join(await self.appearances(user, "menu")), "")
         await user.click_text("dialog button", "Cancel")
