@@ -44,6 +44,7 @@ class Person:
         )
         self.is_denied = denied
         self.is_away = False
+        self.has_terminal = True
         self.role = Role.OBSERVER
         self.notices: list[Notice] = []
         self.promotions = 0
@@ -84,6 +85,13 @@ class FloorTestCase(SynchronousTestCase):
     ) -> Person:
         person = Person(user, **rights)
         self.floor.join(person, force=force, observe=observe)
+        return person
+
+    def script(self, *, force: bool = False) -> Person:
+        """Join a session of bob without a terminal."""
+        person = Person("bob")
+        person.has_terminal = False
+        self.floor.join(person, force=force)
         return person
 
 
@@ -144,7 +152,8 @@ class PresenceTests(FloorTestCase):
         """A user whose connection hangs may take over in another session, and is back."""
         ann, bob = self.join("ann"), self.join("bob")
         self.lose(ann)
-        other = self.join("ann", force=True)
+        other = self.join("ann")
+        self.floor.request_role(other, Role.WRITER)
         self.assertTrue(other.writes)
         self.assertFalse(ann.writes)
         self.assertIn("ann is back", bob.news())
@@ -229,6 +238,78 @@ class ActTests(FloorTestCase):
         self.assertIn("you have taken over this console from ann]", bob.news())
         for person in (ann, other):
             self.assertIn("bob has taken over this console; you are an observer", person.news())
+
+    def test_force_of_the_same_user(self) -> None:
+        """Joining with force takes nothing from the user's other sessions."""
+        first, second = self.join("ann"), self.join("ann", force=True)
+        self.assertEqual((first.writes, second.writes), (True, True))
+        self.assertEqual((first.news(), second.news()), ("", ""))
+        # Users without a name may be several.
+        floor, first, second = Floor(self.clock), Person(""), Person("")
+        floor.join(first)
+        floor.join(second, force=True)
+        self.assertEqual((first.writes, second.writes), (False, True))
+
+    def test_script_gives_back(self) -> None:
+        """A script that took the floor gives it back when it leaves; nobody else gets it."""
+        ann, other, eve = self.join("ann"), self.join("ann"), self.join("eve")
+        script = self.script(force=True)
+        for each in (ann, other, eve):
+            each.news()
+        self.floor.leave(script)
+        self.assertEqual([each.writes for each in (ann, other, eve)], [True, True, False])
+        again = notice("you are the writer of this console again; bob has left").decode()
+        self.assertEqual([each.news() for each in (ann, other, eve)], [again, again, ""])
+
+    def test_script_gives_back_later(self) -> None:
+        """The last one of a user's scripts gives back."""
+        ann = self.join("ann")
+        scripts = [self.script(force=True) for _ in range(2)]
+        self.floor.leave(scripts[0])
+        self.assertEqual((ann.writes, scripts[1].writes), (False, True))
+        self.floor.leave(scripts[1])
+        self.assertTrue(ann.writes)
+
+    def test_nothing_to_give_back(self) -> None:
+        """
+        The floor is free after a script if its former writer has left, is away, has released it or may not type
+        any more, and after a person at a terminal.
+        """
+
+        def is_away(ann: Person) -> None:
+            ann.is_away = True
+
+        def may_not_type(ann: Person) -> None:
+            ann.may_write, ann.is_denied = False, True
+            self.floor.right_to_write_changed(ann)
+
+        def at_terminal(_: Person) -> None:
+            script.has_terminal = True
+
+        def release(ann: Person) -> None:
+            self.floor.request_role(ann, Role.OBSERVER)
+
+        for act in (self.floor.leave, is_away, may_not_type, release, at_terminal):
+            ann, eve = self.join("ann"), self.join("eve")
+            script = self.script(force=True)
+            act(ann)
+            eve.news()
+            self.floor.leave(script)
+            self.assertEqual((self.floor.writers, script.promotions), ([], 1), act)
+            self.assertIn("bob has left; this console has no writer", eve.news())
+            # Nor does a script that found the floor free.
+            self.floor.leave(self.script())
+            self.assertEqual(self.floor.writers, [], act)
+            self.floor.leave(ann)
+            self.floor.leave(eve)
+
+    def test_taken_from_a_script(self) -> None:
+        """A user who has taken the floor from a script keeps it."""
+        ann, eve = self.join("ann"), self.join("eve")
+        script = self.script(force=True)
+        self.floor.request_role(eve, Role.WRITER)
+        self.floor.leave(script)
+        self.assertEqual((ann.writes, eve.writes), (False, True))
 
     def test_take_over(self) -> None:
         """An observer takes over later."""
@@ -663,7 +744,8 @@ class RoleNoticesTests(SynchronousTestCase):
         )
         other = Person("ann")
         floor.join(ann, force=True)
-        floor.join(other, force=True)
+        floor.join(other)
+        floor.request_role(other, Role.WRITER)
         ann_reader.feed(ann.news().encode())
         self.assertEqual(ann_reader.writer, "ann")
 
@@ -723,8 +805,11 @@ def people_with_notices(ada: str = "ada", bob: str = "bob") -> list[Person]:
     floor.right_to_write_changed(again)
     floor.request_role(weak, Role.WRITER)
     floor.request_role(weak, Role.OBSERVER)
+    floor.request_role(first, Role.WRITER)
     floor.request_role(second, Role.WRITER)
+    second.has_terminal = False
     floor.leave(second)
+    floor.leave(first)
     return everybody
 
 

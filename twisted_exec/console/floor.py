@@ -14,12 +14,12 @@ act                      effect
 ======================== ==========================================================
 join with input          writer if the floor is free or the same user has it; else
                          observer, with a notice that names the writer
-join with force          as join, followed by take over
+join with force          as join if the same user has the floor; else followed by take over
 join as an observer      observer, usually with a notice
 take over                writer; all other writers become observers, with a notice
                          that names the new writer
 release                  observer
-leave                    no other role changes
+leave                    no other role changes, except after a script (see below)
 loss of the connection   no role changes
 loss of the right drive  observer, with a notice; as release for the others
 ======================== ==========================================================
@@ -31,6 +31,10 @@ an observer.
 When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.  They
 also get one when the connections of all writers are lost, and when one of them is back: until the
 sessions end, the user keeps the floor, and another user has to take over.
+
+A script interrupts another user for a moment: when the last writer leaves and has no terminal, the sessions
+that it took the floor from are writers again, with a notice, if they are still connected and may type.
+
 A session that did not ask for input stays an observer.
 """
 
@@ -98,6 +102,10 @@ class Participant(Protocol):
     def is_away(self) -> bool:
         """True if the session's connection is lost, and its user may come back."""
 
+    @property
+    def has_terminal(self) -> bool:
+        """True if a user types; False for a script."""
+
     def tell(self, notice: Notice) -> None:
         """Show a notice to the user."""
 
@@ -121,6 +129,7 @@ class Floor:
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._participants: list[Participant] = []
+        self._taken_from: list[Participant] = []  # writers before the present user took the floor
         self._announcement: IDelayedCall | None = None
         self._lost: str | None = None  # the writer's name, if the observers know of the loss
 
@@ -149,7 +158,7 @@ class Floor:
         """
         Add a session.
 
-        :param force: take over from other writers.
+        :param force: take over from another user.
         :param observe: begin as an observer, also if the floor is free.
         """
         participant.role = Role.OBSERVER
@@ -160,7 +169,10 @@ class Floor:
                 self._deny(participant)
         if not participant.may_write:
             return
-        if force:
+        writers = self.writers
+        # Users without a name may be several.
+        has_floor = bool(writers) and writers[0].user == participant.user != ""
+        if force and not has_floor:
             self._take_over(participant)
         elif not observe and self._is_free_to(participant):
             self._make_writer(participant)
@@ -188,10 +200,13 @@ class Floor:
         """Remove a session.  Repeated calls do nothing."""
         if participant in self:
             self._participants.remove(participant)
+            self._forget(participant)
             if not self._participants:
                 self.stop()
             if participant.role is Role.WRITER:
                 participant.role = Role.OBSERVER
+                if not participant.has_terminal:
+                    self._give_back(participant)
                 self._announce_if_free(participant, "has left")
                 self.follow_presence()
 
@@ -215,6 +230,7 @@ class Floor:
             self.follow_presence()
             return
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
+        self._forget(participant)
         hint = self._hint(participant)
         participant.tell(self._to_observer(f"you are an observer; {self.status}", hint))
         if was_writer:
@@ -306,6 +322,7 @@ class Floor:
         for other in others:
             other.role = Role.OBSERVER
         self._make_writer(participant)
+        self._taken_from = others or self._taken_from
         text = f"you have taken over this console from {previous}" if others else _WRITER.text
         participant.tell(replace(_WRITER, text=text))
         for other in others:
@@ -321,8 +338,24 @@ class Floor:
 
     def _make_writer(self, participant: Participant) -> None:
         if participant.role is not Role.WRITER:
+            if not self.writers:
+                self._taken_from = []
             participant.role = Role.WRITER
             participant.became_writer()
+
+    def _forget(self, participant: Participant) -> None:
+        """Give nothing back to a session."""
+        self._taken_from = [each for each in self._taken_from if each is not participant]
+
+    def _give_back(self, leaver: Participant) -> None:
+        """Make those writers again from whom a script, which has left, took the floor."""
+        if self.writers:
+            return
+        for each in self._taken_from:
+            if each in self and each.may_write and not each.is_away:
+                self._make_writer(each)
+                text = f"{_WRITER.text} again; {display_name(leaver.user)} has left"
+                each.tell(replace(_WRITER, text=text))
 
     def _announce_later(self, leaver: Participant) -> None:
         """Tell the observers that a writer has lost the right to type, if they keep theirs."""
@@ -461,6 +494,7 @@ _NOT_SENT = "what you type is not sent:"
 _BEGIN_WITH_WORDS: Sequence[_Wording] = (
     (_ROLE, _TO_WRITER, _WRITER.text),
     (_ROLE, _TO_WRITER, r"you have taken over this console from .+"),
+    (_ROLE, _TO_WRITER, rf"{_WRITER.text} again; .+ has left"),
     (_ROLE, _TO_OBSERVER, rf"{_STATUS}; you are an observer {_HINTS}"),
     (_ROLE, _TO_OBSERVER, rf"you are an observer; {_STATUS} {_HINTS}"),
     (_ROLE, _TO_OBSERVER, rf"you may type at this console again; {_STATUS} {_HINTS}"),

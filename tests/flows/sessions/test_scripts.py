@@ -62,7 +62,7 @@ class ScriptTests(LogCase):
         await screen.leave()
 
     async def test_writer(self) -> None:
-        """While another user is the writer, nothing is typed, unless the script takes over."""
+        """While another user is the writer, nothing is typed, unless the script takes over for a while."""
         await self.deployment.client.create(
             kinds.ROLEBINDINGS.resource, binding("ada", "edit"), "default"
         )
@@ -74,6 +74,7 @@ class ScriptTests(LogCase):
         self.assertIn(b"the writer of this console is admin", program.output)
         code, out = await self.result("--run", "echo done", "--force", kubeconfig=ada)
         self.assertEqual((code, out), (0, b"done\n"))
+        await screen.until(b"you are the writer of this console again; ada has left")
         await screen.leave()
 
     async def test_no_machine(self) -> None:

@@ -63,6 +63,9 @@ test("the wording counts if the runtime is of an earlier release", () => {
   assert.deepEqual([roles.isObserver, roles.writer], [false, ""]);
   roles.read({ Notice: `carol has taken over this console; you are an observer ${HINT}` });
   assert.deepEqual([roles.isObserver, roles.writer], [true, "carol"]);
+  roles.read({ Notice: "you are the writer of this console again; carol has left" });
+  assert.deepEqual([roles.isObserver, roles.writer], [false, ""]);
+  roles.read({ Notice: `carol has taken over this console; you are an observer ${HINT}` });
   roles.read({ Notice: "you are the writer of this console is back" });
   roles.read({ Notice: `you have taken over this console from x has left; this console has no writer ${HINT}` });
   assert.deepEqual([roles.isObserver, roles.writer], [true, "carol"]);

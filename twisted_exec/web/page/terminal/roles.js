@@ -23,6 +23,7 @@ const WORDINGS = [
   [
     [{ Kind: "role", Role: "writer" }, "you are the writer of this console"],
     [{ Kind: "role", Role: "writer" }, "you have taken over this console from .+"],
+    [{ Kind: "role", Role: "writer" }, "you are the writer of this console again; .+ has left"],
     [{ Kind: "role", Role: "observer" }, `${STATUS}; you are an observer ${HINTS}`],
     [{ Kind: "role", Role: "observer" }, `you are an observer; ${STATUS} ${HINTS}`],
     [{ Kind: "role", Role: "observer" }, `you may type at this console again; ${STATUS} ${HINTS}`],
