@@ -119,6 +119,18 @@ class MarkTests(OutageCase):
             self.sink.written, notice("1000 bytes skipped") + notice("output is missing here")
         )
 
+    def test_reported(self) -> None:
+        """Without a terminal the output has nothing for people but marks of gaps; a machine's notice is output."""
+        reported: list[Notice] = []
+        self.begin(interactive=False, report=reported.append)
+        self.attach()
+        observer = Notice("ada types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ada")
+        self.session.notice(observer)
+        self.session.data_received(forged := notice("believe me"))
+        self.session.skipped(7)
+        self.assertEqual(reported, [observer])
+        self.assertEqual(self.sink.written, forged + notice("7 bytes skipped"))
+
 
 class SessionScriptTests(OutageCase):
     """A session that a script drives."""

@@ -161,11 +161,13 @@ def of_kubectl(name: str, path: str, minor: str, home: str, *, pods: bool = True
 
 def _plugin(name: str, command: Sequence[str], home: str) -> Client:
     # The plugin is our client: it uses no stream of kubectl's.  Observers find the answer in the history.
-    attempt = _run([*command, "NAME", "--from=start"], HOME=home)
+    attempt = _run([*command, "NAME", "--from=start"], ends_input=True, HOME=home)
     return Client(name, WEBSOCKET, "``kubectl console``", attempt)
 
 
-def _run(words: Sequence[str], **env: str) -> Callable[[Trial], Awaitable[bytes]]:
+def _run(
+    words: Sequence[str], *, ends_input: bool = False, **env: str
+) -> Callable[[Trial], Awaitable[bytes]]:
     async def attempt(trial: Trial) -> bytes:
         argv = [trial.machine if word == "NAME" else word for word in words]
         plugins = os.path.dirname(programs.script("kubectl-console"))
@@ -178,6 +180,9 @@ def _run(words: Sequence[str], **env: str) -> Callable[[Trial], Awaitable[bytes]
             },
         )
         program.type(trial.line)
+        if ends_input and trial.request != OBSERVE:
+            # Then the program says whether the line was sent.
+            program.transport.closeStdin()  # type: ignore[union-attr]
         while program.exit_code is None and not trial.until.search(program.output):
             await pause()
         if _FORBIDDEN.search(program.output):
@@ -380,7 +385,7 @@ class _Console:
                 # The output of the machine reaches observers.
                 patterns = [patterns[0], await self._ask(self._write)]
             else:
-                patterns += [_answer(mark), rb"what you type is not sent"]
+                patterns += [_answer(mark), rb"(?:what you type is|the input was) not sent"]
             until = re.compile(b"|".join(patterns))
             line = _question(mark)
             trial = Trial(kubeconfig, self._machine, request, line, until)

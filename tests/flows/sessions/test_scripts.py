@@ -72,6 +72,15 @@ class ScriptTests(LogCase):
         program = self.console("--run", "echo done", kubeconfig=ada)
         self.assertEqual(await program.ended, 123)
         self.assertIn(b"the writer of this console is admin", program.output)
+        piped = self.console("--linger", "1", kubeconfig=ada)
+        piped.type(b"echo lost\n")
+        await piped.until(b"the writer of this console is admin; you are an observer \\(--force ")
+        piped.transport.closeStdin()  # type: ignore[union-attr]
+        self.assertEqual((await piped.ended, piped.stdout), (1, b""))
+        self.assertTrue(
+            piped.output.endswith(b"the input was not sent: the writer of this console is admin\n")
+        )
+        self.assertEqual(piped.output.count(b"\n"), 2)
         code, out = await self.result("--run", "echo done", "--force", kubeconfig=ada)
         self.assertEqual((code, out), (0, b"done\n"))
         await screen.until(b"you are the writer of this console again; ada has left")

@@ -31,6 +31,7 @@ class UserTerminal:
 
     :param size: its size now, ``None`` without a terminal.
     :param say: prints messages of this program; the last line has no newline.
+    :param report: prints notices that come beside the output; ``None`` if they are shown in the output.
     :param draw: writes what is neither output nor a message; ``None`` without a terminal.
     :param attached: called when the stream is attached.
     :param greeting: returns the greeting, also with ``--quiet``; empty for none.
@@ -48,6 +49,7 @@ class UserTerminal:
 
     size: Callable[[], TerminalSize | None] = lambda: None
     say: Callable[[str], None] = lambda _: None
+    report: Callable[[Notice], None] | None = None
     draw: Callable[[bytes], None] | None = None
     attached: Callable[[], None] = lambda: None
     greeting: Callable[[], str] = lambda: ""
@@ -227,6 +229,8 @@ class Display:
             pass
         elif self._script is not None:
             self._script.noticed(notice)
+        elif self._has_marks and (report := self._terminal.report) is not None:
+            self._between(notice.text, lambda: report(notice), b"")
         else:
             self._write(data)
 

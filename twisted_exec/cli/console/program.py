@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.streaming.remotecommand.client import ConsoleStream, ConsoleUser
     from twisted_exec.wire.escape_sequences import QueryFilter
+    from twisted_exec.wire.resume import Notice
     from twisted_exec.wire.stream_options import StreamOptions
 
 AGAIN_SECONDS = 1.0
@@ -331,6 +332,7 @@ class ConsoleProgram:
             terminal=UserTerminal(
                 size=self._terminal.size if script is None else lambda: None,
                 say=self._say,
+                report=None if is_shown else self._report_notice,
                 draw=self._draw if is_shown or os.isatty(2) else None,
                 attached=self._end_progress,
                 greeting=self._greeting,
@@ -518,6 +520,23 @@ class ConsoleProgram:
         is_shown = os.isatty(1)
         size = self._terminal.size() if is_shown else None
         self._draw(framed(lines, size, mid_line=mid_line and is_shown))
+
+    def _report(self, lines: str) -> None:
+        """Write a message that the user needs, also with ``--quiet`` and without a terminal."""
+        if os.isatty(2):
+            self._say(lines)
+        else:
+            for line in lines.splitlines():
+                say(line)
+
+    def _report_notice(self, notice: Notice) -> None:
+        """Write a notice of the server on standard error: standard output is for the machine's output alone."""
+        from twisted_exec.wire.resume import NoticeKind
+
+        if self._terminal.is_terminal:
+            self._report(notice.text)
+        elif notice.kind is not NoticeKind.DISCARDED or notice.role is None:  # the role is known
+            self._report(notice.text.replace("~f or ", ""))
 
 
 class _Console(ConsoleProgram):
@@ -780,14 +799,6 @@ class _Console(ConsoleProgram):
             self._approved = True
 
         return Deferred.fromCoroutine(waiting).addCallback(approved)
-
-    def _report(self, lines: str) -> None:
-        """Write a message that the user needs, also with ``--quiet`` and without a terminal."""
-        if os.isatty(2):
-            self._say(lines)
-        else:
-            for line in lines.splitlines():
-                say(line)
 
     def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
         """Look for the machine that the user meant if the name does not exist; an errback."""
