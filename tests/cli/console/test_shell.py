@@ -45,7 +45,7 @@ SHELLS = {
 
 def nonce_of(typed: bytes) -> bytes:
     """Return the random word of the marks in what a script has typed."""
-    match = re.search(rb"[RBE]([0-9a-f]{16})", typed)
+    match = re.search(rb"[RBE]([0-9a-f]{8})", typed)
     assert match is not None
     return match[1]
 
@@ -199,7 +199,9 @@ class ShellTests(TestCase):
         outcome = yield machine.done
         yield machine.over
         self.assertEqual(outcome.exit_code, NO_SHELL_CODE)
-        self.assertIn("no shell answered within 0 s; a program may be running there;", outcome.line)
+        self.assertIn(
+            "no shell answered within 0 s; a program may be running there (", outcome.line
+        )
 
 
 class Terminal:
@@ -249,6 +251,18 @@ class PromptTests(SynchronousTestCase):
         run.received(b"\x1b]28747;R%s\x1b\\$ " % nonce_of(terminal.sent))
         clock.pump([0.1] * 20)
         self.assertEqual(scripted_outcome(run, timed_out).line, f"{TIMED_OUT}: {GOES_ON}")
+
+    def test_unanswered(self) -> None:
+        """The message for a program that is no shell says what may help, and the last line if there is one."""
+        for shown, last in ((b"", ""), (b"mysql> ", '; the last line is "mysql>"')):
+            clock, _, terminal = self.begin(shown)
+            clock.pump([0.1] * 20)
+            self.assertLess(len(terminal.sent.split(b"\r")[1]), 60)  # one row, behind a prompt
+            clock.pump([PROBE_SECONDS] * 2)
+            assert terminal.outcome is not None
+            self.assertEqual(terminal.outcome.exit_code, NO_SHELL_CODE)
+            expected = rf"running there (--send '\x03' sends it Ctrl-C){last}"
+            self.assertTrue(terminal.outcome.line.endswith(expected), terminal.outcome)
 
     def test_login_prompts(self) -> None:
         """

@@ -351,7 +351,8 @@ def _last_line(text: bytes) -> bytes:
 NO_SHELL_CODE = 122
 """The machine is at the prompt of a login or a boot loader, or no shell answers."""
 
-GOES_ON = "the command has not ended and goes on in the console; --send '\\x03' sends it Ctrl-C"
+_CTRL_C = "--send '\\x03' sends it Ctrl-C"
+GOES_ON = f"the command has not ended and goes on in the console; {_CTRL_C}"
 
 PROBE_SECONDS = 10.0
 """Time for a shell to answer the probe."""
@@ -390,7 +391,7 @@ class ShellRun(Script):
 
     def __init__(self, clock: IReactorTime, command: str) -> None:
         super().__init__(clock)
-        self._nonce = secrets.token_hex(8).encode()
+        self._nonce = secrets.token_hex(4).encode()  # short: other viewers see what is typed
         self._lines = typed_command(command, self._nonce.decode())
         self._probe = _mark(b"R" + self._nonce)
         self._start = _mark(b"B" + self._nonce)
@@ -424,8 +425,8 @@ class ShellRun(Script):
         if self._cannot_answer():
             return
         self._receive = self._answered
-        mark = _printed(f"R{self._nonce.decode()}")
-        self._type(f" printf '{mark}{mark}'\r".encode())
+        # One row on most screens: printf repeats its format for the second argument.
+        self._type(f" printf '{_printed(f'R{self._nonce.decode()}%s')}' '' ''\r".encode())
         self._timers.after("probe", PROBE_SECONDS, self._unanswered)
 
     def _answered(self, data: bytes) -> bytes:
@@ -450,8 +451,9 @@ class ShellRun(Script):
 
     def _unanswered(self) -> None:
         if not self._cannot_answer():
-            line = f"no shell answered within {PROBE_SECONDS:.0f} s; a program may be running there"
-            self._fail(NO_SHELL_CODE, f'{line}; the last line is "{self.last_line}"')
+            line = f"no shell answered within {PROBE_SECONDS:.0f} s; a program may be running there ({_CTRL_C})"
+            last = f'; the last line is "{self.last_line}"' if self.last_line else ""
+            self._fail(NO_SHELL_CODE, line + last)
 
     def _cannot_answer(self) -> bool:
         """Fail if the machine asks for a user's name, a password, or commands of its boot loader."""
