@@ -17,7 +17,6 @@ from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import (
     BadGateway,
     Forbidden,
-    GatewayTimeout,
     NotFound,
     TooManyRequests,
     Unauthorized,
@@ -65,8 +64,6 @@ class ExplainTests(SynchronousTestCase):
             explain(TooManyRequests("runtime full", 3)), "runtime full; try again in 3 s"
         )
         self.assertEqual(explain(BadGateway("poollet down")), "poollet down")
-        late = "the API server https://api did not answer %sin time"
-        self.assertEqual(explain(GatewayTimeout(late % "GET /apis/x/vms ")), late % "")
 
     def test_unknown_credentials(self) -> None:
         """The message for a 401 names the server, the credentials and where they are from."""

@@ -94,15 +94,13 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
         return _unauthorized(str(error.message), config)
     if error.retry_after_seconds:
         return f"{error.message}; try again in {error.retry_after_seconds} s"
-    message = _REQUEST.sub(" did not answer in time", str(error.message))
+    message = str(error.message)
     if config is not None and message.startswith("cannot reach ") and config.server in message:
         remedies = (remedy for why, remedy in _UNREACHABLE if message.endswith(why))
         return f"{message}; {next(remedies, 'twisted-exec doctor checks each step to it')}"
     return message
 
 
-_REQUEST = re.compile(r" did not answer [A-Z]+ \S+ in time\Z")
-"""End of a message that names the request; operators read it in logs, but users know commands, not paths."""
 _UNREACHABLE = (
     (": connection refused", "start that API server, or choose another cluster with --context"),
     (

@@ -391,7 +391,7 @@ class HTTPTransport:
             once = Deferred.fromCoroutine(self._collect_twice(request, limit_bytes))
             return once.addTimeout(timeout_seconds, self._reactor)
 
-        return await self._answered(exchange, request)
+        return await self._answered(exchange)
 
     async def stream(
         self,
@@ -419,7 +419,7 @@ class HTTPTransport:
             )
             return once.addTimeout(total_seconds, self._reactor)
 
-        return await self._answered(exchange, request)
+        return await self._answered(exchange)
 
     async def open(self, request: Request, *, head_seconds: float | None) -> Incoming:
         """
@@ -434,13 +434,13 @@ class HTTPTransport:
             once = Deferred.fromCoroutine(self._open_twice(request))
             return once if head_seconds is None else once.addTimeout(head_seconds, self._reactor)
 
-        _, incoming = await self._answered(exchange, request)
+        _, incoming = await self._answered(exchange)
         return incoming
 
-    async def _answered(self, exchange: Callable[[], Deferred[A]], request: Request) -> A:
+    async def _answered(self, exchange: Callable[[], Deferred[A]]) -> A:
         """Run an exchange with credentials; a plugin's run time does not count for the time limit."""
         asking = Deferred.fromCoroutine(self._shown_again(exchange))
-        return await self._translated(asking, request)
+        return await self._translated(asking)
 
     async def _shown_again(self, exchange: Callable[[], Deferred[A]]) -> A:
         config = self._current()
@@ -564,7 +564,7 @@ class HTTPTransport:
         _retire(self._pool)
         self._pool = self._new_pool()
 
-    async def _translated(self, exchange: Deferred[A], request: Request) -> A:
+    async def _translated(self, exchange: Deferred[A]) -> A:
         """Turn every failure into one of two API errors."""
         try:
             return await exchange
@@ -572,8 +572,7 @@ class HTTPTransport:
             raise
         except (error.TimeoutError, TimeoutError):
             raise GatewayTimeout(
-                f"{self._peer} {self.config.server} did not answer "
-                f"{request.method} {_path_only(request.target)} in time"
+                f"{self._peer} {self.config.server} did not answer in time"
             ) from None
         except Misuse as wrapped:
             raise wrapped.cause from None
@@ -596,10 +595,6 @@ def _plain_cancellation(failure: Failure) -> Failure:
     """Unwrap a cancellation, which Twisted wraps as ResponseNeverReceived."""
     reasons = getattr(failure.value, "reasons", [])
     return next((reason for reason in reasons if reason.check(CancelledError)), failure)
-
-
-def _path_only(target: str) -> str:
-    return target.partition("?")[0]
 
 
 def _why(failed: BaseException) -> str:
