@@ -231,8 +231,8 @@ class ConsoleTests(MachineTestCase):
         await self.make_machine("lost", "pool-z")
         self.assertEqual(
             await self.refused(404, "lost"),
-            'machinepools.compute.ironcore.dev "pool-z" not found: machine "lost" is assigned to it; start '
-            "its poollet, which creates it, or look for a wrong name: kubectl get machinepools",
+            'machinepools.compute.ironcore.dev "pool-z" not found: machine "lost" is assigned to it; '
+            "twisted-exec doctor lost -n default says what to do",
         )
 
     async def test_not_running(self) -> None:

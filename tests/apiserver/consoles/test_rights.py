@@ -116,6 +116,16 @@ class RightsTests(MachineTestCase):
         await self.until(lambda: end.lost)
         self.assertEqual(self.pool.requests[-1][0], "DELETE")
 
+    async def test_powered_off(self) -> None:
+        """Who may switch the machine on reads how; others read the role that may, too."""
+        await self.make_machine("off", power="Off")
+        await self.admin.create(BINDINGS, binding("jane", "console-user"), "default")
+        how = "kubectl patch machine off -n default --type=merge"
+        who = "and you may not switch it; a user with the role edit powers it on"
+        for user, told in (("jane", f", {who}: {how}"), ("", f"; power it on: {how}")):
+            message = await self.refused(409, "off", **({"user": user} if user else {}))
+            self.assertIn(f'machine "off" is powered off{told}', message)
+
     async def test_not_confirmed(self) -> None:
         """A session ends if the next hop does not confirm the terms; no input passes meanwhile."""
         await self.admin.create(BINDINGS, binding("jane", "edit"), "default")

@@ -146,8 +146,8 @@ class UnreachedTests(AnswersCase):
         await self.make_machine()
         await self.admin.delete(POOLS, POOL)
         await gone(self.admin, POOLS, POOL)
-        told = '"pool-a" not found: machine "vm" is assigned to it; start its poollet, which creates it, '
-        told += "or look for a wrong name: kubectl get machinepools"
+        told = '"pool-a" not found: machine "vm" is assigned to it; '
+        told += "twisted-exec doctor vm -n default says what to do"
         await self.both(
             404,
             f"machinepools.compute.ironcore.dev {told}",

@@ -58,6 +58,7 @@ from twisted_exec.auth.console_rights import (
     TakeoverRefused,
 )
 from twisted_exec.auth.gate import Gate, GatedRoutes
+from twisted_exec.auth.rbac import smallest_role
 from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.tasks import as_deferred
@@ -127,11 +128,15 @@ class MachineLocator:
         headers = forwarded_headers(context.user)
         options = self._options(context)
         await self._admit(context, target)
-        machine = await self._machine(target, is_open=context.continues_session)
+        machine = await self._machine(target)
+        if self._what.is_stream and not context.continues_session:  # an open session may wait
+            await self._check_power(context, target, machine)
         pool = self._dialect.pool_name(machine)
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
         path = self._dialect.poollet_path(target.namespace, target.name, self._what.name)
-        location = await self.poollets.of(self._what, options, target.name, context.subject, path)
+        location = await self.poollets.of(
+            self._what, options, target.namespace, target.name, context.subject, path
+        )
         # Last, because a session may reserve an approval.
         admitted = Admitted(FULL)
         if access is not None:
@@ -168,11 +173,12 @@ class MachineLocator:
         subject, path = location.subject, location.path.decode("ascii")
 
         async def anew() -> Location:
-            machine = await self._machine(target, is_open=True)
+            machine = await self._machine(target)
             if machine["metadata"]["uid"] != subject.uid:
                 resource = target.kind.resource
                 raise NotFound(resource.plural, target.name, resource.group)
-            pool = await self.poollets.pool(target.name, self._dialect.pool_name(machine))
+            pool_name = self._dialect.pool_name(machine)
+            pool = await self.poollets.pool(target.namespace, target.name, pool_name)
             present = self.poollets.at(pool, subject, path)
             return replace(location, endpoints=present.endpoints, host=present.host)
 
@@ -287,7 +293,7 @@ class MachineLocator:
         for admission in self._parts.admissions:
             await admission.admit_opening(opening)
 
-    async def _machine(self, target: RequestTarget, *, is_open: bool = False) -> Object:
+    async def _machine(self, target: RequestTarget) -> Object:
         """Return the machine."""
         machine = await self._parts.storage.get(
             self._dialect.workload, target.namespace, target.name
@@ -300,11 +306,23 @@ class MachineLocator:
             why = unplaced(machine, self._dialect.noun, self._dialect.pool_noun)
             doctor = f"twisted-exec doctor {target.name} -n {target.namespace}"
             raise BadRequest(f"{why}; {doctor} says what to do")
-        if self._what.is_stream and not is_open and machine["spec"].get("power") == "Off":
-            command = f"kubectl patch {self._dialect.noun} {target.name} -n {target.namespace}"
-            patch = """--type=merge -p '{"spec":{"power":"On"}}'"""
-            raise Conflict(f"{named} is powered off; power it on: {command} {patch}")
         return machine
+
+    async def _check_power(
+        self, context: RequestContext, target: RequestTarget, machine: Object
+    ) -> None:
+        """:raises Conflict: the machine is powered off; the message says who can switch it on."""
+        if machine["spec"].get("power") != "Off":
+            return
+        noun, remedy = self._dialect.noun, "; power it on"
+        itself = replace(target, kind=self._kind, subresource="")
+        switching = attributes_of(context.user, "patch", itself)
+        if not (await self._parts.gate.decide(switching)).allowed:
+            role = smallest_role(switching.verb, switching.group, switching.resource)
+            remedy = f", and you may not switch it; a user with the role {role} powers it on"
+        command = f"kubectl patch {noun} {target.name} -n {target.namespace}"
+        patch = """--type=merge -p '{"spec":{"power":"On"}}'"""
+        raise Conflict(f'{noun} "{target.name}" is powered off{remedy}: {command} {patch}')
 
 
 def connect_options(kind: Kind, subresource: str, query: Query) -> Object:

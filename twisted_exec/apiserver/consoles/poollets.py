@@ -71,11 +71,12 @@ class Poollets:
         self._backend, self._reactor = backend, reactor
         self._shared_endpoint = lru_cache(maxsize=_USERS)(self._new_endpoint)
 
-    async def pool(self, machine: str, pool: str) -> Object:
+    async def pool(self, namespace: str, machine: str, pool: str) -> Object:
         """
         Return a pool.
 
-        :param machine: the name of a machine that was assigned to it, for messages.
+        :param namespace: of a machine that was assigned to it, for messages.
+        :param machine: its name.
         :raises NotFound: there is no such pool.
         """
         try:
@@ -85,14 +86,15 @@ class Poollets:
                 self._dialect.pool.plural,
                 pool,
                 self._dialect.group,
-                f'{error.message}: {self._dialect.noun} "{machine}" is assigned to it; start its poollet, which '
-                f"creates it, or look for a wrong name: kubectl get {self._dialect.pool.plural}",
+                f'{error.message}: {self._dialect.noun} "{machine}" is assigned to it; '
+                f"twisted-exec doctor {machine} -n {namespace} says what to do",
             ) from None
 
     async def of(
         self,
         what: Subresource,
         options: SubresourceOptions,
+        namespace: str,
         machine: str,
         subject: Subject,
         path: str,
@@ -100,10 +102,10 @@ class Poollets:
         """
         Return the location of a subresource on the poollet of the subject's pool.
 
-        :param machine: as of :meth:`pool`.
+        :param namespace: and ``machine``: as of :meth:`pool`.
         :raises APIError: as :meth:`pool` and :meth:`at`.
         """
-        location = self.at(await self.pool(machine, subject.pool), subject, path)
+        location = self.at(await self.pool(namespace, machine, subject.pool), subject, path)
         unknown = None
         if what.lacking:
             unknown = NotImplementedByBackend(

@@ -74,7 +74,9 @@ class RetainedTextLocator:
                 f"this server does not serve {spec['machineResource']} any more"
             )
         path, subject = self._path(target.namespace, target.name), context.subject
-        location = await machines.poollets.of(what, options, spec["machine"], subject, path)
+        location = await machines.poollets.of(
+            what, options, target.namespace, spec["machine"], subject, path
+        )
         return replace(location, headers=headers)
 
 
