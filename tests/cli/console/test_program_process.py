@@ -347,6 +347,19 @@ class PipeTests(ProcessCase):
         await self.ends_with(self.start(), 1, 'machine "vm" not found in namespace "default"')
         self.consoles.machines["default/vm"] = Forbidden("user test may not")
         await self.ends_with(self.start(), 1, "forbidden: user test may not")
+        # With the role to ask for it is long, so it begins with its point.
+        words = (
+            'vm is forbidden: User "test" cannot drive resource "machines/console" in API group '
+        )
+        words += '"compute.ironcore.dev"'
+        self.consoles.machines["default/vm"] = Forbidden(words)
+        grant = "clusterrolebinding test-console-user --clusterrole=console-user --user=test"
+        await self.ends_with(
+            self.start(),
+            1,
+            f"you may not open vm: {words}; ask an administrator for the role console-user "
+            f"(console-observer suffices for --read-only): kubectl create {grant}",
+        )
 
     async def test_lost(self) -> None:
         """A connection lost without a status is a failure."""

@@ -179,7 +179,8 @@ class UnreachedTests(AnswersCase):
                 "--read-only): kubectl create rolebinding jane-console-user "
                 "--clusterrole=console-user --user=jane -n default"
             )
-            await self.both(403, told, name, user="jane", console=told + remedy)
+            console = f"you may not open {name}: {told}{remedy}"
+            await self.both(403, told, name, user="jane", console=console)
 
     async def test_no_upgrade(self) -> None:
         """A request without an upgrade is 400, which reveals a proxy that drops upgrades."""

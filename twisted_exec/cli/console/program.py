@@ -600,6 +600,10 @@ class _Console(ConsoleProgram):
         namespace = options.namespace or "default" if options.space else self._config.namespace
         config = self._at[0] if self._at is not None else self._config
         line = explain(error, namespace, config)
+        if (
+            "; ask an administrator for the role " in line
+        ):  # the refusal is long, and this is its point
+            line = f"you may not open {options.name}: {line}"
         return f"{line}; {self._hint}" if self._hint else line
 
     def _begin(self, source: int, sink: int) -> None:
