@@ -28,6 +28,8 @@ LIST = MACHINES.path("default")
 CLUSTER = "document.querySelector('#bar .cluster')?.textContent"
 SHOWN = "document.querySelector('.user')?.textContent"
 DIALOG = "document.querySelector('dialog')"
+BUTTON_IS_SEEN = """((button, dialog) => button.bottom < Math.min(dialog.bottom, innerHeight))(
+    ...['dialog button', 'dialog'].map((each) => document.querySelector(each).getBoundingClientRect()))"""
 LISTED = "document.body?.textContent.includes('vm-1')"
 TOKEN = "JSON.parse(sessionStorage.getItem('twisted-exec.token'))"
 
@@ -76,6 +78,8 @@ class LocalPageTests(ChainTestCase):
         other = await self.browser.page(private=True)
         await other.goto(self.url)
         await other.until(f"{DIALOG}?.textContent.includes('press Enter in the terminal')")
+        await other.resize(844, 390)  # a phone on its side
+        await other.until(f"innerHeight === 390 && {BUTTON_IS_SEEN}")
         new = json.dumps(self.local.new_url())
         await other.evaluate(
             f"document.querySelector('dialog input').value = {new};"
