@@ -24,18 +24,18 @@ _IS_COMPACT = """!['#bar', '.tab-bar', '.console-head .parts'].some((each) => do
 # The state, whether the console is recorded, and the part of the banner's last line that is seen, in lines.
 _NEWS = """(() => {
     const role = document.querySelector('.status-line .role-text');
-    const word = getComputedStyle(role, '::after').content.replaceAll('"', '');
     const isWhole = role.checkVisibility() && role.scrollWidth <= role.clientWidth + 1;
     const dot = document.querySelector('.recorded');
     const isRecorded = dot.checkVisibility() && getComputedStyle(dot, '::before').width !== '0px';
     const banner = document.querySelector('.banner');
     const lines = banner.clientHeight / parseFloat(getComputedStyle(banner).lineHeight);
-    return {state: isWhole && (word === 'none' ? role.innerText : word), isRecorded, lines: Math.round(lines * 20) / 20,
+    return {state: isWhole && role.innerText, isRecorded, lines: Math.round(lines * 20) / 20,
         more: getComputedStyle(banner.firstChild, '::before').content};
 })()"""
 # The texts below the terminal that are cut off; keys that nothing reads are not offered in a low window.
 _CUT = """[...document.querySelectorAll('.status-line > span')].filter((each) => each.checkVisibility() &&
-    !each.matches('.badge.open') && each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText)"""
+    !each.matches('.badge.open') && (each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 2))
+    .map((each) => each.innerText)"""
 # How many rows the name and the buttons of a console have, at different heights.
 _HEAD_ROWS = """new Set([...document.querySelectorAll('.console.active :is(h2, .console-head > .button)')]
     .filter((each) => each.checkVisibility()).map((each) => {
@@ -50,6 +50,8 @@ _HAS_NEWEST = "document.querySelector('.newest').checkVisibility()"
 _HAS_KEYS = "document.querySelector('.key-bar').checkVisibility()"
 _KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.checkVisibility())
     .map((each) => each.textContent).join(' ')"""
+_NARROW_KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.checkVisibility() &&
+    each.offsetWidth < 40)"""
 _CUT_KEYS = """[...document.querySelectorAll('.key-bar .button')].filter((each) => each.scrollWidth > each.clientWidth)"""
 # How much of the window the text has, and whether its newest line is seen.
 _SHARE = """(() => {
@@ -62,6 +64,15 @@ _SHARE = """(() => {
 _PLAYER_SHARE = (
     "1 - document.querySelector('.player:not(:empty)')?.getBoundingClientRect().top / innerHeight"
 )
+# Whether the seek bar and the time are in the window.
+_PLAYER_IS_WHOLE = """['.ap-control-bar', '.player + p'].every(
+    (each) => document.querySelector(each).getBoundingClientRect().bottom <= innerHeight)"""
+_TAB_IS_SEEN = """((tab, strip) => tab.left >= strip.left - 1 && tab.right <= strip.right + 1)(
+    ...['.tabs .selected', '.tab-bar nav'].map((each) => document.querySelector(each).getBoundingClientRect()))"""
+_NUMBER = """(() => {
+    const number = document.querySelector('.console.active .number');
+    return number?.checkVisibility() && number.innerText;
+})()"""
 _BARS = "innerHeight - document.querySelector('.terminal-box').getBoundingClientRect().height"
 
 
@@ -137,6 +148,9 @@ class PhoneTests(WebTestCase):
         await ada.open("recordings/default/seen")
         await ada.page.until(f"{_PLAYER_SHARE} > 0.7 && {more}")
         self.assertEqual(await faults_of(ada.page, taps=True), [])
+        for size in ((844, 390), (667, 375), (390, 500)):
+            await ada.page.resize(*size)
+            await ada.page.until(f"innerWidth === {size[0]} && {_PLAYER_IS_WHOLE}")
         for size in ((390, 844), (900, 700), (1440, 900)):
             await ada.page.resize(*size)
             for view in ("logs", "screen", "recordings"):
@@ -205,12 +219,12 @@ class PhoneTests(WebTestCase):
             await ada.focus_terminal()
             await ada.click_text(".key-bar .button", "Fn")
             await ada.page.until(f"{_KEYS} === 'Fn Pg Up Pg Dn Del F1 F2 F9 F10 F11 F12'")
-            await ada.page.until(f"{_CUT_KEYS}.length === 0")
+            await ada.page.until(f"{_CUT_KEYS}.length + {_NARROW_KEYS}.length === 0")
             self.assertEqual(await faults_of(ada.page, taps=True), [], width)
             await ada.click_text(".key-bar .button", "F12")
             await ada.click_text(".key-bar .button", "Fn")
-            await ada.page.until(f"{_KEYS} === 'Fn Ctrl Esc Tab ^C ^D ↑ ↓ ← →'")
-            await ada.page.until(f"{_CUT_KEYS}.length === 0")
+            await ada.page.until(f"{_KEYS} === 'Fn Ctrl Esc Tab ^C ↑ ↓ ← → ^D'")
+            await ada.page.until(f"{_CUT_KEYS}.length + {_NARROW_KEYS}.length === 0")
             with open(f"{self.mktemp()}-keys-{width}x{height}.png", "wb") as picture:
                 picture.write(await ada.page.screenshot())
         await ada.until_terminal(re.escape("^[[24~" * 3))
@@ -220,7 +234,7 @@ class PhoneTests(WebTestCase):
         await carl.until_page("no right to type")
         await carl.page.set_touch()
         await carl.page.resize(390, 844)
-        await carl.page.until(f"!{_HAS_KEYS}")
+        await carl.page.until(f"!{_HAS_KEYS} && {_CUT}.length === 0")
         self.deployment.near.refuses = True
         self.deployment.near.cut()
         await carl.until_page("Connection lost")
@@ -245,6 +259,40 @@ class PhoneTests(WebTestCase):
         await ada.page.set_touch()
         await ada.page.resize(390, 844)
         self.assertEqual(await faults_of(ada.page), [])
+        self.check_faults()
+
+    async def test_several_consoles(self) -> None:
+        """
+        Where there is no room for the tabs, the user sees how many consoles are open, and *Commands* has them
+        by their names.  Elsewhere the tab of the machine is in sight, also above its other views.
+        """
+        names = [f"edge-rack00-node{number:03}" for number in range(1, 5)]
+        ada = await self.user(width=390, height=844)
+        await ada.page.set_touch()
+        for name in names:
+            await self.deployment.create_machine(name, "shell")
+            await ada.open(f"machines/default/{name}")
+            await ada.page.until(
+                f"document.querySelector('.console.active h2')?.title === '{name}'"
+            )
+            await ada.until_page("You can type")
+        for view in ("logs", "recordings"):
+            for name in (names[0], names[-1]):
+                await ada.open(f"machines/default/{name}/{view}")
+                tab = "document.querySelector('.tabs .selected')?.innerText"
+                await ada.page.until(f"{tab}.startsWith('{name}') && {_TAB_IS_SEEN}")
+        await ada.open(f"machines/default/{names[-1]}")
+        for width, height in ((390, 500), (844, 390)):
+            await ada.page.resize(width, height)
+            await ada.focus_terminal()
+            await ada.page.until(f"{_NUMBER} === '4/4'")
+            await ada.click_text("button", "Commands")
+            await ada.click_text("dialog button", names[1])
+            await ada.page.until(f"{_NUMBER} === '2/4'")
+            await ada.until_terminal_focus()
+            await ada.open_commands()
+            await ada.page.press("4")
+            await ada.page.until(f"{_NUMBER} === '4/4'")
         self.check_faults()
 
     async def test_drag(self) -> None:
@@ -292,7 +340,7 @@ class PhoneTests(WebTestCase):
     async def test_news_in_low_window(self) -> None:
         """
         There, and in half of a desktop, too, the user sees who types and that the console is recorded,
-        and the first line of the machine's banner; where the window is narrow, with one word and two dots.
+        and the first line of the machine's banner.
         An observer has no keys, and no commands that send some.
         """
         await self.deployment.create_machine("vm-1", "shell")
@@ -309,17 +357,19 @@ class PhoneTests(WebTestCase):
         ada, bob = await self.user(), await self.user("bob")
         await self.open_terminal(ada)
         await bob.open(f"{VM}?mode=observe")
-        for user, long, short in ((ada, "You can type", "Typing"), (bob, "Observing", "Observing")):
+        for user, state in ((ada, "You can type"), (bob, "Observing (opened to observe only)")):
             await user.until_page("Recorded")
-            await user.until_page(long)
+            await user.until_page(re.escape(state))
             await user.until_page("round trip")  # which takes room where there is some
             await user.page.resize(900, 700)
-            await self.until_news(user, long)
+            await self.until_news(user, state)
             await user.page.set_touch()
-            await self.check_news(user, 844, 390, long)
-            await self.check_news(user, 390, 500, short)
+            await self.check_news(user, 844, 390, state)
+            await self.check_news(user, 390, 500, state)
+        await bob.click_text("button", "Details")
+        await bob.click_text("dialog button", "Close")
         await bob.click_text("button", "Commands")
-        await bob.page.until(f"{_GROUPS} === 'Machine Text Consoles'")
+        await bob.page.until(f"{_GROUPS} === 'Machine Consoles Text'")
         self.check_faults()
 
     async def check_news(self, user: User[Any], width: int, height: int, state: str) -> None:

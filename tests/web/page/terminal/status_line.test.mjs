@@ -40,11 +40,3 @@ test("a server that is silent is not connected, until it answers", () => {
   made.quiet(null);
   assert.deepEqual(shown().slice(0, 2), ["Connected", "You can type"]);
 });
-
-test("where there is little room one word says whether the user types", () => {
-  const { made } = line(0);
-  const [, , , role] = made.element.children;
-  assert.deepEqual([role.text, role["data-short"]], ["You can type", "Typing"]);
-  made.role({ isObserver: true, isDenied: false, writer: "bob" }, true);
-  assert.deepEqual([role.text, role["data-short"]], ["Observing; bob types", "Observing"]);
-});

@@ -73,6 +73,7 @@ export class Console {
   #message;
   #messageTimer;
   #role;
+  #number = h("span", { class: "number dim" });
   #keys;
   #panel;
   #status;
@@ -132,6 +133,12 @@ export class Console {
     this.#on.close();
   }
 
+  /** Say which one of the open consoles it is. */
+  number(number, count) {
+    this.#number.textContent = count > 1 ? `${number}/${count}` : "";
+    this.#number.title = `${number} of ${count} open consoles; Commands leads to the others`;
+  }
+
   #build() {
     const { name, namespace } = this.place;
     this.#role = button("", () => this.changeRole(), { class: "role", hidden: true });
@@ -141,10 +148,10 @@ export class Console {
       h("h2", { title: printable(name) }, h("span", { class: "dim" }, `${printable(namespace)} / `), printable(name)),
       partLinks(this.context, namespace, name, ""),
       h("span", { class: "grow" }),
+      this.#number,
       this.#role,
-      button("Find", () => this.find(), { class: "quiet find-button", title: "Find text in the terminal" }),
+      button("Find", () => this.find(), { class: "find-button", title: "Find text in the terminal" }),
       button(["Commands ", h("kbd", { "aria-hidden": "true" }, "Ctrl ]")], () => this.#on.menu(), {
-        class: "quiet",
         title: "Ctrl ] or Ctrl F6 leaves the terminal and shows all commands",
         "aria-keyshortcuts": "Control+] Control+F6",
       }),
@@ -567,7 +574,6 @@ export class Console {
     this.#role.hidden = !this.isOpen || isDenied || (isReadOnly && !this.mayTakeOver);
     this.#role.textContent = isObserver ? typeHere : "Observe only";
     this.#role.classList.toggle("primary", isObserver);
-    this.#role.classList.toggle("quiet", !isObserver);
     this.#role.disabled = isObserver && !this.mayTakeOver;
     this.#role.title = isReadOnly ? "This console was opened to observe only: open it to type." : "";
     if (this.#role.disabled) {

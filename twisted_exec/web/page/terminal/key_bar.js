@@ -2,16 +2,16 @@
 
 import { button, h } from "../dom.js";
 
-const KEYS = [
+const KEYS = [ // those that are used most are in sight
   // [label, name, what it sends: of an arrow key its letter]
   ["Esc", "Escape", "\x1b"],
   ["Tab", "Tab", "\t"],
   ["^C", "Control C", "\x03"],
-  ["^D", "Control D", "\x04"],
   ["↑", "Up", "A"],
   ["↓", "Down", "B"],
   ["←", "Left", "D"],
   ["→", "Right", "C"],
+  ["^D", "Control D", "\x04"],
 ];
 /** Those of firmware and its menus, in the place of the others behind Fn. */
 const FUNCTION_KEYS = [

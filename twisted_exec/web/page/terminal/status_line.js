@@ -25,8 +25,7 @@ export class StatusLine {
   #stateText;
   #reconnect;
   #machineText;
-  #roleText;
-  #roleWords = h("span");
+  #roleText = h("span", { class: "role-text" });
   #viewers;
   #recordedFor;
   #recorded;
@@ -54,7 +53,6 @@ export class StatusLine {
     this.#stateText = h("span", { class: "badge waiting" });
     this.#reconnect = button("Reconnect now", reconnect, { class: "small reconnect", hidden: true });
     this.#machineText = h("span", { class: "badge waiting", hidden: true });
-    this.#roleText = h("span", { class: "role-text" }, this.#roleWords);
     this.#viewers = button("", () => this.showDetails(), {
       class: "quiet small viewers",
       title: "Sessions at this console, with this one, and their users",
@@ -259,9 +257,7 @@ export class StatusLine {
     this.#roleText.hidden = isStopped; // nothing reads what is typed
     const waiting = roles.isObserver ? "" : waitingText(this.#state, this.#waiting());
     const role = this.#isOpen ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";
-    if (this.#roleWords.textContent !== (waiting || role)) this.#roleWords.textContent = this.#roleText.title = waiting || role;
-    // One word, where there is no room for more.
-    this.#roleText.setAttribute("data-short", roles.isObserver ? "Observing" : "Typing");
+    if (this.#roleText.textContent !== (waiting || role)) this.#roleText.textContent = this.#roleText.title = waiting || role;
   }
 }
 

@@ -91,6 +91,7 @@ class Workspace {
   strip(other) {
     this.#other = other;
     this.#draw();
+    requestAnimationFrame(() => this.#revealTab()); // where it comes to it begins at its first tab again
     return this.#strip;
   }
 
@@ -116,7 +117,7 @@ class Workspace {
   }
 
   #revealTab() {
-    this.#tabs.querySelector(".selected .button")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.#tabs.querySelector(".selected")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   close(console) {
@@ -224,6 +225,14 @@ class Workspace {
         part("R", "Recordings", "recordings"),
         part("E", "Events", "events"),
       ]],
+      ["Consoles", [
+        ...this.#consoles.map((each, at) => ({ key: at < 9 ? String(at + 1) : "", label: printable(each.place.name), action: () => this.#go(each), disabled: each === console })),
+        { key: "l", label: "List of machines", action: () => this.#context.navigate("#/machines") },
+        { key: "n", label: "Next console", action: () => this.#step(1), disabled: alone },
+        { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
+        { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone || !ROOM.matches },
+        { key: "w", label: "Close this console", action: () => this.close(console) },
+      ]],
       ["Send", [
         { key: "b", label: "BREAK", action: () => console.sendBreak(), disabled: !drives },
         { key: "s", label: "SysRq …", action: () => console.sysrq(), disabled: !drives },
@@ -241,13 +250,6 @@ class Workspace {
         { key: "0", label: "Usual size", action: () => console.changeFontSize(0) },
         { key: "a", label: "Screen reader mode", action: () => console.toggleScreenReader() },
       ]],
-      ["Consoles", [
-        { key: "l", label: "List of machines", action: () => this.#context.navigate("#/machines") },
-        { key: "n", label: "Next console", action: () => this.#step(1), disabled: alone },
-        { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
-        { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone || !ROOM.matches },
-        { key: "w", label: "Close this console", action: () => this.close(console) },
-      ]],
     ];
     const chosen = await chooseCommand(`Commands for ${printable(place.name)}`, groups);
     if (chosen) chosen.action();
@@ -259,7 +261,8 @@ class Workspace {
     const isSplit = this.#isSplit && count > 1 && ROOM.matches;
     fill(this.#tabs, this.#consoles.map((each) => this.#tab(each)));
     this.#panes.classList.toggle("split", isSplit);
-    for (const each of this.#consoles) {
+    for (const [at, each] of this.#consoles.entries()) {
+      each.number(at + 1, count);
       each.element.hidden = !isSplit && each !== this.active;
       each.element.classList.toggle("active", each === this.active);
     }
