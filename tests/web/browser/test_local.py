@@ -7,19 +7,24 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from twisted.internet import reactor as _reactor
 
 from tests import needs
 from tests.apiserver.chain import ChainTestCase
+from tests.flows import programs
 from twisted_exec.api import kinds
 from twisted_exec.cli.commands.web_server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
 
 from .attacker import HOST, Attacker, attack
+from .base import WebTestCase
 from .chromium import Chromium
 from .page import Page
+from .steps import VM
+from .user import User
 
 reactor: Any = _reactor
 
@@ -31,6 +36,7 @@ DIALOG = "document.querySelector('dialog')"
 BUTTON_IS_SEEN = """((button, dialog) => button.bottom < Math.min(dialog.bottom, innerHeight))(
     ...['dialog button', 'dialog'].map((each) => document.querySelector(each).getBoundingClientRect()))"""
 LISTED = "document.body?.textContent.includes('vm-1')"
+URL = rb"http://127[.]0[.]0[.]1:\d+/console/#secret=[\w-]+"
 TOKEN = "JSON.parse(sessionStorage.getItem('twisted-exec.token'))"
 
 
@@ -187,3 +193,62 @@ class LocalPageTests(ChainTestCase):
         host = rebound.removeprefix("http://")
         self.assertEqual(await page.evaluate(script), [host, 421, 421])
         await self.log_in()  # the secret is still good
+
+
+class LocalConsoleTests(WebTestCase):
+    """Two shells, and a user whose page comes from a local server that is stopped and started again."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        for name in ("vm-1", "vm-2"):
+            await self.deployment.create_machine(name, "shell")
+        self.url = await self.start()
+
+    async def start(self, *options: str) -> str:
+        """Start the command; return its URL."""
+        words = ["twisted-exec", "web", "--no-browser", f"--kubeconfig={self.deployment.admin}"]
+        self.program = programs.start([*words, *options])
+        self.addCleanup(self.program.stop)
+        return (await self.program.until(URL))[0].decode()
+
+    async def restart(self) -> str:
+        """Start the command again at the same port; return its URL."""
+        return await self.start(f"--port={urlsplit(self.url).port}")
+
+    async def test_restart(self) -> None:
+        """
+        Open consoles open again by themselves once their user has logged in at the server that was started
+        again, and say so.  The new URL may be pasted into the dialog, or opened in the same tab.
+        """
+        user: User[Page] = await User.visit(self.browser, self.url)
+        self.users.append(user)
+        await user.page.until(LISTED)
+        await self.open_terminal(user)
+        await user.open("machines/default/vm-2")
+        await user.until_page("default / vm-2[^]*You can type")
+        await self.program.stop()
+        await user.until_page("was stopped. Start it again and log in here")
+        await user.focus_terminal()
+        await user.page.type("lost")
+        await user.until_page("Server stopped for [^]*4 keys will not be sent")
+        await self.check_layout(user, "web-stopped", ".status-line", ".console-head", ".message")
+        url = await self.restart()
+        await user.until_page(
+            "Open consoles stay[^]*waiting for your login|waiting for your login[^]*Open consoles stay"
+        )
+        await user.log_in(url)
+        await user.until_page("This is a new session. 4 keys [^.]*not sent. You can type")
+        await user.echo("again")
+        await user.open(VM)
+        await user.until_page("default / vm-1[^]*This is a new session[^]*You can type")
+        await user.echo("also")
+
+        await self.program.stop()
+        await user.until_page("Server stopped for ")
+        url = await self.restart()
+        await user.page.evaluate(f"location.href = {json.dumps(url)}")
+        await user.page.until(LISTED)
+        await user.open(VM)
+        await user.until_page("default / vm-1[^]*You can type")
+        await user.echo("reloaded")
+        self.check_faults()

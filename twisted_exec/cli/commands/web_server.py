@@ -564,7 +564,7 @@ _COMMANDS = (b"exec", b"attach", b"console")
 """Subresources whose streams end with a status."""
 
 _STOPPED = Ending(
-    "WebConsoleStopped",  # the page does not reconnect
+    "WebConsoleStopped",  # the page opens a new session after its next login
     "the web console on this computer was stopped; start it again and open its new URL",
 )
 

@@ -3,6 +3,7 @@
 import { Api } from "./api.js";
 import { button, fill, h, notice, printable } from "./dom.js";
 import { Frame, machineHead } from "./frame.js";
+import { secretOf } from "./login/dialogs.js";
 import { login } from "./login/login.js";
 import { userOf } from "./login/requests.js";
 import { Machines, whatIsServed } from "./machines.js";
@@ -48,6 +49,8 @@ let routes = 0; // counts, so that a slow view does not replace a newer one
 
 async function main() {
   const config = await read();
+  // A new URL of the local command that is opened in this tab changes the fragment alone.
+  if (config.local) addEventListener("hashchange", () => secretOf(location.hash) && location.reload());
   const api = new Api({ origin: location.origin, token: () => store.get("token") });
   const frame = new Frame(config, theme, () => logout(context));
   const context = {

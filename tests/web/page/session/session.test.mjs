@@ -390,13 +390,19 @@ test("a token that is refused is asked for, and the session stays", async () => 
   assert.equal(page.state[0], "resumed");
 });
 
-test("a first connection whose token was refused may wait for the server after the login, too", async () => {
+test("a first connection whose token was refused is tried again behind the login, and is no return", async () => {
   const page = await Page.open();
   page.socket.accept();
   page.socket.status({ message: "Unauthorized", reason: "Unauthorized", code: 401 });
+  assert.deepEqual([page.state[0], page.state[1].unauthorized], ["connecting", true]);
+  page.clock.advance(100_000);
+  assert.equal(page.sockets.length, 1);
   page.session.reconnectNow();
   page.socket.lose();
-  assert.equal(page.state[0], "reconnecting");
+  assert.deepEqual([page.state[0], page.state[1].unauthorized], ["connecting", false]);
+  page.session.reconnectNow();
+  page.accept();
+  assert.equal(page.state[0], "open");
 });
 
 test("a server that knows no credit is asked without", async () => {
@@ -431,7 +437,7 @@ test("a first connection is tried again while the server is out of reach or over
   page.clock.advance(200);
   page.socket.accept();
   page.socket.status({ message: "the host is away", reason: "ServiceUnavailable", code: 503 });
-  assert.deepEqual(page.state, ["connecting", { message: "the host is away", code: 503 }]);
+  assert.deepEqual(page.state, ["connecting", { message: "the host is away", code: 503, unauthorized: false }]);
   page.session.reconnectNow();
   page.accept();
   assert.equal(page.state[0], "open");

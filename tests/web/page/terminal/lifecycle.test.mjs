@@ -164,6 +164,14 @@ test("a session that waits for a login goes on with the new token", async () => 
   assert.deepEqual([taken(), session.acts], [["(reconnecting)"], ["reconnect", "reconnect"]]);
 });
 
+test("a first connection whose token is refused asks for a login, or takes that of meanwhile", async () => {
+  const { session, taken } = await opened();
+  session.changed("connecting", { unauthorized: true });
+  session.hasNewToken = true;
+  session.changed("connecting", { unauthorized: true });
+  assert.deepEqual([taken(), session.acts], [["(connecting)", "unauthorized", "(connecting)"], ["reconnect"]]);
+});
+
 test("a session that is over gets no keys, and a login does not open it again", async () => {
   const { life, session, sessions, taken } = await opened();
   session.end({ reason: "Forbidden" });
@@ -204,9 +212,11 @@ test("a new session follows one of the page before a reload that is over", async
 });
 
 test("a new session follows one that ended because its server was stopped", async () => {
-  const begun = await opened();
-  begun.session.end({ reason: "ShuttingDown" });
-  assert.deepEqual(begun.taken(), ["(ended)", "reopen ShuttingDown"]);
+  for (const reason of ["ShuttingDown", "WebConsoleStopped"]) {
+    const begun = await opened();
+    begun.session.end({ reason });
+    assert.deepEqual(begun.taken(), ["(ended)", `reopen ${reason}`]);
+  }
 });
 
 test("a server that does not answer is asked again, and what is typed meanwhile is kept", async () => {

@@ -178,6 +178,7 @@ test("an attempt to connect says what is in the way", () => {
 test("a user reads why a new session begins", () => {
   const unconfirmed = { sent: 0, unsent: 2 };
   assert.match(anewText({ reason: "ShuttingDown", unconfirmed }), /stopped.*as soon as the server is back/);
+  assert.match(anewText({ reason: "WebConsoleStopped", unconfirmed }), /on this computer was stopped\. Start it again and log in here/);
   assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over.*opens.* 2 keys typed meanwhile were not sent\.$/);
   assert.equal(
     anewText({ reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } }, "You can type."),

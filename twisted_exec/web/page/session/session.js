@@ -11,9 +11,10 @@
  *
  * The states and their details:
  *
- *     connecting    {message, code}         input waits; without a message this is the first attempt
+ *     connecting    {message, code, unauthorized}
+ *                                           input waits; without a message this is the first attempt
  *     open          {resumable}             without resumable a lost connection is the end
- *     reconnecting  {since, message, unauthorized}
+ *     reconnecting  {since, message, code, unauthorized}
  *                                           since: milliseconds of the clock; unauthorized: the token is
  *                                           refused, and the next attempt is that of reconnectNow()
  *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
@@ -35,7 +36,7 @@ const NORMAL_CLOSURE = 1000;
 const GOING_AWAY = 1001;
 /** The session goes on over another connection: a server that was silent may read this Close later. */
 const GIVEN_UP = 4001;
-/** Reason of an end: the program of the page's own computer has stopped. */
+/** Reason of an end: the program of the page's own computer was stopped. */
 export const STOPPED = "WebConsoleStopped";
 const UNREACHABLE =
   "The server is out of reach, or a proxy in front of it does not pass WebSockets on, as kubectl proxy does with a " +
@@ -270,15 +271,15 @@ export class ConsoleSession {
       this.#end({ reason: "ConnectionLost", message });
       return;
     }
-    this.#enterOutage({ message, unauthorized: false });
+    this.#lostAt ??= this.#clock.now();
+    this.#failed({ message, unauthorized: false });
     this.#reconnecting.start();
   }
 
   /** An attempt has failed without an answer. */
   #unreached(message) {
     this.#drop();
-    if (this.#lostAt !== null) this.#enterOutage({ message, unauthorized: false });
-    else this.#enter("connecting", { message: UNREACHABLE, code: 0 });
+    this.#failed({ message: this.#lostAt === null ? UNREACHABLE : message, code: 0, unauthorized: false });
     this.#reconnecting.unreached();
   }
 
@@ -291,22 +292,22 @@ export class ConsoleSession {
     this.#drop();
     if (code === 401) {
       this.#reconnecting.stop();
-      this.#enterOutage({ message, unauthorized: true });
+      this.#failed({ message, code, unauthorized: true });
     } else if (this.#state.refused(code)) {
       this.#reconnecting.stop();
       this.#reconnecting.now();
     } else if (this.#reconnecting.retries(code, causes) && (this.#lostAt !== null || code !== 403)) {
-      if (this.#lostAt !== null) this.#enterOutage({ message, code, unauthorized: false });
-      else this.#enter("connecting", { message, code });
+      this.#failed({ message, code, unauthorized: false });
       this.#reconnecting.wait(retryAfterSeconds);
     } else {
       this.#end({ reason: reason || "Refused", message, code, kind, causes });
     }
   }
 
-  #enterOutage(detail) {
-    this.#lostAt ??= this.#clock.now();
-    this.#enter("reconnecting", { since: this.#lostAt, ...detail });
+  /** An attempt has failed: of the first connection, or of a later one. */
+  #failed(detail) {
+    if (this.#lostAt === null) this.#enter("connecting", detail);
+    else this.#enter("reconnecting", { since: this.#lostAt, ...detail });
   }
 
   // What arrives.

@@ -3,6 +3,7 @@
 import { confirmed, powerOffConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { partLinks } from "../frame.js";
+import { STOPPED } from "../session/session.js";
 import { save } from "../views/parts.js";
 import { Attachment, forget, savedSession } from "./attachment.js";
 import { Clipboard } from "./clipboard.js";
@@ -16,7 +17,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, SHUTTING_DOWN, anewText, droppedKeys, endText, lostText, recordingNews, roleText, sentence } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, isServerStopped, lostText, recordingNews, roleText, sentence } from "./texts.js";
 
 const MESSAGE_MILLISECONDS = 10_000;
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
@@ -275,8 +276,8 @@ export class Console {
   // News of the session.
 
   #stateChanged(name, detail) {
-    const { reason, since } = this.#former ?? {};
-    const isStopped = name === "connecting" && reason === SHUTTING_DOWN;
+    const { since } = this.#former ?? {};
+    const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
     this.#status.state(name, isStopped ? { ...detail, since } : detail, this.#life.session?.id ?? "");
     this.#showRole();
     if (name === "ended") return;
@@ -324,7 +325,7 @@ export class Console {
   #follow(ending) {
     this.#former = { ...ending, since: Date.now() };
     this.#stateChanged("connecting", {});
-    this.#tell(anewText(ending), "");
+    this.#tell(anewText(ending), ending.reason === STOPPED ? "warning" : ""); // until its user has started it
     this.reopen();
   }
 

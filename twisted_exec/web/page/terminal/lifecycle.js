@@ -13,7 +13,7 @@
  */
 
 import { sleep } from "../watch.js";
-import { REVOKED, SHUTTING_DOWN } from "./texts.js";
+import { REVOKED, isServerStopped } from "./texts.js";
 
 const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
 const MOST_EARLY = 1000; // keys and pastes
@@ -197,13 +197,18 @@ export class Lifecycle {
   #changed(attachment, name, detail) {
     if (this.#state.attachment !== attachment) return;
     this.#on.state(name, detail);
+    if (detail.unauthorized) {
+      // The answer may come after the user has logged in again.
+      if (attachment.hasNewToken) attachment.session.reconnectNow();
+      else this.#on.unauthorized();
+    }
     switch (name) {
       case "open":
         this.#enter(new Attached(attachment, this.#on));
         this.#on.opened();
         break;
       case "reconnecting":
-        this.#lost(attachment, detail);
+        this.#lost(attachment);
         break;
       case "resumed":
         this.#enter(new Attached(attachment, this.#on));
@@ -215,14 +220,9 @@ export class Lifecycle {
     }
   }
 
-  #lost(attachment, { unauthorized }) {
+  #lost(attachment) {
     const isNew = !(this.#state instanceof Lost);
     this.#enter(new Lost(attachment, this.#on));
-    if (unauthorized) {
-      // The answer may come after the user has logged in again.
-      if (attachment.hasNewToken) attachment.session.reconnectNow();
-      else this.#on.unauthorized();
-    }
     if (isNew) this.#on.lost();
   }
 
@@ -230,7 +230,7 @@ export class Lifecycle {
     const ended = this.#enter(new Ended());
     const isWithdrawn = detail.reason === REVOKED;
     const follow = () => this.#on.reopen(detail);
-    if (attachment.isFormerGone(detail) || detail.reason === SHUTTING_DOWN || (isWithdrawn && attachment.hasNewToken)) {
+    if (attachment.isFormerGone(detail) || isServerStopped(detail) || (isWithdrawn && attachment.hasNewToken)) {
       follow();
       return;
     }

@@ -207,9 +207,10 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
  * @param {string} role what the user may do in the new one, a sentence; empty before it is open
  */
 export function anewText({ reason, unconfirmed }, role = "") {
-  const isStopped = reason === SHUTTING_DOWN;
-  const former = isStopped ? "The server of this console was stopped." : "The session before is over.";
-  const next = isStopped ? "A new session opens as soon as the server is back." : "A new session opens.";
+  const [former, next] = {
+    [SHUTTING_DOWN]: ["The server of this console was stopped.", "A new session opens as soon as the server is back."],
+    [STOPPED]: ["The web console on this computer was stopped.", "Start it again and log in here: a new session opens then."],
+  }[reason] ?? ["The session before is over.", "A new session opens."];
   return [former, role ? "This is a new session." : next, droppedKeys(unconfirmed), role].filter(Boolean).join(" ");
 }
 
@@ -235,6 +236,11 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
 /** Whether the machine of a console does not exist. */
 export function isMachineMissing({ reason, code, kind }) {
   return reason === MACHINE_DELETED || (code === 404 && kind !== KEPT_SESSION && !POOLS.includes(kind));
+}
+
+/** Whether a session has ended because a server was stopped, so that a new one opens when it is back. */
+export function isServerStopped({ reason }) {
+  return reason === SHUTTING_DOWN || reason === STOPPED;
 }
 
 /** Whether a session has ended, or could not begin, because its machine does not run. */
