@@ -14,7 +14,7 @@ from tests.flows.deployment import POOL, machine
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
-from .layout import WINDOWS, faults_of
+from .layout import WINDOWS, faults_of, lasting
 from .steps import PLAYED, VM
 from .user import User
 
@@ -80,6 +80,12 @@ _SPLIT = """(() => {
     const box = document.querySelector('.console.active').getBoundingClientRect();
     return [shown.length, shown.every(hasLines), box.top >= 0 && box.bottom <= innerHeight].join(' ');
 })()"""
+
+_ACTIVE = "document.querySelector('.console.active')"
+_LINES = "[...document.querySelectorAll('.console')].filter((each) => each.checkVisibility()).map((each) => each.querySelector('.status-line').innerText)"
+# What is cut off of the lines below terminals.
+_CUT = """[...document.querySelectorAll('.status-line, .status-line > *')].filter((each) => each.checkVisibility() && each.clientWidth &&
+    (each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 2)).map((each) => each.innerText)"""
 
 
 class ConsoleTests(WebTestCase):
@@ -394,6 +400,54 @@ class ConsoleTests(WebTestCase):
         await ada.page.set_touch()
         await ada.page.until(f"{_SPLIT} === '5 true true'")
         self.check_faults()
+
+    async def test_split_outage(self) -> None:
+        """
+        Beside other consoles, too, the line below a terminal says in whole for how long the server is away and what
+        becomes of keys, and the terminal keeps its size.
+        """
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await self.open_beside(ada, "vm-2")
+        await ada.click_text("button", "Split view")
+        await self.open_beside(ada, "vm-3")
+        await self.check_outage(ada, 3, "Connection lost for .*s")
+        self.deployment.near.refuses = False
+        await ada.page.until(f"{_LINES}.every((each) => each.includes('You can type'))")
+        await self.open_beside(ada, "vm-4")
+        await self.check_outage(ada, 4, "(No answer|Connection lost) for .*s")
+        self.deployment.near.mend()
+        await ada.page.until(f"{_LINES}.every((each) => each.includes('You can type'))")
+        self.check_faults()
+
+    async def open_beside(self, ada: User[Any], name: str) -> None:
+        await self.deployment.create_machine(name, "shell")
+        await ada.open(f"machines/default/{name}")
+        await ada.page.until(f"{_ACTIVE}.querySelector('h2').innerText.includes({name!r})")
+        await ada.page.until(f"{_ACTIVE}.innerText.includes('You can type')")
+
+    async def check_outage(self, ada: User[Any], count: int, state: str) -> None:
+        """Lose the connection of this many consoles, or let it be silent, while keys of one wait."""
+        sizes = "[...document.querySelectorAll('.terminal-box')].map((each) => each.clientHeight).join()"
+        await ada.page.resize(*WINDOWS[1])
+        usual = await ada.page.evaluate(sizes)
+        if count == 3:
+            self.deployment.near.refuses = True
+            self.deployment.near.cut()
+        else:
+            self.deployment.near.silence()
+        await ada.focus_terminal()
+        await ada.page.type("keys")
+        for width, height in WINDOWS[:2]:
+            await ada.page.resize(width, height)
+            await ada.page.until(
+                f"{_LINES}.length === {count} && {_LINES}.every((each) => /{state}[^]*(\\d keys|What you type)/.test(each))"
+            )
+            found = await lasting(ada.page, _CUT)
+            with open(f"{self.mktemp()}-{count}-{width}.png", "wb") as picture:
+                picture.write(await ada.page.screenshot())
+            self.assertEqual(found, [], f"{count} consoles at {width}x{height}")
+        self.assertEqual(await ada.page.evaluate(sizes), usual)
 
     async def close_beside_log(self, ada: User[Any]) -> None:
         """The tab of the machine whose log is shown is marked; the log stays when its console is closed."""

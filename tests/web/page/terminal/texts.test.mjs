@@ -47,7 +47,7 @@ test("the user of a silent server reads for how long, and how many keys wait for
   const state = { name: "open", detail: {}, at: 0, silentSince: 1000 };
   assert.deepEqual(presentText(state, 7000), { kind: "waiting", text: "No answer for 6s" });
   assert.equal(waitingText(state, 1), "1 key waits for the answer");
-  assert.equal(waitingText(state, 0), "");
+  assert.equal(waitingText(state, 0), "What you type waits for the answer");
   assert.equal(waitingText({ ...state, silentSince: null }, 5), "");
   const lost = { name: "reconnecting", detail: { since: 1 }, silentSince: null };
   assert.equal(waitingText(lost, 0), "What you type is sent after the reconnection");

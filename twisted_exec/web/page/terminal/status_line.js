@@ -251,12 +251,13 @@ export class StatusLine {
     const { viewers } = this.#facts;
     const { roles, mayType } = this.#role;
     const isStopped = this.#machineText.textContent !== "";
-    this.#viewers.hidden = !this.#isOpen || !viewers;
+    const isKnown = this.#isOpen && this.#state.silentSince === null;
+    this.#viewers.hidden = !isKnown || !viewers;
     this.#recorded.hidden = !this.#isOpen || !viewers?.recordings?.length;
     this.#machineText.hidden = !isStopped || this.#state.name === "ended";
     this.#roleText.hidden = isStopped; // nothing reads what is typed
     const waiting = roles.isObserver ? "" : waitingText(this.#state, this.#waiting());
-    const role = this.#isOpen ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";
+    const role = isKnown ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";
     if (this.#roleText.textContent !== (waiting || role)) this.#roleText.textContent = this.#roleText.title = waiting || role;
   }
 }

@@ -77,7 +77,8 @@ export function waitingText({ name, detail, silentSince }, waiting) {
   if (name === "connecting" && detail.since) return `${waiting ? keys(waiting) : "What you type"} will not be sent`;
   const wait = `${keys(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
   if (name === "reconnecting") return waiting ? `${wait} to be sent after the reconnection` : "What you type is sent after the reconnection";
-  return silentSince !== null && waiting ? `${wait} for the answer` : "";
+  if (silentSince === null) return "";
+  return waiting ? `${wait} for the answer` : "What you type waits for the answer";
 }
 
 /** Return who types, and for how long by now; `viewers` are those of the moment `at`. */
