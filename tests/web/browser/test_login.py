@@ -125,8 +125,13 @@ class LoginTests(ChainTestCase):
         for _ in range(3):
             await page.press("Escape")
         await page.until(f"{DIALOG}.open")
+        offered = "/Log out/.test(document.getElementById('bar').innerText)"
+        self.assertFalse(await page.evaluate(offered))
         for token, until in (
-            (b"nonsense", f"{DIALOG}?.textContent.includes('does not accept this token')"),
+            (
+                b"nonsense",
+                f"{DIALOG}?.textContent.includes('The server does not accept this token')",
+            ),
             (self.provider.token(aud="page", exp=2**33, **self.provider.claims), f"!{DIALOG}"),
         ):
             await page.evaluate(f"document.getElementById('token').value = {token.decode()!r}")

@@ -24,6 +24,7 @@ export class Frame {
   #alerts = counter();
   #cluster = h("span", { class: "cluster" });
   #user;
+  #leave;
 
   /**
    * @param {object} config of the page
@@ -49,7 +50,7 @@ export class Frame {
     const skip = button("Skip to content", () => element("view").focus(), {
       class: "skip",
     });
-    const leave = config.local ? null : button("Log out", logout, { class: "quiet" });
+    this.#leave = button("Log out", logout, { class: "quiet", hidden: true });
     fill(
       element("bar"),
       skip,
@@ -59,7 +60,7 @@ export class Frame {
       h("span", { class: "grow" }),
       this.#user,
       appearance,
-      leave,
+      config.local ? null : this.#leave,
     );
   }
 
@@ -93,7 +94,9 @@ export class Frame {
     this.#cluster.textContent = this.#cluster.title = printable(name);
   }
 
+  /** Show the name of the user, who has logged in; empty if the server has not said it. */
   user(name) {
+    this.#leave.hidden = false;
     this.#user.textContent = this.#user.title = printable(name ?? "");
   }
 

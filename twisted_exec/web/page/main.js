@@ -135,6 +135,7 @@ async function authenticate(context) {
 async function nameUser(context) {
   const { config, frame, store } = context;
   frame.cluster(config.cluster ?? "");
+  frame.user(context.user);
   for (;;) {
     try {
       const name = await userOf(store.get("token"));

@@ -2,6 +2,7 @@
 
 import { insist } from "../dialogs.js";
 import { button, fill, h, notice, printable } from "../dom.js";
+import { sentence } from "../terminal/texts.js";
 import { authorizationURL, begin } from "./oidc.js";
 import { accepted, call, exchangeCode, exchangeSecret, refusalOf, userOf } from "./requests.js";
 
@@ -168,7 +169,7 @@ class Forms {
   }
 
   #say(kind, text) {
-    fill(this.#problem, text ? notice(kind, printable(text.replace(REMEDY, "."))) : null);
+    fill(this.#problem, text ? notice(kind, printable(sentence(text.replace(REMEDY, ".")))) : null);
   }
 
   #finish(key, value) {

@@ -37,7 +37,7 @@ function load() {
  * @param {(isPlaying: boolean) => void} options.changed
  * @param {() => void} options.ended
  * @returns {Promise<null | {play(): void, pause(): void, seek(position: number): void, position(): number,
- *   isPlaying: boolean, dispose(): void}>} null if the player is not installed.
+ *   showsPoster: boolean, isPlaying: boolean, dispose(): void}>} null if the player is not installed.
  */
 export async function openPlayer(stage, cast, options) {
   const library = await load();
@@ -96,6 +96,9 @@ export async function openPlayer(stage, cast, options) {
     pause: () => player.pause(),
     seek: (position) => seek(position).then(learn),
     position: () => (hasPoster ? options.position : at),
+    get showsPoster() {
+      return hasPoster;
+    },
     get isPlaying() {
       return isPlaying;
     },

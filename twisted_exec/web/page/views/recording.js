@@ -211,10 +211,12 @@ class RecordingView {
 
   #showClock() {
     if (!this.#timeline) return;
-    const at = this.#now();
+    const { length } = this.#timeline;
+    const isLast = this.#player?.showsPoster ?? false;
+    const at = isLast ? length : this.#now();
     const begin = this.#cast.begin;
     const time = begin === null ? "" : `, ${zonedTime(begin + at * 1000)}`;
-    this.clock.textContent = `${clock(at)} of ${clock(this.#timeline.length)}${time}`;
+    this.clock.textContent = `${isLast ? "Last screen, at" : `${clock(at)} of`} ${clock(length)}${time}`;
   }
 
   #showMarks() {
