@@ -33,7 +33,8 @@ export class ApiError extends Error {
 }
 
 /**
- * Requests as the page's user.  The event `unauthorized` says that the server has refused the token.
+ * Requests as the page's user.  The event `unauthorized` says that the server has refused the token, `authorized` that
+ * there is another one, and `reached` that a console has reached the server.
  *
  * @param {object} options `origin` of the server; `token()`, null without one; `fetch` and `WebSocket`
  */

@@ -443,6 +443,24 @@ test("a first connection is tried again while the server is out of reach or over
   assert.equal(page.state[0], "open");
 });
 
+test("a session that waits for a server that it did not reach need not wait, but for one that asks it to", async () => {
+  const page = await Page.open();
+  const attempts = () => page.sockets.length;
+  page.session.wake();
+  assert.equal(attempts(), 1); // an attempt goes on
+  page.socket.lose();
+  page.session.wake();
+  assert.equal(attempts(), 2);
+  page.socket.accept();
+  page.socket.status({ message: "busy", reason: "ServiceUnavailable", code: 503, details: { retryAfterSeconds: 5 } });
+  page.session.wake();
+  assert.equal(attempts(), 2);
+  page.session.reconnectNow();
+  page.accept();
+  page.session.wake();
+  assert.deepEqual([attempts(), page.state[0]], [3, "open"]);
+});
+
 test("a black hole is noticed within 20 seconds, also before the first answer", async () => {
   for (const isFirst of [false, true]) {
     const page = await Page.open();

@@ -40,6 +40,10 @@ class Session {
     this.acts.push("reconnect");
   }
 
+  wake() {
+    this.acts.push("wake");
+  }
+
   leave() {
     this.end(LEFT);
   }
@@ -154,6 +158,13 @@ test("a loss is reported once, however often the page tries, and so is the retur
   assert.deepEqual(taken(), ["(reconnecting)", "lost"]);
 });
 
+test("a console that waits for the server learns that another one has reached it", async () => {
+  const { life, session } = await opened();
+  session.changed("reconnecting", {});
+  life.wake();
+  assert.deepEqual(session.acts, ["wake"]);
+});
+
 test("a session that waits for a login goes on with the new token", async () => {
   const { life, session, taken } = await opened();
   session.changed("reconnecting", { unauthorized: true });
@@ -241,7 +252,7 @@ test("a user who waits for a server may have it asked at once, and reads how man
   begun.life.typed("x");
   begun.life.typed("y");
   assert.equal(begun.life.waiting, 2);
-  for (const again of ["reconnectNow", "authorized"]) {
+  for (const again of ["reconnectNow", "authorized", "wake"]) {
     await begun.fail(new ApiError(0, "away"));
     assert.equal(begun.asked.length, 0);
     begun.life[again]();

@@ -27,6 +27,7 @@ export class Reconnecting {
   #random;
   #timer = null;
   #isTrying = false;
+  #isAway = false; // it waits because the server was not reached, and has not said for how long to wait
   #startedAt = 0;
   #triedAt = -Infinity;
   #unreachedAt = -Infinity;
@@ -63,7 +64,7 @@ export class Reconnecting {
   stop() {
     this.#clock.clearTimeout(this.#timer);
     this.#timer = null;
-    this.#isTrying = false;
+    this.#isTrying = this.#isAway = false;
   }
 
   /** The attempt has succeeded. */
@@ -92,6 +93,12 @@ export class Reconnecting {
   unreached() {
     this.#unreachedAt = this.#clock.now();
     this.wait(0);
+    this.#isAway = true;
+  }
+
+  /** The server can be reached again: make the next attempt now, unless one goes on. */
+  wake() {
+    if (this.#isAway) this.#try();
   }
 
   /** Return whether another attempt may succeed behind a refusal with these causes. */

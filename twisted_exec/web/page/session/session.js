@@ -183,6 +183,11 @@ export class ConsoleSession {
     else if (this.#isOpen && this.#state.isResumable) this.#liveness.probe();
   }
 
+  /** Another session has reached the server: do not wait for it any more. */
+  wake() {
+    this.#reconnecting.wake();
+  }
+
   /** Return a plain object from which another page goes on with the session; null if none can. */
   save() {
     const saved = this.#name === "ended" ? null : this.#state.save();

@@ -39,7 +39,7 @@ export class Console {
     reopen: (detail) => this.#follow(detail),
     full: () => this.#tell("The connection is slow: this key was not accepted.", "warning"),
   });
-  #login = () => this.#life.authorized();
+  #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake() };
   clipboard = new Clipboard(this, {
     type: (bytes) => this.#life.typed(bytes),
     tell: (text, kind) => this.#tell(text, kind),
@@ -92,7 +92,7 @@ export class Console {
     this.place = place;
     this.element = h("section", { class: "console", "aria-label": `Console of ${printable(place.name)}` });
     this.#on = on;
-    context.api.addEventListener("authorized", this.#login);
+    for (const [event, listener] of Object.entries(this.#listeners)) context.api.addEventListener(event, listener);
     this.#build();
     this.#start();
   }
@@ -118,7 +118,7 @@ export class Console {
 
   /** End the session and forget it. */
   close() {
-    this.context.api.removeEventListener("authorized", this.#login);
+    for (const [event, listener] of Object.entries(this.#listeners)) this.context.api.removeEventListener(event, listener);
     this.#life.close();
     forget(this.context, this.place);
     this.#status.stop();
@@ -301,8 +301,7 @@ export class Console {
     // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
     this.#announce(`connected${hasToldKeys ? "" : ". Control and ] leave the terminal and show all commands"}`);
     hasToldKeys = true;
-    // Not earlier: the first prompt is what the user waits for.
-    this.#watchMachine();
+    this.#reached();
     if (this.place.mode === "takeover") {
       this.place.mode = "drive"; // another user may take over, and keeps the floor when this one opens again
       this.#on.keep();
@@ -317,8 +316,14 @@ export class Console {
 
   #resumed() {
     this.#announce("reconnected");
-    this.#watchMachine();
+    this.#reached();
     this.#showRole();
+  }
+
+  /** The server answers; not earlier than the first prompt, which is what the user waits for. */
+  #reached() {
+    this.#watchMachine();
+    this.context.api.dispatchEvent(new Event("reached"));
   }
 
   /** A new session takes the place of one that has ended. */

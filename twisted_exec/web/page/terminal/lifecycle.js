@@ -31,6 +31,8 @@ class State {
   authorized() {}
 
   reconnectNow() {}
+
+  wake() {}
 }
 
 class Loading extends State {}
@@ -47,6 +49,10 @@ class Opening extends State {
   }
 
   authorized() {
+    this.reconnectNow();
+  }
+
+  wake() {
     this.reconnectNow();
   }
 }
@@ -70,6 +76,10 @@ class Attached extends State {
 
   reconnectNow() {
     this.attachment.session?.reconnectNow();
+  }
+
+  wake() {
+    this.attachment.session?.wake();
   }
 }
 
@@ -148,6 +158,11 @@ export class Lifecycle {
   /** Do not wait for the next attempt to reach the server. */
   reconnectNow() {
     this.#state.reconnectNow();
+  }
+
+  /** Another console has reached the server, for which this one may wait. */
+  wake() {
+    this.#state.wake();
   }
 
   /** Open a session, or go on with the saved one; a session that is open ends without a word. */
