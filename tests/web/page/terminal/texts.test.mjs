@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, mayOpenAgain, presentText, recordedFor, recordingNews, roleText, sentence, stateText, stoppedText, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, recordedFor, recordingNews, roleText, sentence, stateText, stoppedText, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("amounts have the units of all views", () => {
   assert.deepEqual([1, 5120, 34_683_237].map(amount), ["1 B", "5.0 KiB", "33 MiB"]);
@@ -99,14 +99,9 @@ test("a user finds the own session among the viewers", () => {
   assert.deepEqual(viewerNames([{ user: "bob", isOwn: false }, ada, ada]), ["bob", "ada (2)"]);
 });
 
-test("a console is offered again only where that may help", () => {
+test("a machine that does not exist is told from a session that is over", () => {
   const missing = { reason: "NotFound", code: 404, message: 'machines "vm" not found', kind: "machines" };
   const gone = { reason: "NotFound", code: 404, message: "there is no such session to resume", kind: "exec" };
-  assert.ok(!mayOpenAgain(missing));
-  assert.ok(!mayOpenAgain({ reason: "WebConsoleStopped", message: "the web console was stopped" }));
-  assert.ok(mayOpenAgain({ reason: "ShuttingDown", message: "the poollet is shutting down" }));
-  assert.ok(mayOpenAgain(gone));
-  assert.ok(mayOpenAgain({ reason: "Completed", message: "" }));
   assert.deepEqual([missing, gone].map(isMachineMissing), [true, false]);
   assert.match(endText(gone), /could not be kept for so long/);
 });

@@ -5,7 +5,7 @@ import { duration } from "../times.js";
 import { copyButton } from "../views/parts.js";
 import { requestApproval } from "./approval.js";
 import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, attemptText, demands, endText, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, mayOpenAgain, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, attemptText, demands, endText, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, stoppedText } from "./texts.js";
 
 const NO_SESSION = "No session";
 const TICK_MILLISECONDS = 1000;
@@ -118,9 +118,7 @@ export class Panel {
     } else if (isForbidden(ending)) {
       this.#showForbidden(text, observe);
     } else {
-      const again = mayOpenAgain(ending)
-        ? button("Open again", () => this.#owner.reopen(), { class: ending.code === 403 ? "" : "primary" })
-        : null;
+      const again = button("Open again", () => this.#owner.reopen(), { class: ending.code === 403 ? "" : "primary" });
       this.#fill(
         NO_SESSION,
         h("p", {}, printable(text)),

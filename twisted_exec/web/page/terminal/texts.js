@@ -260,11 +260,6 @@ export function stoppedText({ state, problem, isOff }) {
   return `${problem ? `${state}: ${problem}` : state}.`;
 }
 
-/** Whether opening the console again may help: not without its machine, or after the end of the local command. */
-export function mayOpenAgain(ending) {
-  return !isMachineMissing(ending) && ending.reason !== STOPPED;
-}
-
 /** Whether the user lacks a right at the machine: other refusals are about no kind of objects, or have other causes. */
 export function isForbidden({ code, kind, causes = [] }) {
   return code === 403 && Boolean(kind) && causes.every(({ reason }) => reason === DECIDED);
