@@ -551,7 +551,7 @@ class ConsoleTests(WebTestCase):
         await ada.open("recordings")
         await ada.page.click("td a[href='#/recordings/default/seen']")
         await ada.page.until(f"/recorded-42/.test({PLAYED})")
-        await ada.until_page(r"Last screen, at \d+:\d\d, ")
+        await ada.until_page(r"Last screen: \d+:\d\d, ")
         parts = (".player-controls", ".player-controls .button")
         await self.check_layout(ada, "recording", *parts)
         # Each is shown for a moment only.

@@ -216,7 +216,7 @@ class RecordingView {
     const at = isLast ? length : this.#now();
     const begin = this.#cast.begin;
     const time = begin === null ? "" : `, ${zonedTime(begin + at * 1000)}`;
-    this.clock.textContent = `${isLast ? "Last screen, at" : `${clock(at)} of`} ${clock(length)}${time}`;
+    this.clock.textContent = `${isLast ? "Last screen:" : `${clock(at)} of`} ${clock(length)}${time}`;
   }
 
   #showMarks() {
