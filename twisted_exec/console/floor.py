@@ -32,7 +32,7 @@ When the last writer leaves, waiting observers get a notice, but none of them be
 also get one when the connections of all writers are lost, and when one of them is back: until the
 sessions end, the user keeps the floor, and another user has to take over.
 
-A script interrupts another user for a moment: when the last writer leaves and has no terminal, the sessions
+A script takes the floor for a moment: a last writer without a terminal gives it back when it leaves.  The sessions
 that it took the floor from are writers again, with a notice, if they are still connected and may type.
 
 A session that did not ask for input stays an observer.
