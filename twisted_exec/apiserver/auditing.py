@@ -417,7 +417,8 @@ def attributes_of_request(context: RequestContext) -> Attributes:
     """
     Return the verb and the object of a request, without its body.
 
-    Nearly as ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it.
+    Nearly as ``k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`` does it: a name in a field selector
+    is not taken, and a POST to a path that is no resource is a ``create``, too.
     """
     user = context.user if context.is_identified else _UNKNOWN_USER
     method, segments = context.request.method, list(context.segments)

@@ -85,7 +85,7 @@ class IMutatingAdmission(IAdmission):
     def mutate(change: Change) -> Deferred[Object]:
         """
         :param change: a create or an update; ``new`` has the schema's types and defaults, but is
-            not validated.
+            not validated.  Do not modify it.
         :return: fires with the object to continue with, or fails as :meth:`admit`.
         """
 
@@ -108,7 +108,7 @@ class Applicant:
     :param caller: the name of the user who impersonates ``user``; empty if there is none.
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param since: when the session began, in seconds since the epoch.
-    :param resumes: the id of the session that this session resumes.
+    :param resumes: the id of the session that this session resumes, if the next hop agrees.
     """
 
     user: User
@@ -133,7 +133,11 @@ class Strictness:
 
 
 class IReservation(Interface):
-    """An approval for one session, which no other new session of this server can use meanwhile."""
+    """
+    An approval for one session, which no other new session of this server can use meanwhile.
+
+    The session calls :meth:`use` before it is open, and one of the other methods at last.
+    """
 
     def use() -> Deferred[None]:
         """
@@ -190,6 +194,8 @@ class IConsolePolicies(Interface):
     def is_strict(machine: Object) -> bool:
         """
         Return whether only the verbs of ``machines/console`` allow the use of a machine's console.
+
+        It is true while that is unknown.
         """
 
     def demand(machine: Object) -> Demand | None:

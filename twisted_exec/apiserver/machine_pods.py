@@ -1,8 +1,8 @@
 """
 Machines shown as Pods, so that kubectl's Pod commands work on them.
 
-Each Machine is served as a Pod with its name, namespace, UID and labels, on a node named after its
-pool, with one container: the console.
+Each Machine is served as a Pod with its name (for exceptions see :class:`PodNames`), namespace, UID
+and labels, on a node named after its pool, with one container: the console.
 
 A running Machine on a silent pool has phase Unknown: its workload may still be running.
 """
@@ -88,7 +88,7 @@ class PodsAuthorizer:
     Decides for Pods as for their machines; passes everything else on.
 
     A Pod has no permissions of its own: reading a Pod is reading its machine, attaching to it is
-    opening the machine's console.
+    opening the machine's console.  Rules for ``pods`` grant nothing.
     """
 
     def __init__(self, authorizer: IRulesAuthorizer, names: PodNames) -> None:
@@ -153,7 +153,11 @@ def is_pod(attributes: Attributes) -> bool:
 
 
 def machine_attributes(attributes: Attributes, names: PodNames) -> tuple[Attributes, ...]:
-    """Return the requests for machines that a request for a Pod, or for all Pods, stands for."""
+    """
+    Return the requests for machines that a request for a Pod, or for all Pods, stands for.
+
+    :return: all of them must be allowed; empty when nothing can allow the request.
+    """
     if attributes.verb == "create" and not attributes.subresource and attributes.name in _NEEDED:
         # kubectl auth can-i create pods/exec sends the subresource as the name.
         attributes = replace(attributes, subresource=attributes.name, name="")
@@ -294,7 +298,7 @@ def host_of(name: str, pool: Object | None, noun: str) -> Host:
     """
     Return the pool's contribution to its machines' Pods.
 
-    :param pool: ``None`` when that pool does not exist.
+    :param pool: ``None`` when the named pool does not exist.
     :param noun: what the dialect calls a pool.
     """
     if not name:

@@ -3,7 +3,9 @@ The API server as a service: assembled from its parts.
 
 Nothing is opened before :meth:`APIServer.startService`.
 
-In a hand-over (:mod:`twisted_exec.program.handover`) the server is two processes for some time.
+In a hand-over (:mod:`twisted_exec.program.handover`) the server is two processes for some time.  The
+successor has the store, if it is exclusive, the listening socket and the controllers.  The old
+process has its sessions, and everything that watches over them.
 """
 
 from __future__ import annotations

@@ -93,7 +93,11 @@ def subject_of(request: x509.CertificateSigningRequest) -> RequestedSubject:
 
 
 def server_names(certificate: x509.Certificate) -> frozenset[str]:
-    """Return the names of a server by its certificate, in the form of :class:`RequestedSubject`."""
+    """
+    Return the names of a server by its certificate, in the form of :class:`RequestedSubject`.
+
+    Loopback names are left out: every host has them, and they lead no one else to this server.
+    """
     try:
         alternatives = list(_alternatives(certificate))
     except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError, ValueError):
@@ -114,13 +118,21 @@ def _is_loopback(name: str) -> bool:
 
 
 def _as_asked(name: str) -> str:
-    """As :func:`_as_known`, but empty for an IPv4-mapped IPv6 address."""
+    """
+    As :func:`_as_known`, but empty for an IPv4-mapped IPv6 address.  These are never signed: some
+    verifiers take them for the IPv4 address (Go's ``net.IP.Equal``), others do not (OpenSSL).
+    """
     normalized = _as_known(name)
     return "" if ":" in name and ":" not in normalized else normalized
 
 
 def _as_known(name: str) -> str:
-    """Normalize a DNS name, wildcard or IP address; empty if it is none of these."""
+    """
+    Normalize a DNS name, wildcard or IP address; empty if it is none of these.
+
+    The final dot of a DNS name is dropped: verifiers ignore it, so a request must not obtain
+    another host's name by spelling it differently.
+    """
     lowered = name.lower()
     pattern = "*." if lowered.startswith("*.") else ""
     try:
@@ -213,8 +225,9 @@ class Clients:
     """
     Signs client certificates of people and poollets.
 
-    The signer is ``kubernetes.io/kube-apiserver-client``.  Membership in ``system:masters`` is
-    never granted.  A request with a poollet's name or group must have the shape of a poollet's
+    The signer is ``kubernetes.io/kube-apiserver-client``.  The server approves no certificates for
+    people.  Membership in ``system:masters`` is never granted this way: it bypasses RBAC and could
+    not be revoked.  A request with a poollet's name or group must have the shape of a poollet's
     request.
 
     :param authorizer: decides who may obtain a poollet's certificate.
@@ -320,8 +333,9 @@ class NodeServing:
     Signs serving certificates of node servers.
 
     The signer is ``kubernetes.io/kubelet-serving``.  The server approves a node server's own
-    request when its Node reports every requested name, and no other Node any of them.
-    It never approves names of the API server where one CA signs both.
+    request when its Node reports every requested name, and no other Node any of them: a client that
+    can write a Node's addresses receives its connections anyway.  The server itself never approves
+    names of the API server where one CA signs both.
 
     :param own_names: the API server's own names in certificates of the same CA.
     """
@@ -400,8 +414,9 @@ class PoolletServing:
 
     The signer is ``twisted-exec.dev/poollet-serving``.  The server approves a request of the pool's
     own poollet when its MachinePool reports all of the names.  A pool that has reported none yet
-    gets names that no other pool of its dialect reports: first come, first served.
-    It never approves names of the API server where one CA signs both.
+    gets names that no other pool of its dialect reports: first come, first served.  The server
+    itself never approves names of the API server where one CA signs both: a poollet with such a
+    certificate could impersonate the API server.
 
     :param own_names: the API server's own names in certificates of the same CA.
     """

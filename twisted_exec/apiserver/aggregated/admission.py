@@ -5,7 +5,7 @@ kube-apiserver runs no admission for requests that it proxies to aggregated serv
 therefore follows the webhooks and policies of the host and calls them in the order of
 kube-apiserver.
 
-Writes of the server itself skip admission.
+Writes of the server itself skip admission: no user requested them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 Copies of the host's objects that admission needs: webhook configurations, policies and namespaces.
 
 Requests wait for the first complete list and fail after a while: admission is never skipped.
+A kind counts as empty while the host does not serve it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ Authentication behind a host: the proxy's headers, client certificates, bearer t
 Source: ``k8s.io/apiserver/pkg/server/options/authentication_dynamic_request_header.go`` and
 ``pkg/controlplane/controller/clusterauthenticationtrust`` of Kubernetes.
 
-Until this server has read the ConfigMap, it cannot identify users, and answers 503.  From then on
-:class:`HostTrust` follows it; an unusable ConfigMap changes nothing.
+Until this server has read the host's ConfigMap ``kube-system/extension-apiserver-authentication``,
+it cannot identify users, and answers 503.  From then on :class:`HostTrust` follows it; an unusable
+ConfigMap changes nothing.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ class HostAuthorizer:
     """
     Authorizes by the host's SubjectAccessReviews.
 
-    As in Kubernetes' own servers, ``system:masters`` is allowed without a review.
+    As in Kubernetes' own servers, ``system:masters`` is allowed without a review: the host's own
+    checks have that group, and must work even when the host answers nothing else.
     """
 
     def __init__(self, reviews: IAuthorizer) -> None:
@@ -176,7 +177,8 @@ class Behind:
         """
         As :meth:`ControlPlane.add_probes`: the check ``host`` fails until the host has said whom to trust.
 
-        After that it never fails.
+        After that it never fails, even while the host is down: all traffic comes through the
+        host anyway.
         """
         health.add("host", self._probe_host)
 

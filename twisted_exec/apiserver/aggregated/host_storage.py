@@ -291,6 +291,9 @@ class SplitStorage(DelegatingStorage):
     """
     Picks the store by resource.
 
+    Resource versions and readiness are those of the server's own store: only its objects are
+    served to clients, and a host that is down must not take this server out of service.
+
     :param own: started and stopped by the caller.
     :param hosted: likewise.
     """

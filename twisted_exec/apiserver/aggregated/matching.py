@@ -1,10 +1,13 @@
 """
 Webhook configurations of the host, and matching of requests to webhooks and policies, without I/O.
 
-One of the rules and both selectors must match.  Source:
-``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and ``.../policy/matching``.
+A webhook or policy selects requests by rules and by two label selectors, for the object and for its
+namespace.  One of the rules and both selectors must match; a policy can exclude requests by further
+rules.  Source: ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and
+``.../policy/matching``.
 
-``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.
+``matchPolicy: Equivalent`` also matches other groups and versions of the same resource.  Each of
+our kinds has only one, so this equals ``Exact``.
 """
 
 from __future__ import annotations

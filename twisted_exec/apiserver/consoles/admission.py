@@ -64,12 +64,14 @@ class RequestRights(StoreFollower):
     """
     Admission of ConsoleRequests.
 
-    A request is for its creator, and for the machine that has the name at that moment.  An approver
-    is neither the user of the request, nor a user who impersonates or is impersonated by its user,
-    nor a ServiceAccount.  An approver needs the right to ``drive`` the console of the machine.
+    A request is for its creator, and for the machine that has the name at that moment.
+    An approver is neither the user of the request, nor a user who created it by impersonation, nor
+    a user whom one of these impersonates.  ServiceAccounts neither create nor approve requests,
+    because users who edit a namespace can create tokens for several of them.  An approver needs the
+    right to ``drive`` the console of the machine.
 
-    The name of a deleted request cannot be used for a day: an approver might read one request and
-    approve another.
+    The name of a deleted request cannot be used for a day (the server remembers 50 000 names, until
+    it restarts): an approver might read one request and approve another.
 
     :param now: seconds since the epoch.
     """
@@ -266,7 +268,11 @@ class RecordingRules:
     Admission of ConsoleRecordings.
 
     Only users with the right to update a ConsolePolicy may delete a recording that it required, or
-    change more than its status.
+    change more than its status: the editors and administrators of a namespace are under its
+    policies.
+
+    The newest signed head in the status is proof against a person with control of the runtime's
+    host only if it is never replaced by an earlier one.
 
     :param authorizer: decides whether a user may see a machine, and update a policy.
     :param now: seconds since the epoch.
@@ -422,7 +428,11 @@ class MachineReferences:
         return dialect
 
     async def find(self, user: User, obj: Object, noun: str) -> Object:
-        """Return the machine of a new object, and note its resource in the object."""
+        """
+        Return the machine of a new object, and note its resource in the object.
+
+        The user needs a right at the machine, so that others do not learn whether it exists.
+        """
         spec, namespace = obj["spec"], obj["metadata"]["namespace"]
         dialects = list(self._dialects.values())
         if "machineResource" in spec:

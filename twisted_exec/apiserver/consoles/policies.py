@@ -61,7 +61,8 @@ class ConsolePolicies(StoreFollower):
     """
     The policies of one API server.
 
-    Before its lists are complete, the index allows no session.
+    The policies and requests are in memory, as the store's watches deliver them.  Before its lists
+    are complete, this index allows no session.
 
     :param storage: started before this service.
     :param now: seconds since the epoch.
@@ -386,6 +387,9 @@ class Reservations:
     """
     The approvals that sessions of this server have reserved.
 
+    Sessions of one server take turns at an approval.  Otherwise all that begin at once would reach
+    the machine, and the one that uses the approval would find the console in use by the others.
+
     :param now: seconds since the epoch.
     :param present: returns a request as it is known now; ``None`` if it was deleted.
     :param remember: is called with a request that was read or written.
@@ -414,6 +418,8 @@ class Reservations:
     ) -> Reservation:
         """
         Reserve an approval, which no other session has.
+
+        That of a session which is resumed remains free: its runtime lets one connection resume it.
 
         :param check: returns whether the session still needs an approval; raises
             :class:`~twisted_exec.api.status.Forbidden` if the session is refused.
@@ -574,7 +580,7 @@ class SessionConditions:
     """
     The policies that apply to one session: :class:`~twisted_exec.auth.console_rights.SessionRequirements`.
 
-    :param machine: as it was when the session was opened.
+    :param machine: as it was when the session was opened; each review uses its present labels.
     :param recording: that the session requires; empty if none was required when it was opened, and
         ``None`` if it shows nothing that is recorded.
     """

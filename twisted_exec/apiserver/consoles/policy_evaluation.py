@@ -50,8 +50,8 @@ class ParsedPolicy:
     """
     A parsed ConsolePolicy.
 
-    :param problem: why this server cannot evaluate it; such a policy refuses the sessions that it
-        applies to.
+    :param problem: why this server cannot evaluate it; empty if it can.  A policy with a problem refuses
+        the sessions that it applies to.
     """
 
     namespace: str

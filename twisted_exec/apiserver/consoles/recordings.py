@@ -167,7 +167,11 @@ class OpenRecordings(StoreFollower):
         return max(matches, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
 
     async def _noted(self, recording: Object, user: str, demand: Demand) -> Object | None:
-        """Note a session in a recording, unless another session has done so a short time ago."""
+        """
+        Note a session in a recording, unless another session has done so a short time ago.
+
+        :return: ``None`` if the recording has changed meanwhile, for example because it was ended.
+        """
         spec = _joined(recording, user, demand, self._now())
         if spec is None:
             return recording

@@ -4,7 +4,14 @@ ConsoleSession objects, which show the sessions at the consoles of this control 
 Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
 whose objects are deleted.
 
+A session begins and ends without waiting for its object, which follows a quarter of a second after
+the 101.  So opening a console does not compete with a write to the store, and the shortest sessions,
+of scripts, need none.
+
 A session that its user can resume keeps its object for some time when the connection is lost.
+
+An object that is deleted without a user while its session is connected (another server took this
+server for dead) is created again.
 """
 
 from __future__ import annotations
@@ -211,7 +218,8 @@ class WritePace:
     """
     Pace of one server's writes to objects of sessions that have ended, or whose users are absent.
 
-    A few are written at once.
+    A few are written at once.  When many sessions end together, their objects follow little by
+    little.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -244,7 +252,8 @@ class ForeignObjects:
     """
     The objects of other servers, as one server knows them.
 
-    An object that is not renewed in the time that it states is deleted.
+    An object that is not renewed in the time that it states is deleted.  Each server notes the last
+    changes by its own clock, since clocks of servers need not agree.
     """
 
     def __init__(

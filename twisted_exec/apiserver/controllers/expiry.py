@@ -150,9 +150,11 @@ class EventExpiry(ExpiryController):
     """
     Deletes Events about an hour after their last write.
 
-    The server notes the arrival of each Event by its own clock and checks once a minute.
+    The server notes the arrival of each Event by its own clock and checks once a minute.  Events of
+    an earlier process expire by their own timestamps.
 
-    All Events together have a size limit; beyond it the oldest are deleted early.
+    Poollets may write Events and could fill the store, so all Events together have a size limit;
+    beyond it the oldest are deleted early.
 
     :param storage: started before this service is.
     :param now: seconds since the epoch.

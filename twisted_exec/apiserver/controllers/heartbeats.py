@@ -1,8 +1,10 @@
 """
 Mark pools whose poollet has gone silent.
 
-After 50 s without a heartbeat the server sets the conditions of the pool's machines to Unknown, and
-the pool's Ready condition if it is True.
+After 50 s without a change of the pool's Ready condition or of its Lease the server sets the
+conditions of the pool's machines to Unknown, and the pool's Ready condition if it is True.  Machines
+without conditions are left alone, and so are pools without a Ready condition and their machines:
+poollets of other projects would correct nothing.
 """
 
 from __future__ import annotations

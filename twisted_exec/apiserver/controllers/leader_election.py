@@ -2,7 +2,7 @@
 Controllers that run on one of the servers that share a store.
 
 They run only on the leader, which :mod:`twisted_exec.kube.leases` elects with a Lease in the store
-itself.
+itself.  A store with an exclusive lock has one server by construction, and needs no election.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class LeaderElectedServices(StoreFollower):
 
     def probe(self) -> None:
         """
-        As :meth:`Election.probe`, except that an unavailable store is the check of the store's.
+        As :meth:`Election.probe`, but do not fail while the store is unavailable: the store has its
+        own check, and a host that is down must not take a server behind it out of service.
         """
         if not isinstance(self.election.failure, ServiceUnavailable):
             self.election.probe()

@@ -6,7 +6,8 @@ room for the machine's class.  Among several, pools with an untolerated ``Prefer
 come last; then the pool with the most room wins.
 
 Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool,
-since a poollet's report lags behind.
+since a poollet's report lags behind.  Poollets of onmetal-api v0.1 report only class names; among
+their pools the pool with the fewest machines of the class wins.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class ServerAuthenticators:
     :param client_ca: path of the users' CA (PEM).
     :param storage: holds ServiceAccounts and Secrets; not started yet.
     :param now: seconds since the epoch.
-    :ivar jwks_uri: external URL of its keys; empty for the issuer's own.
+    :ivar jwks_uri: external URL of the issuer's keys; empty for the issuer's own.
     """
 
     def __init__(

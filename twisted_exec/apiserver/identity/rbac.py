@@ -149,7 +149,11 @@ _BOOKKEEPING = ("ownerReferences", "finalizers", "managedFields", "resourceVersi
 
 
 def _substance(obj: Mapping[str, Any] | None) -> Any:
-    """An object without bookkeeping metadata."""
+    """
+    An object without bookkeeping metadata.
+
+    Everything else counts, as in Kubernetes: even a label can put a role into an aggregated one.
+    """
     if obj is None:
         return None
     metadata = {key: value for key, value in obj["metadata"].items() if key not in _BOOKKEEPING}

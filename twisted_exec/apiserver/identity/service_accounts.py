@@ -1,7 +1,8 @@
 """
 Tokens of ServiceAccounts: TokenRequest API, issuer discovery, detection of deleted credentials.
 
-Programs that accept such tokens find the issuer and its keys by OpenID Connect Discovery 1.0.
+Programs that accept such tokens and cannot send TokenReviews to this server find the issuer and its
+keys by OpenID Connect Discovery 1.0.
 
 Sources: ``pkg/registry/core/serviceaccount/storage/token.go`` and
 ``pkg/serviceaccount/openidmetadata.go`` of Kubernetes.
@@ -188,6 +189,8 @@ def _completed(token_request: Object, issuer: TokenIssuer) -> Object:
 class IssuerDocuments:
     """
     Serves the issuer's configuration and keys.
+
+    Without ``jwks_uri`` or an https URL as issuer nothing is served: clients could not discover it.
 
     :param jwks_uri: external URL of the keys; by default a path on the issuer's host.
     """

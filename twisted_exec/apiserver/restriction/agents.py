@@ -1,7 +1,9 @@
 """
 NodeRestriction and PoolRestriction: limit each agent to its own Node or pool.
 
-Node servers and poollets see and create only their own CertificateSigningRequests.
+Node servers and poollets see and create only their own CertificateSigningRequests.  Neither opens
+streams, which would show it what tenants type, and neither may become another user, to whom no
+restriction applies.
 """
 
 from __future__ import annotations
@@ -115,11 +117,14 @@ class NodeRestriction:
     """
     Limits each node server to its own Node.
 
-    A node server may read and write only its own Node, its Lease, Events about its Node and its own
-    certificate signing requests.
+    A node server may read and write its own Node, its Lease in ``kube-node-lease`` and Events about
+    its Node, but it may not delete the Node or Events.  It reads and creates its own certificate
+    signing requests.  It may not set ``configSource`` and most labels of ``kubernetes.io`` and
+    ``k8s.io``, and of an existing Node it may not change taints and ownerReferences: others decide
+    on these.
 
     A user is a node server if its name is ``system:node:NAME`` and it is in the group
-    ``system:nodes``.
+    ``system:nodes``.  A member of that group with another name may read and write no objects.
 
     Source: ``plugin/pkg/admission/noderestriction`` and ``plugin/pkg/auth/authorizer/node`` of
     Kubernetes, and ``k8s.io/kubelet/pkg/apis/well_known_labels.go``.
@@ -305,11 +310,19 @@ class PoolRestriction:
     """
     Limits each poollet of one dialect to its own pool.
 
-    A poollet may read pools, and only the Machines that are bound to its own and what these need;
-    it may report about them and about its pool.  It opens no consoles.
+    A poollet may read pools, and the Machines that are bound to its own.  It may write its pool, the
+    pool's Lease, and of a Machine only status, finalizers and annotations.  It may create and update
+    Events about the pool, these Machines, and their alerts and recordings.  Of objects such as
+    Secrets, Volumes and Networks it sees what these Machines need
+    (:mod:`twisted_exec.apiserver.restriction.pool_graph`).  It may claim Volumes and
+    NetworkInterfaces for them and release them, and report the status of NetworkInterfaces.  It
+    reads single DeletedConsoles of Machines that were bound to it.  It sees and creates its own
+    CertificateSigningRequests.  It sees the ConsoleAlerts of its Machines' namespaces, and writes
+    its own entry of their status.  It sees the ConsoleRecordings of its pool, and writes their
+    status.  It opens no consoles.
 
     A user is a poollet if its name begins with the dialect's prefix or if it is in the dialect's
-    group.
+    group.  If only one of these is true, it may read and write no objects.
 
     :param storage: for the Machines that Events are about, and the number of certificate signing
         requests.

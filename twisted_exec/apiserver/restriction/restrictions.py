@@ -35,7 +35,11 @@ from twisted_exec.tls.files import Replaceable
 
 
 class Restriction(Protocol):
-    """The restriction of one group of users."""
+    """
+    The restriction of one group of users.
+
+    It applies only to members of its groups, and to users whose name has one of its prefixes.
+    """
 
     groups: Collection[str]
     prefixes: Collection[str]
@@ -86,7 +90,11 @@ class Restrictions:
         self._prefixes = tuple({name for each in self._restrictions for name in each.prefixes})
 
     def decide(self, attributes: Attributes) -> Decision:
-        """Combine the decisions of all restrictions: the first refusal, or every visibility."""
+        """
+        Combine the decisions of all restrictions: the first refusal, or every visibility.
+
+        A decision that allows a request is no permission: roles must allow it as well.
+        """
         combined = Decision(True)
         if not self._is_restricted(attributes.user):
             return combined
@@ -158,7 +166,12 @@ class RestrictedAuthorizer:
     async def _decide_stream(
         self, attributes: Attributes, visibility: IVisibility, decision: Decision
     ) -> Decision:
-        """Decide about a stream by its object now."""
+        """
+        Decide about a stream by its object now.
+
+        The answer of a stream contains no object that a visibility could apply to, and neither
+        does a review of its session, nor a SubjectAccessReview by a poollet.
+        """
         resource = self._restrictions.resource(attributes)
         hidden = Decision(False, hidden=True)
         if resource is None:

@@ -108,7 +108,12 @@ class WorkerThread(Service):
 
 
 def _outcome(function: Callable[[], Any]) -> Any:
-    """Return a function's result, or its API error as :class:`_Refused`, without traceback."""
+    """
+    Return a function's result, or its API error as :class:`_Refused`, without traceback.
+
+    Twisted keeps an exception of a thread in the frame that caught it, and the traceback refers to
+    that frame.  In this cycle the body of a refused request would wait for the garbage collector.
+    """
     try:
         return function()
     except APIError as refusal:

@@ -133,7 +133,14 @@ def attributes_of(
 
 
 class RequestLimits:
-    """Limits on concurrent requests."""
+    """
+    Limits on concurrent requests.
+
+    Short requests are counted apart from watches (``long``), so that watches cannot delay quick
+    answers.
+
+    :param terms: terms in the selectors of all watches: each change is compared with all of them.
+    """
 
     def __init__(
         self,

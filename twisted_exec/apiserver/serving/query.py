@@ -81,7 +81,7 @@ class Query:
 
 @dataclass(frozen=True)
 class ResponseForm:
-    """Form of a response."""
+    """Form of a response.  ``shape``: ``""``, ``Table`` or ``Partial``."""
 
     shape: str = ""
     include: str = "Metadata"

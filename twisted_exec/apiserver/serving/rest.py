@@ -251,7 +251,12 @@ class REST:
         options: WriteOptions,
         work: Work,
     ) -> tuple[Object, bool]:
-        """Server-side apply creates a missing object, which also needs ``create``."""
+        """
+        Server-side apply creates a missing object, which also needs ``create``.
+
+        An existing object that is deleted meanwhile is not created again: the user was not
+        authorized to create it.
+        """
         content = context.request.content.getvalue()
         config = await work.run(patch.configuration, content, options.duplicates)
         try:

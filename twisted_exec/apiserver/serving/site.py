@@ -2,8 +2,9 @@
 Documents about the server itself: discovery, versions, OpenAPI, metrics and health.
 
 The health endpoints (``/healthz``, ``/livez`` and ``/readyz``) are open to anyone, and say in a few
-words whether the checks passed.  They have the form of kube-apiserver:
-``k8s.io/apiserver/pkg/server/healthz``.
+words whether the checks passed.  For authenticated users they list the checks (``?verbose``), and
+users with the permission get the result of a single check (``/readyz/NAME``), in the form of
+kube-apiserver: ``k8s.io/apiserver/pkg/server/healthz``.
 """
 
 from __future__ import annotations

@@ -116,7 +116,12 @@ class Verbs:
         self._now = now
 
     def through(self, visibility: IVisibility | None) -> Self:
-        """Return the verbs of a user who may see only some of the objects."""
+        """
+        Return the verbs of a user who may see only some of the objects.
+
+        Changes and deletions read the object first, so the others can neither be changed nor
+        deleted.
+        """
         if visibility is None:
             return self
         verbs = copy.copy(self)
@@ -213,6 +218,7 @@ class Verbs:
         """
         :param work: of this request; by default everything is done at once.
         :raises AlreadyExists: the name exists.
+        :raises APIError: another refusal, such as that of validation or admission.
         """
         work = work or Work()
         await work.run(check_body, target.kind, body, options)
@@ -251,6 +257,7 @@ class Verbs:
         Replace the whole object.
 
         :raises Conflict: it has changed since the client read it, or changes again and again.
+        :raises APIError: another refusal, as for :meth:`create`.
         """
         kind, work = target.kind, work or Work()
         strategy.check_type(kind, body)
@@ -304,6 +311,7 @@ class Verbs:
 
         :return: the object as stored, and whether it was created.
         :raises Conflict: other managers have different values for some fields.
+        :raises APIError: another refusal, such as that of admission.
         """
 
         def applied(old: Object | None) -> Draft:
@@ -374,7 +382,12 @@ class Verbs:
         options: WriteOptions,
         work: Work,
     ) -> Object:
-        """Read, change and store an object, and retry on conflicts."""
+        """
+        Read, change and store an object, and retry on conflicts.
+
+        With other writers on the store the first attempt uses a cached object, as kube-apiserver
+        does.  Any error of that attempt may come from the outdated object, so it is retried.
+        """
         first = 0 if is_exclusive(self._storage) else -1
         for attempt in range(first, _ATTEMPTS):
             guessing = attempt < 0
@@ -507,7 +520,8 @@ def _sized(obj: Object, draft: Draft, options: WriteOptions) -> Object:
 
 def check_size(obj: Object, *, applied: bool = False) -> None:
     """
-    Check the size of an object.
+    Check the size of an object.  An object that is too large loses its ``managedFields`` if it
+    then fits: without apply they can be dropped.
 
     :param applied: this is an apply, which needs them.
     :raises RequestEntityTooLarge: more than 1 MiB as JSON, or more values than a body may have.
@@ -630,7 +644,11 @@ async def check_namespace(storage: IStorage, namespace: str) -> None:
 
 
 async def _takes_more(storage: IStorage, namespace: str) -> bool:
-    """Return whether a cached namespace exists and is not being deleted."""
+    """
+    Return whether a cached namespace exists and is not being deleted.
+
+    An object created just while another server deletes the namespace is deleted with it.
+    """
     try:
         obj = await storage.get(NAMESPACES.resource, "", namespace, stale=True)
     except NotFound:

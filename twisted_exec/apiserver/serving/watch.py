@@ -3,8 +3,8 @@ Watches: changes as a stream of JSON lines, or of messages on a WebSocket.
 
 Each event is ``{"type": ..., "object": ...}``.  A change is seen through the watch's selectors: an
 object that no longer matches is ``DELETED`` for this watcher, one that begins to match is
-``ADDED``.  A client that does not read has a limited buffer; beyond it the connection is closed,
-and the client lists again.
+``ADDED``.  Initial objects are sent at the client's pace.  For changes a client that does not read
+has a limited buffer; beyond it the connection is closed, and the client lists again.
 """
 
 from __future__ import annotations
@@ -314,7 +314,11 @@ class WatchChanges:
             self._stream.send(line)
 
     async def tell(self) -> bool:
-        """Send all past changes."""
+        """
+        Send all past changes.
+
+        :return: false if the stream ended before, or changes were missed.
+        """
         self._since = deque()
         while (event := self._next()) is not None:
             await self._turns.breathe(self._user)
