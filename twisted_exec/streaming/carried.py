@@ -172,7 +172,12 @@ class SplicedStream(CarriedStream):
             self._sever_later(STOP_SECONDS, RESUMED)
 
     def _end(self, ending: Ending) -> None:
-        """Send the reason, or let the next hop do so; cut the stream if that does not end it."""
+        """
+        Send the reason, or let the next hop do so; cut the stream if that does not end it.
+
+        The user's input stops now.  It passes again when the next hop has agreed to end the session: that
+        hop discards keys itself, but needs the user's part of the protocol's end.
+        """
         assert self._next_hop is not None
         self.stream.pause_user()
         self._next_hop.cancel()
@@ -279,8 +284,8 @@ class NextHop:
         """
         Ask the next hop to end the session.
 
-        Unless the machine is off or this hop stops, fails with
-        :class:`~twisted_exec.streaming.http.control.Silent` for a silent hop.
+        Unless the machine is off or this hop stops, this does not wait for a silent hop: it fails with
+        :class:`~twisted_exec.streaming.http.control.Silent`.
 
         :param seconds: longest wait for the answer.
         :return: fires when the next hop has agreed; fails if it refuses or does not answer.

@@ -152,7 +152,8 @@ def on_record(
     """
     Audit a request for a session: record its refusal, and name its object in the message.
 
-    A session records its own end.
+    A refusal is on record from the start of authentication until there is a session; a session
+    records its own end.
 
     :param names_unknown: also name it to users who are not known.
     """

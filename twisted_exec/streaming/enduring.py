@@ -7,7 +7,8 @@ end has not received.
 
 An end keeps what it has sent until it has arrived, up to :data:`MOST_KEPT_BYTES`.
 
-After a loss it waits for a limited time.
+A connection that ends after the protocol has closed it is the end of the stream.  After other losses
+the stream waits for a limited time.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class EnduringStream:
     :param wait_seconds: longest wait for the next connection.
     :param has_head: the protocol first writes the head of a response, which is no part of the stream.
     :ivar received: bytes that the protocol got.
-    :ivar ping: sends a ping over the stream, and returns whether it did.
+    :ivar ping: sends a ping over the stream, and returns whether it did.  Set by the protocol's
+        user, which calls :meth:`keep_alive` instead of sending pings, and :meth:`answered` at each
+        answer.
     :ivar on_wait: called when the stream has lost its connection and waits for the next one.
     """
 
@@ -447,7 +450,7 @@ class KeptBytes:
     """
     Sent bytes, by their offsets in the stream.
 
-    :param limit_bytes: older ones are dropped by whole pieces.
+    :param limit_bytes: the last bytes that are kept; older ones are dropped by whole pieces.
     :ivar first: the offset of the first byte that is kept.
     :ivar end: the offset behind the last byte.
     """

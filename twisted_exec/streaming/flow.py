@@ -27,7 +27,12 @@ def is_tls(transport: ITransport) -> bool:
 
 
 def can_half_close(transport: ITransport) -> bool:
-    """Return whether ``loseWriteConnection`` works."""
+    """
+    Return whether ``loseWriteConnection`` works.
+
+    TLS transports have the method from their socket, but calling it breaks the TLS session: the end
+    of a stream is signalled in-band instead.
+    """
     return IHalfCloseableDescriptor.providedBy(transport) and not is_tls(transport)
 
 
@@ -35,7 +40,9 @@ def close_behind(transport: Any) -> None:
     """
     Close behind everything written, without discarding it.
 
-    TLS waits for its peer by itself.
+    Closing a socket that holds unread input sends a reset, which overtakes what was sent.  So where
+    there is a half-close only our direction is closed; the caller discards further input, and
+    limits the time.  TLS waits for its peer by itself.
     """
     if can_half_close(transport):
         transport.loseWriteConnection()

@@ -110,7 +110,12 @@ def call(
 
 
 class Callers:
-    """A few threads that make blocking calls."""
+    """
+    A few threads that make blocking calls.
+
+    grpcio wakes a waiting thread sooner than it runs a future's callback, but a thread waits for one
+    call only.  This is for frequent calls that others wait for: use it while a thread is free.
+    """
 
     def __init__(self, reactor: IReactorFromThreads, threads: int = 2) -> None:
         self._reactor, self._most = reactor, threads

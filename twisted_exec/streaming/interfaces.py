@@ -235,6 +235,10 @@ class IStreamLocator(Interface):
         """
         Find the next hop of a request whose user is known.
 
+        The locator adds what it learns about the object to the context's subject, with
+        :meth:`RequestContext.learn`, so that the record of a refusal has it.  It changes nothing of
+        the request.
+
         :return: fires with a :class:`Location`, or fails with an
             :class:`~twisted_exec.api.status.APIError` that names the object.
         """
@@ -262,7 +266,11 @@ class IRoundReviewer(ISessionReviewer):
     """A reviewer for which many sessions raise the same few questions."""
 
     def for_round() -> ISessionReviewer:
-        """Return a reviewer for one round of reviews."""
+        """
+        Return a reviewer for one round of reviews.
+
+        It may answer a question as it has answered the same question in this round.
+        """
 
 
 class IAttachment(Interface):
@@ -295,13 +303,23 @@ class IOperable(IAttachment):
     """An attachment whose user can send BREAK and change roles."""
 
     def wished(wish: Break | Role) -> None:
-        """The user asks for a BREAK, or for another role; in order with what is typed."""
+        """
+        The user asks for a BREAK, or for another role; in order with what is typed.
+
+        Not called for an observer (``options.takes_input`` is false).
+        """
 
 
 class ITermsAttachment(IAttachment):
     """
-    An attachment that enforces the terms that concern all sessions of a console; the stream
-    enforces all other terms.
+    An attachment that enforces the terms that concern all sessions of a console: who may take over,
+    how many sessions there may be, how many people input needs.
+
+    The stream enforces all other terms.  It refuses a session with terms that concern all sessions if
+    the attachment lacks this interface.
+
+    Its :meth:`~IOperable.wished` also gets the requests of users without the right to drive, and
+    answers them.
     """
 
     bytes_to_machine = Attribute("Input that the machine got so far (int), for audit.")
@@ -332,7 +350,8 @@ class IResumableAttachment(ITermsAttachment):
     """
     An attachment that can outlive its stream: its user may come back over another stream.
 
-    Its streams provide :class:`IMarkTransport`.
+    Its streams provide :class:`IMarkTransport`.  It sends the mark At before the first output of
+    each stream and behind each gap, and all notices as marks.
     """
 
     oldest = Attribute(
@@ -349,8 +368,8 @@ class IResumableAttachment(ITermsAttachment):
         """
         Check before the stream is up whether output can continue at a position.
 
-        Output continues at the oldest retained byte behind a position that is no longer retained,
-        or of another epoch.
+        A position that is no longer retained, or of another epoch, is possible.  Output continues at
+        the oldest retained byte behind the former, and in another epoch where a new user begins.
 
         :raises BadRequest: it is beyond the end of the output.
         """
@@ -371,7 +390,9 @@ class IResumableAttachment(ITermsAttachment):
     def answered() -> None:
         """
         The client has sent what its user typed before :meth:`resumed`, or before the stream's last
-        :meth:`IMarkTransport.ask`.
+        :meth:`IMarkTransport.ask`; called once for the last of them.
+
+        If that is more than a connection takes at once, the rest comes later.
         """
 
 
@@ -483,6 +504,7 @@ class IBreakable(Interface):
         Send BREAK on the line; nothing while it is not open.
 
         The caller neither writes into the line nor calls this again until that time has passed.
+        A line whose BREAK has a fixed length sends that.
 
         :param milliseconds: 1 to 5000.
         """

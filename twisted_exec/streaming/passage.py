@@ -173,7 +173,11 @@ class Passage:
             raise
 
     def _passable_resumption(self) -> RequestedResumption | None:
-        """Return what the next hop learns about resuming."""
+        """
+        Return what the next hop learns about resuming.
+
+        Only a stream that passes unread can be resumed: the marks are in it.
+        """
         resumption = self._context.resumption
         if resumption is None:
             return None

@@ -47,9 +47,13 @@ class Proxy:
     Forwards upgrade requests to the locations of a locator.
 
     :param caller_of: authenticates the caller of a request that ends sessions or changes their
-        terms; ``None``: the previous hop can do neither.
-    :param connect_seconds: for each address, TLS included.
-    :param wait_seconds: longest wait for a turn while many streams are being opened.
+        terms; fires with the caller's name, which must be the session's ``subject.caller``, or its
+        ``subject.user`` without a caller.  ``None``: the previous hop can do neither.
+    :param connect_seconds: for each address, TLS included.  This limit and the next two count from
+        the last sign of life of the next hop, so they are for silent hops, not for slow ones.
+    :param answer_seconds: from the request to the 101.
+    :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
+        previous hop waits for its answer.
     :param continue_seconds: instead of the limits of connections and answers for requests that
         continue an open session.  ``None``: no other limits.
     :param end_seconds: from the decision to end a session until the session is cut; see also
@@ -211,7 +215,10 @@ class Paths:
     """
     The connections to the next hop of streams that can go on over another connection.
 
-    This class checks the connections now and then (tcp(7), ``TCP_INFO``).
+    A kernel sends unacknowledged data again for a quarter of an hour before it gives the connection
+    up.  A stream that can go on over another connection need not wait so long, so this class checks
+    the connections of such streams now and then (tcp(7), ``TCP_INFO``).  ``TCP_USER_TIMEOUT`` is not
+    for this: it also ends the connection of a peer that answers, but takes no more for a while.
 
     :param unanswered_seconds: see :func:`unanswered_seconds`.
     """

@@ -46,7 +46,7 @@ class RejoinableStream(SplicedStream):
     """
     A stream that is rejoined.
 
-    :param query: its query, unless the location has all of it.
+    :param query: of the request that opened it, unless the location has all of the query.
     """
 
     stream: EnduringSplice

@@ -4,7 +4,9 @@ A splice that outlives the loss of its connection to the machine.
 The hop that the client is connected to rejoins the stream (:mod:`twisted_exec.wire.resume`) when a
 hop behind it dies.
 
-If the stream cannot be rejoined in time, the user gets a status with the reason.
+A connection that is lost after the machine's end has reported how the session ended is not
+replaced.  If the stream cannot be rejoined in time, the user gets a status with the reason, unless
+the last message is incomplete.
 """
 
 from __future__ import annotations

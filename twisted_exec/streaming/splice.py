@@ -241,7 +241,10 @@ class SpliceEnd(Protocol):
         self.let_go()
 
     def let_go(self) -> None:
-        """Break reference cycles after both connections are lost."""
+        """
+        Break reference cycles after both connections are lost: OpenSSL's memory does not count
+        towards the garbage collector's thresholds, and would pile up.
+        """
         self.joined = False
         self.transport = self.passing = None
         del self._splice, self.peer
@@ -309,7 +312,8 @@ class Splice:
         """
         Pass no more bytes from the user to the machine, from this moment on.
 
-        The caller soon resumes the user or cuts the session.
+        The user's connection is not read meanwhile, so an end of it stays unnoticed.  The caller soon
+        resumes the user or cuts the session.
         """
         self.user.withhold()
 
@@ -340,7 +344,11 @@ class Splice:
             self.machine.transport.abortConnection()
 
     def say(self, ending: Ending) -> None:
-        """End the session with a last message, behind the message that is being passed."""
+        """
+        End the session with a last message, behind the message that is being passed.
+
+        The caller limits the time for a message that never ends.
+        """
         boundaries = self._boundaries
         if boundaries is None or self._words is not None or self.machine.gone or self.user.gone:
             return

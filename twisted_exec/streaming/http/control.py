@@ -5,7 +5,8 @@ The requests to one hop with the same credentials share at most :data:`AT_ONCE` 
 
 Requests that wait travel together: the body of the first one lists up to :data:`TOGETHER` others
 with its method, as ``{"requests": [{"target": ..., "headers": {...}}]}``.  The answer says in
-``details.done`` which of these succeeded, by their index.
+``details.done`` which of these succeeded, by their index.  A hop that does not know such bodies says
+nothing, and gets the others one by one.
 """
 
 from __future__ import annotations

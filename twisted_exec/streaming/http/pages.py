@@ -77,7 +77,8 @@ def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) ->
     """
     Refuse a page's request from now on so that the page can read the reason.
 
-    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`.
+    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`.  Pages of other sites
+        get an ordinary refusal, which they cannot read.
     """
     headers = header_pairs(request.requestHeaders)
     if not offers_resume(headers) or is_upgrade(request) != WEBSOCKET:

@@ -198,7 +198,7 @@ def _walk(
 def is_local(request: Request) -> bool:
     """
     Return whether a client on this host sent a request: by a UNIX socket or a loopback address, and
-    not through a proxy.
+    not through a proxy, which may have forwarded the request of another host.
     """
     headers = request.requestHeaders
     if headers.hasHeader(b"via") or any(

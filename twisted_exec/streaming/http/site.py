@@ -1,8 +1,9 @@
 """
 The HTTP server of the programs, with limits for its connections, requests and buffers.
 
-:class:`HTTPChannel` gives each stage of a request an *absolute* deadline, refuses a body as soon as
-it is too large, and answers with JSON ``Status`` documents.
+twisted.web's timeout restarts with every byte, so a client that sends one byte a minute keeps its
+connection for ever.  :class:`HTTPChannel` gives each stage of a request an *absolute* deadline,
+refuses a body as soon as it is too large, and answers with JSON ``Status`` documents.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ class HTTPChannel(http.HTTPChannel):
 
     * ``idle_seconds`` for the first byte of a further request.
     * ``header_seconds`` from the connection to the first byte, and from the first byte of each
-      request to the end of its headers.
+      request to the end of its headers.  If the TLS handshake is still under way then, the deadline
+      begins anew; the handshake has a limit of its own.  Before the first byte, clients that may
+      keep spare connections have longer.
     * ``body_seconds`` from there to the end of the body.
     * ``linger_seconds`` for the client to read the last response.
     """
@@ -128,7 +131,11 @@ class HTTPChannel(http.HTTPChannel):
             self._respondToBadRequestAndDisconnect()
 
     def _has_bare_line_feed(self) -> bool:
-        """Return whether a line that has arrived is not ended by CR LF."""
+        """
+        Return whether a line that has arrived is not ended by CR LF.
+
+        Twisted waits for CR LF, so such a client would wait for its deadline without an answer.
+        """
         is_elsewhere = self._busyReceiving or self.paused or self.refused or not self.line_mode
         return not is_elsewhere and not self.transport.disconnecting and b"\n" in self._buffer
 
@@ -523,7 +530,8 @@ class Site(server.Site):
     :param linger_seconds: for a client to read the last response.
     :param max_body_bytes: larger bodies are refused with 413.
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
-        the oldest for which no handler works.  ``None``: as many as ``fitting`` returns.
+        the oldest for which no handler works, so that silent clients cannot lock others out.
+        ``None``: as many as ``fitting`` returns.
     :param fitting: returns how many connections fit into the process's file descriptors now; by default
         at most half of them.
     :param receiving_bytes: total of all incomplete request bodies.
@@ -632,7 +640,9 @@ class Budget(Generic[Holder]):
     """
     Bytes buffered per holder, with a common limit.
 
-    Beyond the limit the peer whose buffer is oldest is evicted.
+    A limit per connection is not enough: thousands of connections, each with an incomplete body or
+    an unread response, take thousands of times that limit, and sending a body needs no credentials.
+    Beyond the common limit the peer whose buffer is oldest is evicted.
 
     :param evict: called with the holder to evict, which no longer counts.
     """

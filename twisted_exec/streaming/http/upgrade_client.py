@@ -1,7 +1,8 @@
 """
 Client of an HTTP upgrade, for the next hop.
 
-After the 101 the connection goes to the caller's protocol, with every byte that followed the head.
+twisted.web's ``Agent`` drops a 101.  Here the connection goes to the caller's protocol after the 101,
+with every byte that followed the head.
 
 Any final response but the requested upgrade closes the connection.
 """
@@ -116,7 +117,8 @@ class UpgradeRefused(Exception):
         """
         Convert the refusal to an error for our client.
 
-        The error has the code of the response; text is wrapped into a Status.
+        The error has the code of the response; text is wrapped into a Status.  Responses that are no
+        errors (redirects, 200) become 502, with their code in the message.
         """
         # To follow a redirect would send credentials elsewhere (CVE-2020-8559).
         if self.code < 400:
@@ -158,7 +160,8 @@ class Upgraded:
         """
         Give the connection to ``protocol`` and resume it.
 
-        Bytes that followed the 101 are delivered after ``makeConnection``, before all others.
+        Bytes that followed the 101 are delivered after ``makeConnection``, before all others, and
+        the loss of the connection if it was lost meanwhile.
         """
         self._asking.hand_over(protocol)
 

@@ -5,7 +5,9 @@ Differences to plain autobahn:
 
 * the size of messages is limited; a message that is too large is answered with Close 1009, one in very
   many small fragments with Close 1008;
+* all timers are ours, on the given clock;
 * a connection that is being closed is reset only after a time limit;
+* after a mistake of the peer the connection ends behind our Close;
 * Close 1014 is valid;
 * of the pings that arrive while output is blocked, only the latest is answered.
 """

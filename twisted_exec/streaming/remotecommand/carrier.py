@@ -167,7 +167,8 @@ class PacedConnection:
         """
         Answer a ping of the peer.
 
-        While output is blocked only the latest is answered, afterwards.
+        While output is blocked only the latest is answered, afterwards: a peer that sends pings
+        and reads nothing would fill our memory.
         """
         if self.blocked:
             self._question = question

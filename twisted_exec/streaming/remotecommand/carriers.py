@@ -78,7 +78,8 @@ class StreamLimits:
     :param open_seconds: time limit for a SPDY client to open its streams.
     :param close_seconds: time limit for the client to leave, from the last progress of the output.
     :param ping_seconds: interval of pings to the client, which keep connections through load
-        balancers alive.
+        balancers alive.  No pong is required: a user whose terminal is stopped must not lose the
+        session.
     """
 
     message_bytes: int = 1 << 20
@@ -114,6 +115,9 @@ def accept(
 ) -> None:
     """
     Answer an upgrade request with a 101, and start its carrier.
+
+    ``user.connected`` is called before this returns; over a WebSocket perhaps also the callbacks for
+    what the client sent right behind its request.
 
     :param protocol: as chosen by :func:`choose_protocol`.
     :param session: id of the session, sent to the client as ``Audit-Id``.
@@ -362,7 +366,13 @@ class Attempt:
 
 
 def of_the_protocol(answer: UpgradeRefused) -> bool:
-    """Return whether a refusal may concern only this offer, so that another may succeed."""
+    """
+    Return whether a refusal may concern only this offer, so that another may succeed.
+
+    Go's WebSocket server sends a bare 403; a SPDY-only server sends 400 with text.  A Status
+    concerns the request itself, except one that reports a missing upgrade: a proxy that knows only
+    WebSockets has removed the SPDY headers.
+    """
     if answer.code == BadRequest.code:
         status = answer.status()
         return status is None or status.message.endswith(UPGRADE_REQUIRED)

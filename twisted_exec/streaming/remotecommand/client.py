@@ -270,7 +270,7 @@ class FirstUser:
     """
     The user of a connection whose server has not yet said whether it can resume sessions.
 
-    If it can, the user gets a stream that resumes.
+    If it can, the user gets a stream that resumes; otherwise that connection.
     """
 
     stream: ConsoleStream

@@ -113,8 +113,8 @@ class InputLog:
         """
         Count anew, because the number of settled pieces is unknown.
 
-        If anything is uncertain, all input is dropped, also what was not sent.  The end of the
-        input is kept.
+        If anything is uncertain, all input is dropped, also what was not sent: behind a hole it may
+        mean something else to the machine.  The end of the input is kept.
 
         :return: as :meth:`drop`.
         """

@@ -1,8 +1,9 @@
 """
 The machine's end of a console whose client can come back after a loss of the connection.
 
-A connection is *lost* when it ends before the client's Close, unless another reason than the
-console's ended the session.
+A connection is *lost* when it ends before the client's Close.  So the status of a console that has
+ended may be lost, too, and the user may come back for it.  If anything else has ended the session,
+the connection does not count as lost.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Acknowledgements:
     """
     Tells a client how much of its input is settled.
 
-    It sends a mark after 4 KiB of input, and otherwise at most one mark a second.
+    It sends a mark after 4 KiB of input, and otherwise at most one mark a second; none while output
+    is blocked.
 
     :param settled: pieces that the client knows to be settled.
     """

@@ -3,7 +3,9 @@ The user's end of a session that outlives its connections.
 
 After a loss this end opens the next connection (:mod:`.reconnecting`) and names the position of the
 next byte of output that its user lacks; input that is not settled is sent again
-(:mod:`.input_log`).
+(:mod:`.input_log`).  So as a rule nothing is missing or repeated in either direction.  The user gets
+a message about output that the server no longer has, and about input that may or may not have
+reached the machine.
 """
 
 from __future__ import annotations
@@ -230,7 +232,11 @@ class ResumingClient:
         self._producer = None
 
     def leave(self) -> None:
-        """End the session from this side, behind the input so far."""
+        """
+        End the session from this side, behind the input so far.
+
+        Without a connection this ends at once.
+        """
         if self._state is _State.LOST:
             self._finish("left while the connection was lost")
         elif self._state is _State.OPEN:
@@ -611,7 +617,8 @@ class ResumableUser(ConsoleUser, Typing):
         The session goes on.
 
         :param seconds: since :meth:`outage`.
-        :param uncertain: number of dropped pieces of input that the machine may have received.
+        :param uncertain: number of dropped pieces of input: the machine may have received some of them
+            already, and the others, ``unsent_pieces`` of the stream, were never sent.
         """
 
     def notice(self, notice: Notice) -> None:

@@ -5,7 +5,8 @@ At the end it sends all output, the status, and the protocol's own end, then wai
 leave.
 
 Input is buffered up to a limit while the attachment has paused it.  Beyond the limit the connection
-is no longer read, also for sizes and pings.
+is no longer read, since neither protocol can pause a single channel: sizes, pings and the client's
+leaving then wait, too.
 """
 
 from __future__ import annotations
@@ -89,6 +90,10 @@ def serve(
 ) -> ConsoleServer:
     """
     Answer a request with a console.
+
+    Over a WebSocket the attachment is attached before this returns, and may have got
+    input: a client may send right behind its request.  Over SPDY that waits for the
+    client's streams; a client that opens none is never attached, but detached all the same.
 
     :param session: id of the session, sent to the client as ``Audit-Id``.
     :param record: the session in this hop's
@@ -234,7 +239,11 @@ class ConsoleServer:
             self._carrier.send(Channel.STDOUT, data)
 
     def write_error(self, data: bytes) -> None:
-        """Send error output, as for a command without a terminal."""
+        """
+        Send error output, as for a command without a terminal.
+
+        Over SPDY it is dropped if the client has opened no stream for it.
+        """
         if not self._ending:
             self.bytes_to_user += len(data)
             self._carrier.send(Channel.STDERR, data)
@@ -393,7 +402,12 @@ class ConsoleServer:
     # The end
 
     def _end_by_hop(self, ending: Ending) -> None:
-        """End the session for a reason that is not the console's."""
+        """
+        End the session for a reason that is not the console's.
+
+        The user leaves the console now: a client that does not leave must neither keep the floor nor
+        count as a person.
+        """
         self.end(ending)
         self._leave(self._why or ending.reason)
 
@@ -482,8 +496,8 @@ class UserInput:
     :param limit_bytes: input buffered while the attachment accepts none.
     :param set_full: is called with true when that limit is reached, and with false afterwards.
     :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
-    :ivar on_settled: is called with that number when it changes; ``None`` if the exact
-        number does not matter.
+    :ivar on_settled: is called with the number of settled pieces when it changes; ``None`` if the
+        exact number does not matter.
     """
 
     def __init__(
@@ -584,7 +598,11 @@ class UserInput:
             self.on_settled(self.settled)
 
     def _refuse(self) -> None:
-        """Tell the user that input is dropped."""
+        """
+        Tell the user that input is dropped.
+
+        As in Kubernetes, a client that did not request stdin and sends some gets no notice.
+        """
         if self._options.read_only:
             self._tell_once(READ_ONLY)
         elif self._options.takes_input:

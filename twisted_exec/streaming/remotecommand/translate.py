@@ -75,8 +75,8 @@ async def translate(
     :param confirm: decides for the last time before the client is answered.
     :return: whether it succeeded; if not, nothing was answered.
     :raises UpgradeRefused: the next hop refuses the request itself.
-    :raises APIError: it cannot be reached or does not open the streams, or the session must not be
-        opened.
+    :raises APIError: it cannot be reached or does not open the streams, the session must not be
+        opened, or the stream cannot be recorded.
     :raises ConnectionDone: the client has left.
     """
     try:
@@ -291,7 +291,11 @@ class Translation:
             self.output(Channel.STDOUT, READ_ONLY.output)
 
     def input_over(self) -> None:
-        """Signal the end of input."""
+        """
+        Signal the end of input.
+
+        Version 4 over WebSocket has no such signal; there the session goes on.
+        """
         if self._status_sent or self._machine.over or self._withhold(Channel.STDIN, None):
             return
         if self._machine.carrier.can_half_close:

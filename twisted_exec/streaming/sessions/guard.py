@@ -5,7 +5,11 @@ The guard ends sessions that are no longer allowed:
 
 * The guard passes sessions and their evidence to the hop's :class:`ISessionReviewer`, periodically
   (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
+* At the end of a session's credentials, as far as the evidence knows it, the guard ends the
+  session.
 * The guard takes a replaced file of users (tokens, CAs) as a hint (:data:`LOOK_SECONDS`).
+* Whatever follows objects calls :meth:`SessionGuard.end` with the key of an object that is gone,
+  or of a machine that is off.
 
 A review that cannot get an answer ends nothing.
 """
@@ -110,7 +114,11 @@ class _Reviews:
             waiter.callback(None)
 
     async def has_room(self) -> bool:
-        """Wait until a review may begin."""
+        """
+        Wait until a review may begin.
+
+        :return: whether it should: not if as many in succession got no answer as run concurrently.
+        """
         # After a review without an answer none begins: it would wait as long.
         while self._running and len(self._running) + self._unanswered >= self._at_once:
             await self._wait()
@@ -235,6 +243,9 @@ class SessionGuard(Service):
     def end(self, key: MachineKey | PoolKey, ending: Ending) -> int:
         """
         End the sessions that depend on an object.
+
+        A machine that is switched off may be switched on again, so the runtime ends those that it
+        lets wait.
 
         :return: their number.
         """
@@ -415,6 +426,9 @@ _LOOKS = 16
 class Idleness(BackgroundTask):
     """
     Ends idle sessions.
+
+    Traffic is counted where the session's bytes pass; where they are not decoded a client's pings
+    count too, so a quiet session with a live client continues.
 
     :param seconds: the limit; 0 for none.
     :param spared: subresources without a limit.

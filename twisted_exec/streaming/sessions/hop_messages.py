@@ -50,7 +50,11 @@ _ENDINGS = 256
 
 
 def forwarded_session_id(request: IRequest) -> str | None:
-    """Return the session's id from the previous hop (``Audit-Id``); ``None`` without a valid id."""
+    """
+    Return the session's id from the previous hop (``Audit-Id``); ``None`` without a valid id.
+
+    Only a caller that may forward identities may choose it.
+    """
     return _session_id(request.requestHeaders.getRawHeaders(b"audit-id", [b""])[-1])
 
 
@@ -144,6 +148,8 @@ def terms_headers(request: IRequest) -> Sequence[bytes]:
 def forwarded_terms(values: Sequence[bytes]) -> Terms:
     """
     Return the terms that the previous hop holds the session to.
+
+    Terms only restrict, so they count, whatever sends them.
 
     :param values: see :func:`terms_headers`.
     :raises BadRequest: they are too many or malformed, or this release does not know them.

@@ -61,10 +61,11 @@ class Sessions:
 
     :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
     :ivar on_asked: is called when the hop before asks to end or change sessions.
-    :ivar on_carried: is called with each session whose stream is up.
+    :ivar on_carried: is called with each session whose stream is up; the stream's owner may still be
+        setting it up.
     :param metrics: ``None`` for metrics that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
-        allow.
+        allow.  Sessions without a user name count only in total.
     """
 
     def __init__(
@@ -449,7 +450,11 @@ class Session:
         return self.is_resumable or (self.is_rejoined_by_hop and self.ending is None)
 
     def hold_to(self, terms: Terms) -> None:
-        """Change the terms that this hop holds the session to."""
+        """
+        Change the terms that this hop holds the session to.
+
+        A stream that cannot change them ends.
+        """
         self._change(terms, self._ceiling)
 
     def limit_to(self, ceiling: Terms) -> None:
@@ -603,7 +608,12 @@ class EndingRules:
     def machine_ending(
         self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
     ) -> Ending | None:
-        """Return why a change of a machine ends its sessions, or ``None``."""
+        """
+        Return why a change of a machine ends its sessions, or ``None``.
+
+        For ``Off`` only the state after the change counts: an interrupted watch may miss the moment when
+        the machine was switched off.
+        """
         if before is None:
             return None
         name = before["metadata"]["name"]

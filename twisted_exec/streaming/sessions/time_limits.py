@@ -24,7 +24,12 @@ _TOLERANCE = 0.001
 
 
 class LastInput:
-    """The time of the last input of a session."""
+    """
+    The time of the last input of a session.
+
+    The streams of a session that is resumed share it: otherwise a client that resumes its session
+    again and again would never be idle.
+    """
 
     __slots__ = ("at",)
 

@@ -243,7 +243,11 @@ class SharedStream:
 
 
 def _headers(head: UpgradeRequest) -> Headers:
-    """Encode a request for HTTP/2 (RFC 9113, §8.3.1)."""
+    """
+    Encode a request for HTTP/2 (RFC 9113, §8.3.1).
+
+    The rules for valid values are those of HTTP/1.1, so that both carry the same requests.
+    """
     checked = h11.Request(
         method=head.method, target=head.path, headers=[(b"Host", head.host), *head.headers]
     )

@@ -1,6 +1,9 @@
 """
 Long-lived text responses, written at the reader's pace, over HTTP or WebSockets.
 
+A complete log ends like a complete HTTP body; an incomplete one ends without that, so that clients
+report it as broken.
+
 A text is an HTTP response (:class:`TextAnswer`), one that owns its connection
 (:class:`TextConnection`), or a WebSocket for pages in a browser (:class:`TextSocket`).
 """
