@@ -6,7 +6,8 @@ matches a request decides on the level of its record; a request without a matchi
 record.  :data:`DEFAULT_POLICY` records changes, but no reviews, and none of Events and Leases.
 Source: ``k8s.io/apiserver/pkg/audit/policy/checker.go``.
 
-A request has at most one record, when its response is complete.  Requests about Secrets and tokens
+A request has at most one record, when its response is complete.  Sessions have records of their
+own, whatever the policy says.  Requests about Secrets and tokens
 are recorded without bodies.
 """
 

@@ -143,6 +143,8 @@ class IReservation(Interface):
         """
         Record in the approval that the session uses it: the next hop has opened the session.
 
+        Cancelling gives up waiting, and not the write.
+
         :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the approval does not
             count any more or a policy refuses the session, with another
             :class:`~twisted_exec.api.status.APIError` if it cannot be written.

@@ -66,6 +66,8 @@ def unread(transport: Any, protocol: IProtocol, data: bytes, *, later: bool = Fa
     """
     Deliver bytes to the transport's protocol again, before all others that were received.
 
+    Our transports do so in turns of the reactor, and not while they are paused; others at once.
+
     :param later: not in this turn of the reactor.
     """
     if isinstance(transport, TurnTaking):

@@ -368,8 +368,8 @@ class IResumableAttachment(ITermsAttachment):
         """
         Check before the stream is up whether output can continue at a position.
 
-        A position that is no longer retained, or of another epoch, is possible.  Output continues at
-        the oldest retained byte behind the former, and in another epoch where a new user begins.
+        If the position is no longer retained, output continues at the oldest retained byte behind it.
+        If it is of another epoch, output begins where it does for a new user.
 
         :raises BadRequest: it is beyond the end of the output.
         """

@@ -55,7 +55,8 @@ class Proxy:
     :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
         previous hop waits for its answer.
     :param continue_seconds: instead of the limits of connections and answers for requests that
-        continue an open session.  ``None``: no other limits.
+        continue an open session.  The hop before waits longer at each attempt and leaves first, so a
+        shorter limit would fail all of them while the next hop is busy.  ``None``: no other limits.
     :param end_seconds: from the decision to end a session until the session is cut; see also
         :mod:`~twisted_exec.streaming.carried`.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.

@@ -101,7 +101,12 @@ class RejoinableStream(SplicedStream):
         self._rejoiner.start(self.stream)
 
     async def _reach(self, text: str) -> Upgraded:
-        """Send the request that rejoins the stream, in turn."""
+        """
+        Send the request that rejoins the stream, in turn.
+
+        A hop that all its streams rejoin at once would answer each so late that none is rejoined in
+        time.
+        """
         subject, turns = self._location.subject, self._proxy.sessions.rejoinings
         await turns.begin(subject.pool, subject.user, self._proxy.clock, self._answer.seconds)
         try:

@@ -94,7 +94,12 @@ class EnduringSplice(Splice):
             self._drain()
 
     def tell_user(self, ending: Ending) -> None:
-        """End the user's part of the session with the reason, at the end of the current message."""
+        """
+        End the user's part of the session with the reason, at the end of the current message.
+
+        The machine's connection stays until its end closes it, or until :meth:`sever`: a hop that
+        has been asked to end the session would otherwise not find it any more.
+        """
         self._is_told = True
         self.say(ending)
 

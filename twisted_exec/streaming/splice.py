@@ -186,7 +186,7 @@ class SpliceEnd(Protocol):
         self.transport.loseWriteConnection()
 
     def shut(self) -> None:
-        """Shut down for writing."""
+        """Shut down for writing.  A repeated call closes the connection if its peer sends no more."""
         # To close a socket that may hold unread input sends a reset, which discards the tail of
         # what was sent.  So only writing ends here, further input is discarded, and a time limit
         # closes the socket. TLS has no half-close.

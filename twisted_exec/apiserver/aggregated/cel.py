@@ -2,8 +2,8 @@
 CEL, the language of ``matchConditions`` and policies.
 
 Kubernetes' own libraries, such as ``quantity()`` and ``authorizer``, are missing.  An expression
-that uses one of these fails to compile, which is handled by the
-``failurePolicy`` of the webhook or policy.
+that uses one of these fails to compile, which is handled by the ``failurePolicy`` of the
+webhook or policy.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ does.  Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
 
 Each call is one POST over verified TLS, with limits on time and size.  The webhook's certificate is
-verified; the request carries no credentials, and redirects are not followed: they
-would send objects elsewhere.
+verified; the request carries no credentials, and redirects are not followed: they would
+send objects elsewhere.
 """
 
 from __future__ import annotations

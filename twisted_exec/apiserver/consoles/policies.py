@@ -61,8 +61,8 @@ class ConsolePolicies(StoreFollower):
     """
     The policies of one API server.
 
-    The policies and requests are in memory, as the store's watches deliver them.  Before its lists
-    are complete, this index allows no session.
+    An index in memory of the policies and requests, as the store's watches deliver them.  Before its
+    lists are complete, it allows no session.
 
     :param storage: started before this service.
     :param now: seconds since the epoch.

@@ -1,8 +1,9 @@
 """
 The poollets of an API server: addresses, TLS, and the user's identity in request headers.
 
-We trust a poollet if its certificate names the dialled address and, by default, the machine's pool.
-Then no poollet can take the place of another poollet, whatever addresses a pool reports.
+The poollet trusts these headers because of our forwarding certificate.  We trust a poollet if its
+certificate names the dialled address and, by default, the machine's pool.  Then no poollet can take
+the place of another poollet, whatever addresses a pool reports.
 """
 
 from __future__ import annotations

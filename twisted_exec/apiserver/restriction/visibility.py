@@ -97,7 +97,8 @@ class FilteredStorage(ReadOnlyStorage):
     A store filtered by a visibility: the objects of one resource that a user may see, read-only.
 
     An object may become visible although it has not changed; watches then send ``ADDED``, and
-    ``DELETED`` when it is visible no longer.
+    ``DELETED`` when it is visible no longer.  A client that was not connected at that moment has to
+    list again.
 
     :param store: a running one; stopped by its owner.
     """

@@ -3,10 +3,9 @@ OpenAPI version 2, for a kube-apiserver in front, which merges it into its own, 
 
 The document is converted from those of version 3.
 
-kubectl and client-go read version 2 only as protobuf (:func:`encoded`).
-The messages are those of ``openapiv2/OpenAPIv2.proto`` of github.com/google/gnostic-models; their
-fields have the names of JSON.  Fields that the proto does not have, such as ``oneOf``, are left
-out.
+kubectl and client-go read version 2 only as protobuf (:func:`encoded`).  The messages are those of
+``openapiv2/OpenAPIv2.proto`` of github.com/google/gnostic-models; their fields have the names of
+JSON.  Fields that the proto does not have, such as ``oneOf``, are left out.
 """
 
 from __future__ import annotations

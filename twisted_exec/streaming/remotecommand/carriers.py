@@ -274,6 +274,8 @@ def choose_protocol(request: Request) -> str:
     """
     Check that a request is a complete handshake for a console.
 
+    Call this before consuming a one-time token for the session.
+
     :return: the version of WebSocket or SPDY, depending on the request; empty for a WebSocket
         without subprotocol.
     :raises APIError: 400, 403 or 405, with the reason.

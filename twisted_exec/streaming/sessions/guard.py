@@ -3,8 +3,9 @@ How long sessions last: the session guard, idle timeouts, and the time after a h
 
 The guard ends sessions that are no longer allowed:
 
-* The guard passes sessions and their evidence to the hop's :class:`ISessionReviewer`, periodically
-  (:data:`REVIEW_SECONDS`) and soon after a hint (:meth:`SessionGuard.review_soon`).
+* The guard passes sessions, with what allowed them (``context.evidence``), to the hop's
+  :class:`ISessionReviewer`, periodically (:data:`REVIEW_SECONDS`) and soon after a hint
+  (:meth:`SessionGuard.review_soon`).
 * At the end of a session's credentials, as far as the evidence knows it, the guard ends the
   session.
 * The guard takes a replaced file of users (tokens, CAs) as a hint (:data:`LOOK_SECONDS`).
