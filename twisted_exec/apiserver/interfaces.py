@@ -146,7 +146,7 @@ class IReservation(Interface):
         Cancelling gives up waiting, and not the write.
 
         :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the approval does not
-            count any more or a policy refuses the session, with another
+            count any more or a policy refuses the session, and with another
             :class:`~twisted_exec.api.status.APIError` if it cannot be written.
         """
 
@@ -180,8 +180,8 @@ class IConsolePolicies(Interface):
         :param machine: as read from the store for this session.
         :param right: the right that the user has and asks for.
         :return: fires with the decision.  Fails with :class:`~twisted_exec.api.status.Forbidden` if
-            a policy refuses the session, with another :class:`~twisted_exec.api.status.APIError` if
-            no decision is possible now.
+            a policy refuses the session, and with another
+            :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
         """
 
     def review(applicant: Applicant, uid: str, right: Right) -> Terms:

@@ -161,7 +161,10 @@ class ISigner(Interface):
     """The rules of one signer."""
 
     def shape_problem(csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
-        """Why this signer never signs the request; empty when its shape is acceptable."""
+        """
+        Why this signer never signs the request, even when approved; empty when its shape is
+        acceptable.
+        """
 
     async def refusal(csr: Mapping[str, Any], subject: RequestedSubject) -> str:
         """

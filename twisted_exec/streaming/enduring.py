@@ -5,7 +5,8 @@ The hop that a client is connected to can *rejoin* the stream over a new connect
 (:mod:`twisted_exec.wire.resume`) when a hop behind it dies, and both ends send again what the other
 end has not received.
 
-An end keeps what it has sent until it has arrived, up to :data:`MOST_KEPT_BYTES`.
+An end keeps what it has sent until it has arrived, up to :data:`MOST_KEPT_BYTES`.  A client that is
+further behind when its connection is lost cannot go on.
 
 A connection that ends after the protocol has closed it is the end of the stream.  After other losses
 the stream waits for a limited time.

@@ -8,6 +8,11 @@ come last; then the pool with the most room wins.
 Room is the reported allocatable amount, capped by capacity minus the machines bound to the pool,
 since a poollet's report lags behind.  Poollets of onmetal-api v0.1 report only class names; among
 their pools the pool with the fewest machines of the class wins.
+
+The update that binds a machine carries the resourceVersion on which the decision was based, so
+several servers over one store, or a user, can bind machines at the same time and no machine is
+bound twice.  Two servers can still give the last place of a pool to two machines at once; the
+pool's runtime then refuses the second and reports it.
 """
 
 from __future__ import annotations

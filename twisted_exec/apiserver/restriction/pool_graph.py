@@ -1,5 +1,9 @@
 """
 The pool graph: which Secrets, Volumes, NetworkInterfaces and so on the machines of each pool need.
+
+A Volume or an interface that is claimed for one of the pool's machines counts as well, because its
+poollet has to release it.  A machine needs all ConsoleAlerts of its namespace, because an alert
+names no machines.
 """
 
 from __future__ import annotations

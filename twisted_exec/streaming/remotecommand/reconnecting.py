@@ -1,8 +1,9 @@
 """
 Attempts to open a connection again.
 
-The waits between attempts double from 0.1 s to 1 s.  After two minutes they double on to 10 s.  A
-server that says how long to wait (``Retry-After``) is obeyed up to 30 s.
+The waits between attempts double from 0.1 s to 1 s.  After two minutes they double on to 10 s.  Each
+is longer by a random part, so that many clients of a server that was restarted do not return at
+once.  A server that says how long to wait (``Retry-After``) is obeyed up to 30 s.
 """
 
 from __future__ import annotations

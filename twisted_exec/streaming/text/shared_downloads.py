@@ -1,9 +1,11 @@
 """
 HTTP/2 connections that carry many texts at once, for one server and one set of credentials.
 
-Requests with the same server and credentials share connections (:class:`SharedDownloads`).
+Requests with the same server and credentials share connections (:class:`SharedDownloads`).  A server
+that chooses HTTP/1.1 in the handshake gets a connection per request, as without this pool.
 
-A connection without streams closes after :data:`IDLE_SECONDS`; a silent peer gets a PING.
+A connection without streams closes after :data:`IDLE_SECONDS`.  A silent peer gets a PING; without
+an answer the connection is dead, and within a minute the readers know.
 
 Sources: RFC 9113, §5.1.2, §5.2, §6.5-6.9.
 """
